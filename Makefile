@@ -1,0 +1,48 @@
+# Everything a user or a developer does here. `make demo` and `make test` need git, make, Python 3.11+ and a package index.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+.DEFAULT_GOAL := help
+
+help:           ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## *' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Suanpan needs Python 3.11 or newer; $(PYTHON) is older. Set PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@ $(VENV)/.runtime
+
+install: $(VENV)/.runtime   ## install what running needs into .venv
+
+demo: install   ## a full demonstration month, then the portal on http://127.0.0.1:8000
+	$(BIN)/python manage.py demo
+
+up: install     ## web, worker and scheduler without demonstration data
+	$(BIN)/python manage.py up
+
+check: $(VENV)/.dev   ## lint, types, layers, migrations, unit and property tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python -m pytest tests/unit tests/property tests/golden
+
+test: $(VENV)/.dev    ## everything: what `make check` does, then every test
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python -m pytest
+
+lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without index lines
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-annotate pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-annotate pyproject.toml --group dev -o requirements-dev.txt
+
+.PHONY: help install demo up check test lock

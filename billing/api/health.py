@@ -1,0 +1,55 @@
+"""Liveness and readiness."""
+
+import logging
+
+from celery import current_app
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """The process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Database, broker and schema are there; 503 with what is missing otherwise."""
+    parts = {"database": _database(), "migrations": _migrations(), "broker": _broker()}
+    ready = all(state == "ok" for state in parts.values())
+    return JsonResponse({"status": "ok" if ready else "unavailable", **parts}, status=200 if ready else 503)
+
+
+def _database() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as error:
+        logger.warning("readyz: database: %s", error)
+        return "unreachable"
+    return "ok"
+
+
+def _migrations() -> str:
+    try:
+        executor = MigrationExecutor(connection)
+        behind = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    except DatabaseError:
+        return "unknown"
+    return f"{behind} not applied" if behind else "ok"
+
+
+def _broker() -> str:
+    try:
+        with current_app.connection_for_write(connect_timeout=2) as broker:
+            broker.ensure_connection(max_retries=1, timeout=2)
+    except (OperationalError, OSError) as error:
+        logger.warning("readyz: broker: %s", error)
+        return "unreachable"
+    return "ok"

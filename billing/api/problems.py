@@ -1,0 +1,44 @@
+"""Errors as `application/problem+json` (RFC 9457)."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, JsonResponse
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+PROBLEM_JSON = "application/problem+json"
+
+
+def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonResponse:
+    """One error as a response of its own, for views outside the REST framework."""
+    return JsonResponse(
+        {"type": "about:blank", "title": title, "status": status_code, "detail": detail, **extra},
+        status=status_code,
+        content_type=PROBLEM_JSON,
+    )
+
+
+def problem_response(error: Exception, context: dict[str, Any]) -> Response | JsonResponse | None:
+    """REST framework's exception hook: the same answer in the shape of the contract; None for a programming error."""
+    response = exception_handler(error, context)
+    if response is None:
+        return None
+    title = {404: "Not Found"}.get(response.status_code) or getattr(error, "default_detail", "Error")
+    extra: dict[str, object] = {}
+    if isinstance(error, exceptions.ValidationError):
+        detail, extra["errors"] = "the request is not valid", response.data
+    elif isinstance(error, Http404):
+        detail = "there is nothing here that you may see"
+    else:
+        detail = str(getattr(error, "detail", error))
+    answer = problem(response.status_code, str(title).rstrip("."), detail, **extra)
+    for name in ("WWW-Authenticate", "Retry-After", "Allow"):
+        if name in response.headers:
+            answer.headers[name] = response.headers[name]
+    return answer
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> JsonResponse:
+    """404 below /api/."""
+    return problem(status.HTTP_404_NOT_FOUND, "Not Found", f"no door at {request.path}")

@@ -1,0 +1,225 @@
+"""The doors to read from: prices, charges, invoices, periods. What a token or person may not see is not found."""
+
+from typing import Any, ClassVar
+
+import msgspec
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope
+from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import document_of, invoice_as_dict
+from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
+from billing.rating.models import Charge
+from billing.tenancy.models import ApiToken, Team
+
+MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
+TEAM = OpenApiParameter("team", str, description="team code")
+
+
+def _team_of(request: Request) -> Team | None:
+    """The one team that a token is bound to, if it is."""
+    return request.auth.team if isinstance(request.auth, ApiToken) else None
+
+
+class TeamShape(serializers.ModelSerializer[Team]):
+    """A team as the API shows it."""
+
+    parent = serializers.CharField(source="parent.code", default=None, read_only=True)
+
+    class Meta:
+        model = Team
+        fields = ("code", "name", "cost_center", "parent", "is_group")
+
+
+class Teams(ListAPIView[Team]):
+    """Teams and groups."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = TeamShape
+
+    def get_queryset(self) -> QuerySet[Team]:
+        teams = Team.objects.select_related("parent")
+        bound = _team_of(self.request)
+        return teams.filter(pk=bound.pk) if bound else teams
+
+
+class GpuPriceShape(serializers.ModelSerializer[GpuPrice]):
+    """Price of an accelerator or of a resource with a price of its own."""
+
+    class Meta:
+        model = GpuPrice
+        fields = ("accelerator", "resource", "unit", "price")
+
+
+class TokenPriceShape(serializers.ModelSerializer[TokenPrice]):
+    """Price of 1M tokens of a class."""
+
+    class Meta:
+        model = TokenPrice
+        fields = ("model", "token_class", "price")
+
+
+class PriceVersionShape(serializers.ModelSerializer[PriceVersion]):
+    """A complete dated price list."""
+
+    gpu = GpuPriceShape(many=True, read_only=True)
+    tokens = TokenPriceShape(many=True, read_only=True)
+
+    class Meta:
+        model = PriceVersion
+        fields = ("name", "currency", "valid_from", "valid_until", "gpu", "tokens")
+
+
+class PriceVersions(ListAPIView[PriceVersion]):
+    """Every published price version."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("prices:read")]
+    serializer_class = PriceVersionShape
+    queryset = PriceVersion.objects.filter(sealed=True).prefetch_related("gpu", "tokens")
+
+
+class Prices(PriceVersions):
+    """The price version in force now."""
+
+    def get_queryset(self) -> QuerySet[PriceVersion]:
+        now = timezone.now()
+        versions = super().get_queryset().filter(valid_from__lte=now)
+        return versions.filter(valid_until=None) | versions.filter(valid_until__gt=now)
+
+
+class ChargeShape(serializers.ModelSerializer[Charge]):
+    """A charge before rounding: `usage_quantity` in microseconds or tokens."""
+
+    class Meta:
+        model = Charge
+        exclude = ("id", "line_key", "closing")
+
+
+@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
+class Charges(ListAPIView[Charge]):
+    """Charges of closed periods."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = ChargeShape
+
+    def get_queryset(self) -> QuerySet[Charge]:
+        charges = Charge.objects.order_by("id")
+        bound = _team_of(self.request)
+        team = bound.code if bound else self.request.query_params.get("team")
+        if team:
+            charges = charges.filter(team=team)
+        month = self.request.query_params.get("month")
+        return charges.filter(charge_period=month) if month else charges
+
+
+class InvoiceShape(serializers.Serializer[Invoice]):
+    """An invoice as the contract gives it."""
+
+    number = serializers.CharField()
+    team = serializers.CharField()
+    currency = serializers.CharField()
+    total = serializers.CharField()
+    sha256 = serializers.CharField()
+    lines = serializers.ListField(child=serializers.DictField())
+
+    def to_representation(self, instance: Invoice) -> dict[str, Any]:
+        return {"period": instance.period.month, **invoice_as_dict(instance)}
+
+
+def _invoices(request: Request) -> QuerySet[Invoice]:
+    invoices = Invoice.objects.filter(status=Invoice.Status.ISSUED).select_related("team", "period").order_by("number")
+    bound = _team_of(request)
+    return invoices.filter(team=bound) if bound else invoices
+
+
+@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
+class Invoices(ListAPIView[Invoice]):
+    """Issued invoices."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = InvoiceShape
+
+    def get_queryset(self) -> QuerySet[Invoice]:
+        invoices = _invoices(self.request)
+        if team := self.request.query_params.get("team"):
+            invoices = invoices.filter(team__code=team)
+        month = self.request.query_params.get("month")
+        return invoices.filter(period__month=month) if month else invoices
+
+
+class InvoiceDocument(APIView):
+    """One invoice as JSON, PDF, CSV or XLSX."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: InvoiceShape, (200, "application/pdf"): OpenApiTypes.BINARY})
+    def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
+        invoice = _invoices(request).filter(number=number).first()
+        if invoice is None:
+            raise Http404
+        if suffix in (None, "json"):
+            return Response({"period": invoice.period.month, **invoice_as_dict(invoice)})
+        body, content_type = rendered(invoice, str(suffix))
+        return HttpResponse(
+            body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
+        )
+
+
+def rendered(invoice: Invoice, suffix: str) -> tuple[bytes, str]:
+    """The document of an issued invoice as a file: its bytes and content type."""
+    document = document_of(invoice)
+    facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at, "status": invoice.status}
+    if suffix == "pdf":
+        return render_pdf(document, **facts), "application/pdf"
+    if suffix == "csv":
+        return render_csv(document, **facts), "text/csv; charset=utf-8"
+    return render_xlsx(document, **facts), "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+
+class Period(APIView):
+    """One billing period."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: OpenApiTypes.OBJECT})
+    def get(self, request: Request, month: str) -> Response:
+        period = _period(month)
+        return Response(
+            {
+                "month": period.month, "zone": period.zone, "start": period.start, "end": period.end,
+                "status": period.status, "closed_at": period.closed_at, "invoices": period.invoices.count(),
+            }
+        )  # fmt: skip
+
+
+class PeriodReport(APIView):
+    """Answers "can we close this month?" as JSON."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: OpenApiTypes.OBJECT})
+    def get(self, request: Request, month: str) -> HttpResponse:
+        if _team_of(request):
+            raise Http404  # a report shows every team
+        report = build_report(_period(month), now=timezone.now())
+        encoder = msgspec.json.Encoder(decimal_format="number")
+        return HttpResponse(encoder.encode(report.as_dict()), content_type="application/json")
+
+
+def _period(month: str) -> BillingPeriod:
+    period = BillingPeriod.objects.filter(month=month).first()
+    if period is None:
+        raise Http404
+    return period

@@ -1,0 +1,57 @@
+"""OpenAPI parts that come from the contract's own records, so that the two cannot drift apart."""
+
+from typing import Any
+
+import msgspec
+
+INGEST_ANSWER: dict[str, Any] = {
+    "type": "object",
+    "required": ["accepted", "duplicates", "conflicts", "rejected"],
+    "properties": {
+        "accepted": {"type": "integer"},
+        "duplicates": {"type": "integer"},
+        "conflicts": {"type": "integer"},
+        "rejected": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["index", "key", "error"],
+                "properties": {
+                    "index": {"type": "integer"},
+                    "key": {"type": "string"},
+                    "error": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+
+
+def record_schema(kind: type[msgspec.Struct], **items: type[msgspec.Struct]) -> dict[str, Any]:
+    """JSON schema of a record, self-contained; `items` gives the element type of fields that are read late."""
+    schema = _inlined(kind)
+    for name, element in items.items():
+        schema["properties"][name] = {"type": "array", "items": _inlined(element)}
+    return schema
+
+
+def _inlined(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="#/{name}", schema_hook=_raw)
+    resolved: dict[str, Any] = _resolve(schema, parts)
+    return resolved
+
+
+def _raw(kind: type) -> dict[str, Any]:
+    if kind is msgspec.Raw:
+        return {"type": "object"}
+    raise TypeError(f"no schema for {kind}")
+
+
+def _resolve(schema: Any, parts: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_resolve(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _resolve(parts[schema["$ref"].removeprefix("#/")], parts)
+    return {key: _resolve(value, parts) for key, value in schema.items()}

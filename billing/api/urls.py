@@ -1,0 +1,27 @@
+"""The API, version 1."""
+
+from django.urls import path, re_path
+from drf_spectacular.views import SpectacularAPIView
+
+from billing.api import problems, reading, usage
+
+app_name = "api"
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("usage/tokens", usage.TokensDoor.as_view(), name="usage-tokens"),
+    path("usage/gpu-allocations", usage.AllocationsDoor.as_view(), name="usage-gpu-allocations"),
+    path("usage/capacity", usage.CapacityDoor.as_view(), name="usage-capacity"),
+    path("usage/efficiency", usage.EfficiencyDoor.as_view(), name="usage-efficiency"),
+    path("teams", reading.Teams.as_view(), name="teams"),
+    path("prices", reading.Prices.as_view(), name="prices"),
+    path("price-versions", reading.PriceVersions.as_view(), name="price-versions"),
+    path("charges", reading.Charges.as_view(), name="charges"),
+    path("invoices", reading.Invoices.as_view(), name="invoices"),
+    re_path(
+        r"^invoices/(?P<number>[^/]+?)(?:\.(?P<suffix>json|pdf|csv|xlsx))?$", reading.InvoiceDocument.as_view(),
+        name="invoice",
+    ),
+    path("periods/<str:month>", reading.Period.as_view(), name="period"),
+    path("periods/<str:month>/report", reading.PeriodReport.as_view(), name="period-report"),
+    re_path(r"^.*$", problems.not_found),
+]  # fmt: skip

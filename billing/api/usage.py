@@ -1,0 +1,179 @@
+"""The doors through which agents and gateways report usage. Shape only: rules stand in `billing.usage`."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, ClassVar
+
+import msgspec
+from django.conf import settings
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope
+from billing.api.bodies import bounded, raw_records, read_body
+from billing.api.schema import INGEST_ANSWER, record_schema
+from billing.tenancy.models import ApiToken
+from billing.usage.services import (
+    IngestOutcome,
+    Reporter,
+    allocations_ingest,
+    capacity_ingest,
+    efficiency_ingest,
+    tokens_ingest,
+    watermark_advance,
+)
+from metering.records import EfficiencySample, GpuAllocation, NodeCapacity, TokenUsage, decode_batch
+
+
+class AnyBody(BaseParser):
+    """Leaves the body alone: it is read once, by the door."""
+
+    media_type = "*/*"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> None:
+        return None
+
+
+class UsageDoor(APIView):
+    """What every usage door does: read, decode one by one, hand over, answer."""
+
+    parser_classes: ClassVar = [AnyBody]
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:write")]
+    door: ClassVar[str]
+
+    def reporter(self, request: Request) -> Reporter:
+        """Who reports, with the limits of its token."""
+        token = request.auth
+        source = token.source if isinstance(token, ApiToken) else ""
+        return Reporter(str(request.user), self.door, source, settings.FUTURE_TOLERANCE_SECONDS)
+
+    def take(
+        self,
+        request: Request,
+        raws: list[Any],
+        kind: type[Any],
+        ingest: Callable[..., IngestOutcome],
+    ) -> Response:
+        """Decode the records, let the room take them, and say what became of each."""
+        batch: Any = decode_batch(kind, raws)
+        records = [(index, record, bytes(raws[index])) for index, record in batch.records]
+        outcome = ingest(
+            records=records, rejected=batch.rejected, reporter=self.reporter(request), now=timezone.now()
+        )
+        return Response(outcome.answer())
+
+
+class TokensDoor(UsageDoor):
+    """Tokens of gateway requests."""
+
+    door = "usage/tokens"
+
+    @extend_schema(
+        operation_id="report_tokens",
+        description="A JSON array of TokenUsage, or one record a line. A bad record never fails its batch.",
+        request={
+            "application/json": {"type": "array", "items": record_schema(TokenUsage)},
+            "application/x-ndjson": {"type": "string"},
+        },
+        responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
+        examples=[OpenApiExample("accepted", {"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []})],
+    )
+    def post(self, request: Request) -> Response:
+        return self.take(request, raw_records(read_body(request)), TokenUsage, tokens_ingest)
+
+
+class EfficiencyDoor(UsageDoor):
+    """Efficiency samples of pods and workloads."""
+
+    door = "usage/efficiency"
+
+    @extend_schema(
+        operation_id="report_efficiency",
+        request={"application/json": {"type": "array", "items": record_schema(EfficiencySample)}},
+        responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
+    )
+    def post(self, request: Request) -> Response:
+        return self.take(request, raw_records(read_body(request)), EfficiencySample, efficiency_ingest)
+
+
+class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of usage/gpu-allocations."""
+
+    allocations: list[msgspec.Raw]
+    agent: dict[str, Any] | None = None
+    watermark: datetime | None = None
+
+
+class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of usage/capacity."""
+
+    nodes: list[msgspec.Raw]
+    agent: dict[str, Any] | None = None
+
+
+class AllocationsDoor(UsageDoor):
+    """Allocations of GPUs, with how far the agent has told everything."""
+
+    door = "usage/gpu-allocations"
+
+    @extend_schema(
+        operation_id="report_gpu_allocations",
+        request={"application/json": record_schema(AllocationEnvelope, allocations=GpuAllocation)},
+        responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
+    )
+    def post(self, request: Request) -> Response:
+        envelope = _envelope(AllocationEnvelope, read_body(request))
+        if envelope.watermark is not None and envelope.watermark.tzinfo is None:
+            raise ParseError(f"watermark {envelope.watermark.isoformat()} has no offset")
+        answer = self.take(request, bounded(list(envelope.allocations)), GpuAllocation, allocations_ingest)
+        if envelope.watermark is not None:
+            self._note_watermark(request, envelope)
+        return answer
+
+    def _note_watermark(self, request: Request, envelope: AllocationEnvelope) -> None:
+        """After the records are durable, so that a watermark never runs ahead of what it stands for."""
+        agent = envelope.agent or {}
+        name = str(agent.get("name") or agent.get("id") or request.user)[:512]
+        clusters = {str(agent["cluster"])} if agent.get("cluster") else _clusters(envelope.allocations)
+        for cluster in sorted(clusters):
+            watermark_advance(agent=name, cluster=cluster[:512], watermark=envelope.watermark or timezone.now())
+
+
+class CapacityDoor(UsageDoor):
+    """What nodes offer."""
+
+    door = "usage/capacity"
+
+    @extend_schema(
+        operation_id="report_capacity",
+        request={"application/json": record_schema(CapacityEnvelope, nodes=NodeCapacity)},
+        responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
+    )
+    def post(self, request: Request) -> Response:
+        envelope = _envelope(CapacityEnvelope, read_body(request))
+        return self.take(request, bounded(list(envelope.nodes)), NodeCapacity, capacity_ingest)
+
+
+def _envelope(kind: type[Any], body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParseError(f"the body is not as documented: {error}") from error
+
+
+def _clusters(raws: list[msgspec.Raw]) -> set[str]:
+    found = set()
+    for raw in raws:
+        try:
+            fields = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue  # the record itself was refused with its reason
+        if isinstance(fields, dict) and isinstance(fields.get("cluster"), str):
+            found.add(fields["cluster"])
+    return found

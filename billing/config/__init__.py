@@ -1,0 +1,1 @@
+"""Settings, services and entry points of the house."""

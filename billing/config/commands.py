@@ -1,0 +1,89 @@
+"""What every command shares: exit statuses, JSON, one-line errors, progress on a terminal."""
+
+import getpass
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+from django.core.management.base import BaseCommand
+
+DONE, BAD_INPUT, DECIDE = 0, 2, 3
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class HouseCommand(BaseCommand):
+    """A command whose `run` returns its exit status: 0 done, 2 bad input, 3 a person must decide."""
+
+    requires_system_checks: list[str] = []
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        """Usage errors exit with 2 and one line."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.error = fail  # type: ignore[method-assign]
+        return parser
+
+    def add_json(self, parser: ArgumentParser) -> None:
+        """`--json` prints one document on stdout."""
+        parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+    def add_actor(self, parser: ArgumentParser) -> None:
+        """`--by` names who does it, for the audit log."""
+        parser.add_argument("--by", default=None, metavar="USER", help="who does this (default: the login name)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        status = self.run(**options)
+        if status:
+            sys.exit(status)
+
+    def run(self, **options: Any) -> int:
+        """Do the work; returns the exit status. Every command brings its own."""
+        raise TypeError(f"{type(self).__module__} has no run()")
+
+    def say(self, text: str = "") -> None:
+        """One line for people, on stdout."""
+        self.stdout.write(text)
+
+    def print_json(self, value: object) -> None:
+        """One JSON document on stdout; decimals keep their digits."""
+        self.stdout.write(msgspec.json.format(_encode(value), indent=2).decode())
+
+
+def fail(message: str) -> NoReturn:
+    """Bad usage or bad input: one line on stderr, status 2."""
+    print(f"error: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+    sys.exit(BAD_INPUT)
+
+
+def actor_of(given: str | None) -> str:
+    """Who acts: what was said, else the login name."""
+    if given:
+        return given
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def progress(total: int | None, text: str) -> Callable[[int], None]:
+    """A function that advances a progress bar on a terminal, and does nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda _: None
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=False,
+    )  # fmt: skip
+    bar.start()
+    task = bar.add_task(text, total=total)
+
+    def advance(count: int) -> None:
+        bar.update(task, advance=count)
+        if bar.finished:
+            bar.stop()
+
+    return advance

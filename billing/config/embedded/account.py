@@ -1,0 +1,143 @@
+"""Under which account a server runs. PostgreSQL refuses root, so root hands it to a lesser account."""
+
+import os
+import pwd
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from billing.config import linux
+from billing.config.embedded.errors import EmbeddedError
+
+_LESSER_ACCOUNTS = ("postgres", "nobody")
+_READING_CAPABILITIES = (linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who a server runs as. `keep` is the capability it needs to pass directories that are closed to it."""
+
+    uid: int
+    gid: int
+    name: str
+    change: bool
+    keep: int | None = None
+
+    def give(self, path: Path) -> None:
+        """Hand a file or directory over; needed only where the server runs as somebody else."""
+        if self.change:
+            os.chown(path, self.uid, self.gid)
+
+    def launch(
+        self, argv: Sequence[str], *, log: Path, on_parent_death: signal.Signals, lock: int, stdin: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a server that writes to `log` and holds `lock` as long as it or a descendant lives.
+
+        stdin: descriptor to read from, else nothing.
+        """
+        with log.open("ab") as output:
+            return self._spawn(argv, output, on_parent_death, lock, subprocess.DEVNULL if stdin is None else stdin)
+
+    def _spawn(
+        self, argv: Sequence[str], output: IO[bytes], on_parent_death: signal.Signals, lock: int, stdin: int
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env=_environment(),
+                pass_fds=(lock,),
+                start_new_session=True,
+                preexec_fn=self._prepare(on_parent_death),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EmbeddedError(f"cannot run {argv[0]} as {self.name}: {error}") from error
+
+    def _prepare(self, on_parent_death: signal.Signals) -> Callable[[], None]:
+        parent = os.getpid()
+
+        def prepare() -> None:
+            os.umask(0o077)
+            if self.change:
+                linux.become(self.uid, self.gid, keep=self.keep)
+            linux.die_with_parent(parent, on_parent_death)
+
+        return prepare
+
+
+def server_account(data: Path, programs: Sequence[Path]) -> Account:
+    """The account for the servers of a home: ourselves, or as root a lesser one that can reach data and programs.
+
+    A data directory that exists keeps its owner. Raises EmbeddedError naming the directory that is in the way.
+    """
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid(), f"uid {os.geteuid()}", change=False)
+    account = _owner(data) or _lesser_account()
+    blocked = [path for path in (data, *programs) if _obstacle(path, account) is not None]
+    if not blocked:
+        return account
+    permitted = linux.permitted_capabilities()
+    for capability in _READING_CAPABILITIES:
+        if permitted & (1 << capability):
+            return Account(account.uid, account.gid, account.name, change=True, keep=capability)
+    raise EmbeddedError(
+        f"PostgreSQL must not run as root, and the account {account.name} cannot pass the directory "
+        f"{_obstacle(blocked[0], account)} on the way to {blocked[0]}. Set SUANPAN_HOME to a directory below /var/lib or "
+        f"/srv (and install there), or run as an ordinary user"
+    )
+
+
+def _owner(data: Path) -> Account | None:
+    """Who the existing data belongs to, unless that is root."""
+    if not data.is_dir() or data.stat().st_uid == 0:
+        return None
+    uid = data.stat().st_uid
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        raise EmbeddedError(
+            f"{data} belongs to uid {uid}, which has no entry in /etc/passwd; give it to an account that has one"
+        ) from None
+    return Account(uid, entry.pw_gid, entry.pw_name, change=True)
+
+
+def _lesser_account() -> Account:
+    for name in _LESSER_ACCOUNTS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(entry.pw_uid, entry.pw_gid, name, change=True)
+    raise EmbeddedError(
+        f"PostgreSQL must not run as root and this system has none of the accounts {', '.join(_LESSER_ACCOUNTS)}; "
+        "add one of them or run as an ordinary user"
+    )
+
+
+def _obstacle(path: Path, account: Account) -> Path | None:
+    """The topmost directory above `path` that the account may not pass."""
+    for directory in reversed(path.resolve().parents):
+        if directory.is_dir() and not _may_pass(directory.stat(), account):
+            return directory
+    return None
+
+
+def _may_pass(status: os.stat_result, account: Account) -> bool:
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
+
+
+def _environment() -> dict[str, str]:
+    """Without the caller's PGDATA, PGPORT, locale and so on: a server depends on its home alone."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}

@@ -1,0 +1,80 @@
+"""The home of an installation: where embedded services and generated secrets live."""
+
+import errno
+import os
+import re
+import secrets
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+class HomeError(Exception):
+    """The home cannot be used as it is; the text says which path and what to do about it."""
+
+
+def home_dir() -> Path:
+    """`SUANPAN_HOME`, by default `.suanpan/` in the project."""
+    return Path(os.environ.get("SUANPAN_HOME") or PROJECT / ".suanpan").expanduser().absolute()
+
+
+def secret(name: str, home: Path | None = None) -> str:
+    """A secret generated once per home; whoever comes first writes it, everybody reads the same.
+
+    name: lower-case letters, digits and hyphens; it is the name of a file only its owner may read.
+    Returns 64 characters of the URL-safe alphabet, so it stands in a database URL without quoting.
+    Raises HomeError if the home cannot be read or written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name for a secret")
+    path = (home or home_dir()) / "secrets" / name
+    try:
+        if not path.exists():
+            _generate(path)
+        return path.read_text()
+    except OSError as error:
+        raise HomeError(explain(error, path)) from error
+
+
+def make_home(home: Path) -> Path:
+    """The directory of an installation, made if missing; others may pass through it but not list it.
+
+    A server that runs under another account than its starter (root starts it) has to reach its data below.
+    """
+    try:
+        if not home.is_dir():
+            home.mkdir(mode=0o711, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeError(explain(error, home)) from error
+    return home
+
+
+def explain(error: OSError, path: Path) -> str:
+    """One sentence for a person: what the system refused, where, and what to do."""
+    where = error.filename or path
+    advice = {
+        errno.ENOSPC: "free some space or set SUANPAN_HOME to a directory on another disk",
+        errno.EDQUOT: "free some space or set SUANPAN_HOME to a directory on another disk",
+        errno.EROFS: "set SUANPAN_HOME to a directory that can be written",
+        errno.EACCES: "run as the owner of that directory or set SUANPAN_HOME to one of your own",
+        errno.EPERM: "run as the owner of that directory or set SUANPAN_HOME to one of your own",
+    }.get(error.errno or 0, "set SUANPAN_HOME to a directory that can be used")
+    return f"{error.strerror or error}: {where}; {advice}"
+
+
+def _generate(path: Path) -> None:
+    """Write a draft and link it to its name: a name appears with its whole content, and only the first link wins."""
+    make_home(path.parents[1])
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(48))
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink(missing_ok=True)

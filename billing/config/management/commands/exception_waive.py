@@ -1,0 +1,30 @@
+"""`manage.py exception_waive 2026-10 KIND SUBJECT --reason ... --by USER`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from billing.config.commands import DONE, HouseCommand, actor_of, fail
+from billing.invoicing.services import exception_waive, period_open
+from billing.invoicing.services.waivers import WAIVABLE, WaiverError
+from billing.tenancy.selectors import NoSetupError
+
+
+class Command(HouseCommand):
+    help = "Answer for an exception that cannot be solved, so that it no longer holds the close."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        parser.add_argument("kind", help=", ".join(WAIVABLE))
+        parser.add_argument("subject", help="as the period report names it")
+        parser.add_argument("--reason", required=True)
+        self.add_actor(parser)
+
+    def run(self, *, month: str, kind: str, subject: str, reason: str, by: str | None, **_: Any) -> int:
+        try:
+            waiver = exception_waive(
+                period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=actor_of(by)
+            )
+        except (WaiverError, NoSetupError, ValueError) as error:
+            fail(str(error))
+        self.say(f"waived by {waiver.waived_by}: {kind} {subject}")
+        return DONE

@@ -1,0 +1,27 @@
+"""`manage.py invoice_approve 2026-10 [--team T] --by USER`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from billing.config.commands import DONE, HouseCommand, fail
+from billing.invoicing.services import invoices_approve
+from billing.invoicing.services.invoices import ApprovalError
+
+
+class Command(HouseCommand):
+    help = "Approve the drafts of a closed month, where the set-up says `review: four-eyes`."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        parser.add_argument("--team", help="only the draft of this team")
+        parser.add_argument("--by", required=True, metavar="USER", help="who approves; not who closed")
+
+    def run(self, *, month: str, team: str | None, by: str, **_: Any) -> int:
+        try:
+            invoices = invoices_approve(month=month, actor=by, team=team)
+        except ApprovalError as error:
+            fail(str(error))
+        for invoice in invoices:
+            self.say(f"approved {invoice.team.code}: {invoice.total} {invoice.currency}")
+        self.say(f"{len(invoices)} drafts approved by {by}")
+        return DONE

@@ -1,0 +1,46 @@
+"""`manage.py period_report 2026-10 [--json]`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from billing.config.commands import DECIDE, DONE, HouseCommand, fail
+from billing.invoicing.report import Report, build_report, number
+from billing.invoicing.services import period_open
+from billing.tenancy.selectors import NoSetupError
+
+
+class Command(HouseCommand):
+    help = '"Can we close this month?": every reconciliation and every exception, with amounts; 3 if something blocks.'
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        self.add_json(parser)
+
+    def run(self, *, month: str, json: bool, **_: Any) -> int:
+        try:
+            report = build_report(period_open(month=month), now=timezone.now())
+        except (NoSetupError, ValueError) as error:
+            fail(str(error))
+        if json:
+            self.print_json(report.as_dict())
+        else:
+            print_report(self, report)
+        return DONE if report.closable else DECIDE
+
+
+def print_report(command: HouseCommand, report: Report) -> None:
+    """The report for people."""
+    verdict = "can be closed" if report.closable else "cannot be closed yet"
+    command.say(f"Period {report.period}: {report.status}; {verdict if report.status != 'closed' else 'is closed'}")
+    for check in report.checks:
+        command.say(f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
+    for item in report.exceptions:
+        mark = f"waived by {item.waived_by}" if item.waived_by else "BLOCKS" if item.blocks else "note"
+        command.say(f"  {mark}: {item.kind} {item.subject}: {number(item.quantity)} {item.unit} - {item.action}")
+    figures = ", ".join(
+        f"{name} {'unknown' if value is None else number(value)}" for name, value in report.gpu_seconds.items()
+    )
+    command.say(f"  GPU-seconds: {figures}")
+    command.say(f"  tokens: {', '.join(f'{name} {count}' for name, count in report.tokens.items()) or 'none'}")

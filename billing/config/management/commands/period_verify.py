@@ -1,0 +1,37 @@
+"""`manage.py period_verify 2026-10`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from billing.config.commands import DECIDE, DONE, HouseCommand, fail
+from billing.invoicing.models import BillingPeriod
+from billing.invoicing.services import period_verify
+
+
+class Command(HouseCommand):
+    help = "Rate a closed month again from its usage and compare every document's hash; 3 if one differs."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        self.add_json(parser)
+
+    def run(self, *, month: str, json: bool, **_: Any) -> int:
+        try:
+            proofs = period_verify(month=month)
+        except BillingPeriod.DoesNotExist:
+            fail(f"month {month!r}: is not closed")
+        if json:
+            self.print_json(
+                {
+                    "period": month,
+                    "proofs": [
+                        {"team": p.team, "number": p.number, "sha256": p.stored, "recomputed": p.recomputed, "ok": p.holds}
+                        for p in proofs
+                    ],
+                }
+            )
+        else:
+            for proof in proofs:
+                self.say(f"  {'ok  ' if proof.holds else 'FAIL'} {proof.number or '(draft)':<24} {proof.team:<20} {proof.stored}")
+            self.say(f"{sum(proof.holds for proof in proofs)} of {len(proofs)} documents follow from their usage")
+        return DONE if all(proof.holds for proof in proofs) else DECIDE

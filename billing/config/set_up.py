@@ -1,0 +1,337 @@
+"""`apply`: bring the installation to what a set-up file declares. Idempotent; adds facts, never edits a published one."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from billing.budgets.services import budget_put
+from billing.config.set_up_file import Entry, Fields, SetUpFileError, read_fields
+from billing.invoicing.models import BillingPeriod
+from billing.invoicing.services import closed_periods_check
+from billing.invoicing.services.proof import ClosedPeriodError
+from billing.rates.models import CostSheet, GpuPrice
+from billing.rates.services import (
+    GpuPriceInput,
+    PriceVersionInput,
+    RateError,
+    cost_sheet_put,
+    efficiency_policy_publish,
+    price_version_publish,
+)
+from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.tenancy.services import (
+    SetupError,
+    billing_setup_put,
+    consumer_ownership_put,
+    namespace_ownership_put,
+    team_put,
+)
+from pricing.rate_card import TOKEN_CLASSES
+from pricing.tco import CostSheetError, GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
+
+PRICE_LIMIT = "1000000"
+
+
+class _DryRun(Exception):  # noqa: N818 - not an error: it ends the transaction without keeping anything
+    pass
+
+
+@dataclass
+class Applied:
+    """What an application changed, in words, in the order in which it was done."""
+
+    changes: list[str] = field(default_factory=list)
+    unchanged: int = 0
+
+    def note(self, changed: bool, text: str) -> None:
+        """Count one declared fact."""
+        if changed:
+            self.changes.append(text)
+        else:
+            self.unchanged += 1
+
+
+def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
+    """Apply the file in one transaction.  Raises SetUpFileError, with nothing changed."""
+    top = Entry(read_fields(path), "", path)
+    applied = Applied()
+    try:
+        with transaction.atomic():
+            _Application(top, actor, applied).run()
+            if applied.changes:
+                closed_periods_check()
+            if dry_run:
+                raise _DryRun
+    except _DryRun:
+        pass
+    except (SetupError, RateError, ClosedPeriodError, NoSetupError) as error:
+        raise SetUpFileError(f"{path}: {error}") from error
+    return applied
+
+
+class _Application:
+    def __init__(self, top: Entry, actor: str, applied: Applied) -> None:
+        self.top, self.actor, self.applied = top, actor, applied
+        self.zone = ""
+        self.currency = ""
+        self.costs: dict[str, GpuHourCost] = {}
+
+    def run(self) -> None:
+        self._billing()
+        self._teams()
+        for entry in self.top.entries("ownership"):
+            self._ownership(entry, platform=False)
+        for entry in self.top.entries("platform"):
+            self._ownership(entry, platform=True)
+        for entry in self.top.entries("consumers"):
+            self._consumer(entry)
+        for entry in self.top.entries("cost_sheets"):
+            self._cost_sheet(entry)
+        for entry in self.top.entries("price_versions"):
+            self._price_version(entry)
+        for entry in self.top.entries("efficiency_policies"):
+            self._policy(entry)
+        for entry in self.top.entries("budgets"):
+            self._budget(entry)
+        self.top.where = "(top)"
+        self.top.finish()
+
+    def _billing(self) -> None:
+        section = self.top.value("billing")
+        if section is None:
+            setup = billing_setup()
+            self.zone, self.currency = setup.zone, setup.currency
+            return
+        entry = Entry(section, "billing", self.top.path)
+        self.currency = entry.text("currency", limit=3)
+        if len(self.currency) != 3 or not self.currency.isalpha() or not self.currency.isupper():
+            raise entry.error("currency", f"{self.currency!r} must be an ISO 4217 code such as CNY")
+        self.zone = entry.zone("zone")
+        issuer = entry.text("issuer", limit=64)
+        review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
+        entry.finish()
+        self._refuse_new_basis(entry)
+        changed = billing_setup_put(
+            currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor
+        )
+        self.applied.note(changed, f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}")
+
+    def _refuse_new_basis(self, entry: Entry) -> None:
+        """Periods keep the zone and currency that they were opened with."""
+        known = BillingSetup.objects.first()
+        if known is None or not BillingPeriod.objects.exists():
+            return
+        for name, wanted in (("zone", self.zone), ("currency", self.currency)):
+            if getattr(known, name) != wanted:
+                raise entry.error(name, f"is {getattr(known, name)} since the first period and cannot become {wanted}")
+
+    def _teams(self) -> None:
+        entries = list(self.top.entries("teams"))
+        declared = {entry.text("code", limit=64): entry for entry in entries}
+        if len(declared) < len(entries):
+            codes = [entry.text("code", limit=64) for entry in entries]
+            twice = next(code for code in codes if codes.count(code) > 1)
+            raise declared[twice].error("code", f"{twice!r} is declared twice")
+        for code, entry in declared.items():
+            self._group(entry, declared)
+            name = entry.text("name", default=code)
+            cost_center = entry.text("cost_center", default="", limit=64)
+            parent_code = entry.text("parent", default="", limit=64)
+            entry.finish()
+            parent = Team.objects.filter(code=parent_code).first() if parent_code else None
+            _, changed = team_put(
+                code=code, name=name, cost_center=cost_center, parent=parent, is_group=False, actor=self.actor
+            )
+            self.applied.note(changed, f"team {code}: {name}, cost centre {cost_center or '(none)'}")
+
+    def _group(self, entry: Entry, declared: dict[str, Entry]) -> None:
+        """A parent that is no team itself is an organisational group: it owns nothing and gets no invoice."""
+        parent = entry.text("parent", default="", limit=64)
+        if not parent or Team.objects.filter(code=parent).exists():
+            return
+        is_group = parent not in declared
+        _, changed = team_put(code=parent, name=parent, cost_center="", parent=None, is_group=is_group, actor=self.actor)
+        if is_group:
+            self.applied.note(changed, f"group {parent}")
+
+    def _team(self, entry: Entry) -> Team:
+        code = entry.text("team", limit=64)
+        team = Team.objects.filter(code=code, is_group=False).first()
+        if team is None:
+            raise entry.error("team", f"{code!r} is not declared under `teams:`")
+        return team
+
+    def _platform_team(self, entry: Entry) -> Team:
+        """The platform's own cost centre needs no entry under `teams:`; it gets no invoice."""
+        code = entry.text("team", limit=64)
+        team = Team.objects.filter(code=code, is_group=False).first()
+        if team is None:
+            team, _ = team_put(code=code, name=code, cost_center="", parent=None, is_group=False, actor=self.actor)
+            self.applied.note(True, f"team {code} (platform)")
+        return team
+
+    def _range(self, entry: Entry) -> tuple[datetime | None, datetime | None]:
+        valid_from = entry.optional_instant("valid_from", self.zone)
+        valid_until = entry.optional_instant("valid_until", self.zone)
+        if valid_from and valid_until and valid_until <= valid_from:
+            raise entry.error("valid_until", "must be after valid_from")
+        return valid_from, valid_until
+
+    def _ownership(self, entry: Entry, *, platform: bool) -> None:
+        cluster, namespace = entry.text("cluster", limit=253), entry.text("namespace", limit=253)
+        team = self._platform_team(entry) if platform else self._team(entry)
+        valid_from, valid_until = self._range(entry)
+        entry.finish()
+        changed = namespace_ownership_put(
+            cluster=cluster, namespace=namespace, team=team, platform=platform, valid_from=valid_from,
+            valid_until=valid_until, actor=self.actor,
+        )  # fmt: skip
+        owner = f"{team.code} (platform)" if platform else team.code
+        self.applied.note(changed, f"{cluster}/{namespace} -> {owner}{_since(valid_from)}")
+
+    def _consumer(self, entry: Entry) -> None:
+        source, consumer = entry.text("source", limit=256), entry.text("consumer", limit=512)
+        team = self._team(entry)
+        valid_from, valid_until = self._range(entry)
+        entry.finish()
+        changed = consumer_ownership_put(
+            source=source, consumer=consumer, team=team, valid_from=valid_from, valid_until=valid_until,
+            actor=self.actor,
+        )  # fmt: skip
+        self.applied.note(changed, f"{source}/{consumer} -> {team.code}{_since(valid_from)}")
+
+    def _cost_sheet(self, entry: Entry) -> None:
+        name = entry.text("name")
+        fields: object
+        if entry.has("file"):
+            path = entry.path.parent / entry.text("file", limit=500)
+            entry.finish()
+            fields, source = read_fields(path), path
+        else:
+            fields, source = entry.value("sheet"), entry.path
+            if fields is None:
+                fields = Fields({key: value for key, value in entry.fields.items() if key != "name"})
+            else:
+                entry.finish()
+        if not isinstance(fields, dict):
+            raise entry.error("sheet", "must be a mapping of fields")
+        try:
+            cost = cost_of_gpu_hour(parse_cost_sheet(fields))
+        except CostSheetError as error:
+            raise SetUpFileError(f"{source}: cost sheet {name}: {'; '.join(error.messages)}") from error
+        self.costs[name] = cost
+        _, changed = cost_sheet_put(name=name, inputs=_plain(fields), result=cost.as_dict(), actor=self.actor)
+        self.applied.note(changed, f"cost sheet {name}: {cost.price} {cost.currency} per GPU-hour")
+
+    def _price_version(self, entry: Entry) -> None:
+        name = entry.text("name")
+        valid_from = entry.instant("valid_from", self.zone)
+        gpu = [self._gpu_price(item) for item in entry.entries("gpu")]
+        tokens: dict[tuple[str, str], Decimal] = {}
+        for item in entry.entries("tokens"):
+            self._token_prices(item, tokens)
+        entry.finish()
+        _refuse_twice(entry, [(price.accelerator, price.resource) for price in gpu])
+        wanted = PriceVersionInput(name, self.currency, valid_from, gpu, tokens)
+        changed = price_version_publish(wanted=wanted, actor=self.actor)
+        self.applied.note(
+            changed, f"price version {name} from {valid_from.isoformat()}: {len(gpu)} GPU and {len(tokens)} token prices"
+        )
+
+    def _gpu_price(self, entry: Entry) -> GpuPriceInput:
+        accelerator = entry.text("accelerator", default="", limit=256)
+        resource = entry.text("resource", default="", limit=256)
+        if not accelerator and not resource:
+            raise entry.error("accelerator", "is missing: name an accelerator, or a resource with a price of its own")
+        given = [name for name in ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet") if entry.has(name)]
+        if len(given) != 1:
+            raise entry.error("price_per_gpu_hour", "give exactly one of price_per_gpu_hour, price_per_slice_hour, cost_sheet")
+        if given[0] == "cost_sheet":
+            price = self._price_from_sheet(entry, accelerator, resource)
+        else:
+            unit = GpuPrice.Unit.SLICE_HOURS if given[0] == "price_per_slice_hour" else GpuPrice.Unit.GPU_HOURS
+            amount = entry.decimal(given[0], places=4, at_most=PRICE_LIMIT)
+            price = GpuPriceInput(amount, accelerator, resource, unit)
+        entry.finish()
+        return price
+
+    def _price_from_sheet(self, entry: Entry, accelerator: str, resource: str) -> GpuPriceInput:
+        name = entry.text("cost_sheet")
+        cost = self.costs.get(name) or self._known_cost(name)
+        if cost is None:
+            raise entry.error("cost_sheet", f"{name!r} is not declared under `cost_sheets:`")
+        if cost.currency != self.currency:
+            raise entry.error("cost_sheet", f"{name!r} is in {cost.currency}, invoices are in {self.currency}")
+        return GpuPriceInput(
+            cost.price, accelerator, resource, cost_sheet=name, facility_kw=cost.facility_kw.quantize(Decimal("1e-6"))
+        )
+
+    def _known_cost(self, name: str) -> GpuHourCost | None:
+        sheet = CostSheet.objects.filter(name=name).first()
+        return cost_of_gpu_hour(parse_cost_sheet(sheet.inputs)) if sheet else None
+
+    def _token_prices(self, entry: Entry, prices: dict[tuple[str, str], Decimal]) -> None:
+        model = entry.text("model", limit=256)
+        given = [token_class for token_class in TOKEN_CLASSES if entry.has(token_class)]
+        if not given:
+            raise entry.error("input", f"give a price per 1M tokens for at least one of {', '.join(TOKEN_CLASSES)}")
+        for token_class in given:
+            if (model, token_class) in prices:
+                raise entry.error("model", f"{model!r} has two {token_class} prices")
+            prices[model, token_class] = entry.decimal(token_class, places=4, at_most=PRICE_LIMIT)
+        for token_class in TOKEN_CLASSES:
+            entry.value(token_class)
+        entry.finish()
+
+    def _policy(self, entry: Entry) -> None:
+        fields: dict[str, Any] = {
+            "name": entry.text("name"),
+            "valid_from": entry.instant("valid_from", self.zone),
+            "hfu_below": entry.decimal("hfu_below", places=6, at_most="1"),
+            "penalty": entry.decimal("penalty", places=4, at_most="10"),
+            "mfu_above": entry.decimal("mfu_above", places=6, at_most="1"),
+            "reward": entry.decimal("reward", places=4, at_most="1"),
+            "min_minutes": entry.integer("min_minutes", default=30),
+            "min_coverage": entry.decimal("min_coverage", places=6, at_most="1", default=Decimal("0.95")),
+        }
+        entry.finish()
+        changed = efficiency_policy_publish(fields=fields, actor=self.actor)
+        self.applied.note(changed, f"efficiency policy {fields['name']} from {fields['valid_from'].isoformat()}")
+
+    def _budget(self, entry: Entry) -> None:
+        team = self._team(entry)
+        period = entry.choice("period", ("month",), "month")
+        amount = entry.decimal("amount", places=2, at_least="0.01")
+        thresholds = self._thresholds(entry)
+        entry.finish()
+        changed = budget_put(team=team, period=period, amount=amount, thresholds=thresholds, actor=self.actor)
+        self.applied.note(changed, f"budget of {team.code}: {amount} per {period}")
+
+    def _thresholds(self, entry: Entry) -> list[int]:
+        items = entry.value("thresholds")
+        items = ["50", "80", "100"] if items is None else items
+        if not isinstance(items, list) or not all(isinstance(item, str) and item.isdigit() for item in items):
+            raise entry.error("thresholds", "must be a list of whole percents such as [50, 80, 100]")
+        return sorted({int(item) for item in items})
+
+
+def _since(valid_from: datetime | None) -> str:
+    return f" from {valid_from.isoformat()}" if valid_from else ""
+
+
+def _refuse_twice(entry: Entry, skus: list[tuple[str, str]]) -> None:
+    for sku in skus:
+        if skus.count(sku) > 1:
+            raise entry.error("gpu", f"{sku[1] or sku[0]} has two prices")
+
+
+def _plain(fields: object) -> Any:
+    """The nested mapping as plain values for JSON."""
+    if isinstance(fields, dict):
+        return {key: _plain(value) for key, value in fields.items()}
+    return [_plain(item) for item in fields] if isinstance(fields, list) else fields

@@ -1,0 +1,204 @@
+"""The declarative set-up file: read strictly, then applied through the services of each room.
+
+Scalars are read as text and converted by the field that expects them, so that `10.10` is the decimal 10.10 and never a
+binary float. Every error names file, line and field.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import yaml
+
+T = TypeVar("T")
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+class SetUpFileError(ValueError):
+    """One thing that is wrong with the file, told with file, line and field."""
+
+
+class Fields(dict[str, Any]):
+    """A mapping of the file that knows its line."""
+
+    line: int = 0
+
+
+class _Loader(yaml.BaseLoader):
+    """Every scalar as text; a key that stands twice is refused, since one of the two would be lost."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
+    fields = Fields()
+    fields.line = node.start_mark.line + 1
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if not isinstance(key, str):
+            raise SetUpFileError(f"line {line}: a key must be text")
+        if key in fields:
+            raise SetUpFileError(f"line {line}: {key} stands twice")
+        fields[key] = loader.construct_object(value_node, deep=True)
+    return fields
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_fields(path: Path) -> Fields:
+    """The top mapping of a YAML (or JSON) file.  Raises SetUpFileError."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise SetUpFileError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SetUpFileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SetUpFileError(f"{path}: not UTF-8 at byte {error.start}") from error
+    try:
+        top = yaml.load(text, Loader=_Loader)  # noqa: S506 - a BaseLoader makes text, lists and mappings only
+    except SetUpFileError as error:
+        raise SetUpFileError(f"{path} {error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise SetUpFileError(f"{path} line {line}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SetUpFileError(f"{path}: {str(error).splitlines()[0]}") from error
+    if not isinstance(top, Fields):
+        raise SetUpFileError(f"{path}: the file must be a mapping with sections such as `billing:` and `teams:`")
+    return top
+
+
+class Entry:
+    """Reads the fields of one mapping once each; `finish` refuses what nobody asked for."""
+
+    def __init__(self, fields: object, where: str, path: Path) -> None:
+        self.path, self.where = path, where
+        if not isinstance(fields, Fields):
+            raise SetUpFileError(f"{path}: {where} must be a mapping of fields, not {_shown(fields)}")
+        self.fields, self.line, self._asked = fields, fields.line, set[str]()
+
+    def error(self, field: str, message: str) -> SetUpFileError:
+        """An error at `field` of this entry."""
+        return SetUpFileError(f"{self.path} line {self.line}: {self.where}.{field}: {message}")
+
+    def has(self, field: str) -> bool:
+        """Whether the field is there at all."""
+        return field in self.fields
+
+    def text(self, field: str, default: str | None = None, *, limit: int = 200) -> str:
+        """A text; required unless there is a default."""
+        self._asked.add(field)
+        value = self.fields.get(field, default)
+        if value is None:
+            raise self.error(field, "is missing")
+        if not isinstance(value, str):
+            raise self.error(field, f"must be text, not {_shown(value)}")
+        value = value.strip()
+        if not value and default is None:
+            raise self.error(field, "is empty")
+        if len(value) > limit or not value.isprintable():
+            raise self.error(field, f"{_shown(value)} must be printable and at most {limit} characters")
+        return value
+
+    def _converted(self, field: str, convert: Callable[[str], T], expected: str, default: T | None) -> T:
+        if default is not None and not self.has(field):
+            self._asked.add(field)
+            return default
+        text = self.text(field)
+        try:
+            return convert(text)
+        except (ValueError, InvalidOperation, ZoneInfoNotFoundError, OSError) as error:
+            raise self.error(field, f"{_shown(text)} must be {expected}") from error
+
+    def decimal(
+        self, field: str, *, places: int, at_least: str = "0", at_most: str = "1e12", default: Decimal | None = None
+    ) -> Decimal:
+        """A decimal with at most `places` decimals within bounds."""
+
+        def convert(text: str) -> Decimal:
+            value = Decimal(text)
+            exponent = value.normalize().as_tuple().exponent if value.is_finite() else None
+            if not isinstance(exponent, int) or -exponent > places:
+                raise ValueError
+            if not Decimal(at_least) <= value <= Decimal(at_most):
+                raise ValueError
+            return value
+
+        expected = f"a decimal from {at_least} to {at_most} with at most {places} decimals"
+        return self._converted(field, convert, expected, default)
+
+    def integer(self, field: str, *, at_least: int = 0, default: int | None = None) -> int:
+        """A whole number."""
+
+        def convert(text: str) -> int:
+            value = int(text)
+            if value < at_least:
+                raise ValueError
+            return value
+
+        return self._converted(field, convert, f"a whole number of at least {at_least}", default)
+
+    def choice(self, field: str, options: tuple[str, ...], default: str | None = None) -> str:
+        """One of a few words."""
+
+        def convert(text: str) -> str:
+            if text not in options:
+                raise ValueError
+            return text
+
+        return self._converted(field, convert, f"one of {', '.join(options)}", default)
+
+    def zone(self, field: str) -> str:
+        """The name of a time zone."""
+        return self._converted(field, lambda text: ZoneInfo(text).key, "a time zone such as Asia/Shanghai", None)
+
+    def instant(self, field: str, zone: str | None) -> datetime:
+        """An instant with an offset, or a date: local midnight in the billing zone."""
+
+        def convert(text: str) -> datetime:
+            value = datetime.fromisoformat(text)
+            if value.tzinfo is None:
+                if len(text) != len("2026-01-01") or zone is None:
+                    raise ValueError
+                value = value.replace(tzinfo=ZoneInfo(zone))
+            if not 2000 <= value.year < 2200:
+                raise ValueError
+            return value.astimezone(UTC)
+
+        return self._converted(field, convert, "a date or an RFC 3339 instant with an offset, from 2000 to 2199", None)
+
+    def optional_instant(self, field: str, zone: str | None) -> datetime | None:
+        """The same, or None where the field is absent or empty."""
+        self._asked.add(field)
+        return self.instant(field, zone) if self.fields.get(field) else None
+
+    def value(self, field: str) -> object:
+        """The raw value of a nested field."""
+        self._asked.add(field)
+        return self.fields.get(field)
+
+    def finish(self) -> None:
+        """Refuse unknown fields by name."""
+        unknown = [field for field in self.fields if field not in self._asked]
+        if unknown:
+            raise self.error(unknown[0], f"is no field here; known are {', '.join(sorted(self._asked))}")
+
+    def entries(self, field: str) -> Iterator["Entry"]:
+        """The mappings of a list field; nothing where it is absent."""
+        items = self.value(field)
+        if items is None or items == "":
+            return
+        if not isinstance(items, list):
+            raise self.error(field, f"must be a list, not {_shown(items)}")
+        prefix = f"{self.where}.{field}" if self.where else field
+        for index, item in enumerate(items):
+            yield Entry(item, f"{prefix}[{index}]", self.path)
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else type(value).__name__.lower()
+    return text if len(text) <= 60 else f"{text[:57]}..."

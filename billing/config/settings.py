@@ -1,0 +1,199 @@
+"""Settings from the environment (12-factor), safe when nothing is set.
+
+| Variable | Meaning | Default |
+|---|---|---|
+| DATABASE_URL | postgresql://user:password@host:port/name | embedded PostgreSQL of SUANPAN_HOME |
+| BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
+| SECRET_KEY | signing key | generated once per home |
+| ALLOWED_HOSTS | comma separated | localhost,127.0.0.1,[::1] |
+| CSRF_TRUSTED_ORIGINS | comma separated, with scheme | none |
+| SECURE_COOKIES | 1 behind TLS | 0 |
+| SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
+| INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
+| FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from billing.config.home import secret
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "0")
+    if value not in ("0", "1"):
+        raise ImproperlyConfigured(f"{name}={value!r} must be 0 or 1")
+    return value == "1"
+
+
+def _count(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    if not value.isdigit():
+        raise ImproperlyConfigured(f"{name}={value!r} must be a whole number")
+    return int(value)
+
+
+def _list(name: str, default: str = "") -> list[str]:
+    return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+
+
+def _database(url: str) -> dict[str, object]:
+    parts = urlsplit(url)
+    if url and parts.scheme not in ("postgres", "postgresql"):
+        raise ImproperlyConfigured(f"DATABASE_URL has scheme {parts.scheme!r}; Suanpan keeps its ledger in postgresql")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": dict(parse_qsl(parts.query)),
+        "TEST": {"TEMPLATE": "template0"},
+    }
+
+
+DEBUG = _flag("SUANPAN_DEBUG")
+SECRET_KEY = os.environ.get("SECRET_KEY") or secret("django-secret-key")
+ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "django_htmx",
+    "billing.tenancy",
+    "billing.usage",
+    "billing.rates",
+    "billing.rating",
+    "billing.invoicing",
+    "billing.budgets",
+    "billing.api",
+    "billing.portal",
+    "billing.config",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "billing.config.urls"
+WSGI_APPLICATION = "billing.config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "portal:login"
+LOGIN_REDIRECT_URL = "portal:overview"
+LOGOUT_REDIRECT_URL = "portal:login"
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = True
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(os.environ.get("STATIC_ROOT", BASE_DIR / "staticfiles"))
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("SECURE_COOKIES")
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_COOKIES") else None
+
+INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
+FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
+DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "billing.api.authentication.ApiTokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "billing.api.problems.problem_response",
+    "DEFAULT_PAGINATION_CLASS": "billing.api.pagination.PageNumber",
+    "PAGE_SIZE": 100,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Suanpan API",
+    "DESCRIPTION": "Report usage of AI compute; read prices, charges and invoices.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+CELERY_BROKER_URL = os.environ.get("BROKER_URL", "")
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_TIMEOUT = 4
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"visibility_timeout": 3600, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+    if CELERY_BROKER_URL.startswith(("redis", "valkey"))
+    else {}
+)
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "resume-operations": {"task": "billing.invoicing.tasks.operations_resume", "schedule": 5.0},
+    "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},
+}

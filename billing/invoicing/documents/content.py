@@ -1,0 +1,144 @@
+"""What an invoice says: the typed reading of the canonical document ``suanpan/invoice/1``.
+
+The canonical JSON (and its SHA-256) belongs to issuing; here it is only read. Keys that are missing mean null, unknown
+keys are ignored, so a later document with more facts still renders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+SCHEMA = "suanpan/invoice/1"
+CORRECTION = "Correction"
+
+
+class DocumentError(ValueError):
+    """The document cannot be rendered; the message names the document and the value."""
+
+
+class UnbalancedDocumentError(DocumentError):
+    """The printed sums would not be the sums of the printed lines."""
+
+
+class Issuer(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Recipient(msgspec.Struct, frozen=True):
+    team: str
+    name: str | None = None
+    cost_center: str | None = None
+
+
+class Period(msgspec.Struct, frozen=True):
+    """Half-open billing period: ``start`` belongs to it, ``end`` does not."""
+
+    month: str
+    zone: str
+    start: str
+    end: str
+    start_utc: str
+    end_utc: str
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One charge. ``amount`` is already rounded; it is printed, never recomputed from quantity and price."""
+
+    position: int
+    kind: str
+    quantity: Decimal
+    unit: str
+    unit_price: Decimal
+    amount: Decimal
+    cluster: str | None = None
+    namespace: str | None = None
+    consumer: str | None = None
+    sku: str | None = None
+    token_class: str | None = None
+    price_version: str | None = None
+    policy: str | None = None
+    reason: str | None = None
+    charge_class: str | None = None
+    charge_period: str | None = None
+    jobs: int | None = None
+    energy_kwh: Decimal | None = None
+
+    @property
+    def is_correction(self) -> bool:
+        return self.charge_class == CORRECTION
+
+
+class Subtotal(msgspec.Struct, frozen=True):
+    kind: str
+    amount: Decimal
+
+
+class Invoice(msgspec.Struct, frozen=True):
+    """One invoice as printed. ``number`` is null until issue."""
+
+    schema: str
+    issuer: Issuer
+    recipient: Recipient
+    period: Period
+    currency: str
+    lines: tuple[Line, ...]
+    subtotals: tuple[Subtotal, ...]
+    total: Decimal
+    number: str | None = None
+    previous_sha256: str | None = None
+    energy_kwh: Decimal | None = None
+
+
+def read_document(document: Mapping[str, Any]) -> Invoice:
+    """Read the canonical document into immutable types and check that it adds up.
+
+    Raises DocumentError for another schema, a missing or mistyped key, or a number that is not finite, and
+    UnbalancedDocumentError when lines, subtotals and total disagree: a sheet that does not add up is never printed.
+    """
+    try:
+        invoice = msgspec.convert(document, Invoice)
+    except msgspec.ValidationError as error:
+        raise DocumentError(f"invoice {document.get('number')!r}: {error}") from error
+    if invoice.schema != SCHEMA:
+        raise DocumentError(f"invoice {invoice.number!r}: schema {invoice.schema!r}, expected {SCHEMA!r}")
+    _require_finite(invoice)
+    _require_balance(invoice)
+    return invoice
+
+
+def sum_of(lines: tuple[Line, ...] | list[Line]) -> Decimal:
+    """Sum of amounts; two decimals also for no lines, so that nothing prints as ``0``."""
+    return sum((line.amount for line in lines), Decimal("0.00"))
+
+
+def lines_of(invoice: Invoice, kind: str) -> tuple[Line, ...]:
+    """Lines of one kind: current usage first, corrections of earlier periods last, each in order of position."""
+    return tuple(
+        sorted(
+            (line for line in invoice.lines if line.kind == kind),
+            key=lambda line: (line.is_correction, line.position),
+        )
+    )
+
+
+def _require_finite(invoice: Invoice) -> None:
+    for line in invoice.lines:
+        for value in (line.quantity, line.unit_price, line.amount):
+            if not value.is_finite():
+                raise DocumentError(f"invoice {invoice.number!r} line {line.position}: {value} is not a number")
+
+
+def _require_balance(invoice: Invoice) -> None:
+    stated = {subtotal.kind: subtotal.amount for subtotal in invoice.subtotals}
+    counted: dict[str, Decimal] = {kind: Decimal("0.00") for kind in stated}
+    for line in invoice.lines:
+        counted[line.kind] = counted.get(line.kind, Decimal("0.00")) + line.amount
+    if stated != counted or sum_of(invoice.lines) != invoice.total:
+        raise UnbalancedDocumentError(
+            f"invoice {invoice.number!r}: lines give {counted}, total {sum_of(invoice.lines)};"
+            f" stated {stated}, total {invoice.total}"
+        )

@@ -1,0 +1,200 @@
+"""The invoice arranged for the page: the plain data the Typst template lays out.
+
+Everything is decided here (order, grouping, words, figures as strings); the template only places it. Text from outside
+reaches the template as JSON strings, never as Typst source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from billing.invoicing.documents.content import Invoice, Line, Period, lines_of, sum_of
+from billing.invoicing.documents.labels import (
+    KINDS,
+    MARKS,
+    REASONS,
+    SENTENCES,
+    TOKEN_CLASSES,
+    UNITS,
+    WORDS,
+    Label,
+    Language,
+    choose,
+    inline,
+    named,
+    words,
+)
+from billing.invoicing.documents.text import figure, fragments, visible
+
+MISSING = "–"
+SMALLEST_ABACUS = 9
+ROWS_SHOWN_FOR = {
+    "gpu": ("sku", "place"),
+    "tokens": ("model", "consumer"),
+    "efficiency": ("adjustment", "basis"),
+}
+
+
+@dataclass(frozen=True)
+class Printing:
+    """What the invoice itself does not say: its hash, when it was issued, the language and the mark."""
+
+    sha256: str | None
+    issued_at: datetime | None
+    language: Language
+    mark: str | None
+
+
+@dataclass(frozen=True)
+class Wording:
+    """Words of one language, and names made fit to print."""
+
+    language: Language
+    undisplayable: Collection[str]
+
+    def word(self, key: str) -> Label:
+        return choose(WORDS[key], self.language)
+
+    def code(self, table: dict[str, tuple[str, str]], key: str) -> Label:
+        return [self.text(part) for part in named(table, key, self.language)]
+
+    def text(self, value: str) -> str:
+        return visible(value, self.undisplayable)
+
+    def name(self, value: str | None) -> list[str]:
+        """A name from outside as pieces it may break between; a dash for none."""
+        return fragments(self.text(value)) if value else [MISSING]
+
+
+def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection[str] = ()) -> dict[str, Any]:
+    """Data of one document for ``templates/invoice/invoice.typ``; only strings, lists, dicts, booleans and null."""
+    wording = Wording(printing.language, undisplayable)
+    sections = [_section(invoice, subtotal.kind, wording) for subtotal in invoice.subtotals]
+    return {
+        "language": printing.language,
+        "labels": words(printing.language),
+        "sentences": {key: choose(pair, printing.language) for key, pair in SENTENCES.items()},
+        "mark": None if printing.mark is None else choose(MARKS[printing.mark], printing.language),
+        "mark_kind": printing.mark,
+        "number": wording.text(invoice.number) if invoice.number else None,
+        "issuer": wording.name(invoice.issuer.name),
+        "recipient": _recipient(invoice, wording),
+        "facts": _facts(invoice, printing, wording),
+        "month": wording.text(invoice.period.month),
+        "currency": wording.text(invoice.currency),
+        "total": figure(invoice.total),
+        "total_negative": invoice.total < 0,
+        "abacus": abacus_digits(invoice),
+        "sections": sections,
+        "energy": None if invoice.energy_kwh is None else f"{figure(invoice.energy_kwh)} kWh",
+        "sha256": printing.sha256,
+        "previous_sha256": invoice.previous_sha256,
+    }
+
+
+def abacus_digits(invoice: Invoice) -> list[int]:
+    """The total in the smallest unit of currency, one digit a rod, at least nine rods.
+
+    The mark at the head of the invoice is an abacus set to its total.
+    """
+    digits = abs(invoice.total).as_tuple().digits
+    return [0] * (SMALLEST_ABACUS - len(digits)) + list(digits)
+
+
+def _recipient(invoice: Invoice, wording: Wording) -> dict[str, Any]:
+    recipient = invoice.recipient
+    return {
+        "name": wording.name(recipient.name or recipient.team),
+        "facts": [
+            {"label": wording.word("team"), "value": wording.name(recipient.team)},
+            {"label": wording.word("cost_center"), "value": wording.name(recipient.cost_center)},
+        ],
+    }
+
+
+def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[str, Any]]:
+    period = invoice.period
+    at_issue = inline(wording.word("at_issue"))
+    rows = (
+        ("number", wording.name(invoice.number) if invoice.number else [at_issue]),
+        ("issue_date", [_issue_date(printing.issued_at, period) or at_issue]),
+        ("month", [wording.text(f"{period.month}  ({period.zone})")]),
+        ("bounds", [f"{_moment(period.start)} – {_moment(period.end)}"]),
+        ("bounds_utc", [f"{_moment(period.start_utc)} – {_moment(period.end_utc)}"]),
+        ("currency", [wording.text(invoice.currency)]),
+    )
+    return [{"label": wording.word(key), "value": value} for key, value in rows]
+
+
+def _issue_date(issued_at: datetime | None, period: Period) -> str | None:
+    if issued_at is None:
+        return None
+    return f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
+
+
+def _moment(timestamp: str) -> str:
+    return f"{datetime.fromisoformat(timestamp):%Y-%m-%d %H:%M}"
+
+
+def _section(invoice: Invoice, kind: str, wording: Wording) -> dict[str, Any]:
+    lines = lines_of(invoice, kind)
+    corrections = sum_of([line for line in lines if line.is_correction])
+    item, place = ROWS_SHOWN_FOR.get(kind, ("item", "scope"))
+    return {
+        "title": wording.code(KINDS, kind),
+        "columns": [wording.word(item), wording.word(place)],
+        "rows": [_row(line, wording) for line in lines if not line.is_correction],
+        "corrections": [_row(line, wording) for line in lines if line.is_correction],
+        "corrections_amount": figure(corrections),
+        "corrections_negative": corrections < 0,
+        "subtotal": figure(sum_of(lines)),
+        "negative": sum_of(lines) < 0,
+    }
+
+
+def _row(line: Line, wording: Wording) -> dict[str, Any]:
+    return {
+        "position": str(line.position),
+        "lead": _lead(line, wording),
+        "item": wording.name(line.sku),
+        "tag": wording.code(TOKEN_CLASSES, line.token_class) if line.token_class else [],
+        "place": _place(line, wording),
+        "item_notes": _notes(wording, jobs=None if line.jobs is None else str(line.jobs)),
+        "notes": _notes(
+            wording,
+            policy=line.policy,
+            correction_of=line.charge_period if line.is_correction else None,
+        ),
+        "quantity": figure(line.quantity),
+        "unit": _unit(line, wording),
+        "unit_price": figure(line.unit_price),
+        "price_version": wording.name(line.price_version),
+        "amount": figure(line.amount),
+        "negative": line.amount < 0,
+        "price_negative": line.unit_price < 0,
+    }
+
+
+def _lead(line: Line, wording: Wording) -> Label:
+    """What an adjustment is, before its SKU: reward, penalty."""
+    return wording.code(REASONS, line.reason) if line.reason else []
+
+
+def _place(line: Line, wording: Wording) -> list[str]:
+    if line.consumer:
+        return wording.name(line.consumer)
+    known = [part for part in (line.cluster, line.namespace) if part]
+    return wording.name(" / ".join(known))
+
+
+def _unit(line: Line, wording: Wording) -> list[str]:
+    label = wording.code(UNITS, line.unit)
+    return fragments(label[-1])
+
+
+def _notes(wording: Wording, **notes: str | None) -> list[dict[str, Any]]:
+    return [{"label": wording.word(key), "value": wording.name(value)} for key, value in notes.items() if value]

@@ -1,0 +1,166 @@
+"""PURE: charges of one team -> the lines, subtotals and total of its invoice, and the canonical document.
+
+Rounding happens here once per line, inside `Charge.amount`; the total is the sum of the rounded lines.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+from metering.intervals import Interval
+from pricing.money import round_to
+from pricing.rating import Charge
+
+SCHEMA = "suanpan/invoice/1"
+QUANTITY_PLACES = 6
+ENERGY_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as the document states it; `quantity` is shown with 6 decimals, `amount` is of the exact quantity."""
+
+    position: int
+    charge: Charge
+    quantity: Decimal
+    amount: Decimal
+    energy_kwh: Decimal | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The line of the canonical document: amounts and quantities as decimal strings, null for what does not apply."""
+        key = self.charge.key
+        return {
+            "position": self.position,
+            "kind": key.kind,
+            "cluster": key.cluster or None,
+            "namespace": key.namespace or None,
+            "consumer": key.consumer or None,
+            "accelerator": key.accelerator or None,
+            "sku": key.sku,
+            "token_class": key.token_class or None,
+            "quantity": format(self.quantity, "f"),
+            "unit": key.unit,
+            "unit_price": price_text(self.charge.unit_price),
+            "amount": format(self.amount, "f"),
+            "price_version": key.price_version,
+            "policy": key.policy or None,
+            "reason": key.reason or None,
+            "charge_period": key.charge_period,
+            "charge_class": "Correction" if key.correction else None,
+            "energy_kwh": None if self.energy_kwh is None else format(self.energy_kwh, "f"),
+        }
+
+
+def price_text(price: Decimal) -> str:
+    """A price with the four decimals of the price list, or more where an adjustment needs them."""
+    trimmed = price.normalize()
+    exponent = trimmed.as_tuple().exponent
+    places = max(4, -exponent if isinstance(exponent, int) else 0)
+    return format(trimmed.quantize(Decimal(1).scaleb(-places)), "f")
+
+
+def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
+    """Lines in the order of the document: regular before corrections, then by kind and name."""
+    return [
+        Line(
+            position=position,
+            charge=charge,
+            quantity=round_to(charge.quantity, QUANTITY_PLACES),
+            amount=charge.amount,
+            energy_kwh=_energy(charge),
+        )
+        for position, charge in enumerate(sorted(charges, key=_order), start=1)
+    ]
+
+
+KIND_ORDER = {"gpu": 0, "tokens": 1, "efficiency": 2}
+
+
+def _order(charge: Charge) -> tuple[Any, ...]:
+    key = charge.key
+    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key)
+
+
+def _energy(charge: Charge) -> Decimal | None:
+    if charge.key.kind != "gpu" or charge.energy_kwh is None:
+        return None
+    return round_to(charge.energy_kwh, ENERGY_PLACES)
+
+
+def total_of(lines: Sequence[Line]) -> Decimal:
+    """Sum of the rounded lines."""
+    return sum((line.amount for line in lines), Decimal("0.00"))
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """The facts that an invoice copies, so that it never changes when they do."""
+
+    issuer: str
+    team: str
+    team_name: str
+    cost_center: str
+    currency: str
+    month: str
+    zone: str
+    window: Interval
+
+
+def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
+    """Everything the document will say but its number and its predecessor."""
+    kinds = list(dict.fromkeys(line.charge.key.kind for line in lines))
+    energies = [line.energy_kwh for line in lines if line.energy_kwh is not None]
+    return {
+        "schema": SCHEMA,
+        "issuer": {"name": parties.issuer},
+        "recipient": {"team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center},
+        "period": _period(parties),
+        "currency": parties.currency,
+        "lines": [line.as_dict() for line in lines],
+        "subtotals": [
+            {"kind": kind, "amount": format(total_of([x for x in lines if x.charge.key.kind == kind]), "f")}
+            for kind in kinds
+        ],
+        "total": format(total_of(lines), "f"),
+        "energy_kwh": format(sum(energies, Decimal(0)), "f") if energies else None,
+    }
+
+
+def _period(parties: Parties) -> dict[str, str]:
+    local = parties.window.in_zone(parties.zone)
+    return {
+        "month": parties.month,
+        "zone": parties.zone,
+        "start": local[0].isoformat(),
+        "end": local[1].isoformat(),
+        "start_utc": parties.window.start.isoformat().replace("+00:00", "Z"),
+        "end_utc": parties.window.end.isoformat().replace("+00:00", "Z"),
+    }
+
+
+def numbered_document(draft: dict[str, Any], *, number: str, previous_sha256: str) -> dict[str, Any]:
+    """The invoice: the draft with its number and the hash of the document before it in the series."""
+    return {**draft, "number": number, "previous_sha256": previous_sha256 or None}
+
+
+def canonical_json(document: dict[str, Any]) -> str:
+    """The one text of a document: sorted keys, no spaces, UTF-8 as it is.
+
+    >>> canonical_json({"b": "1.00", "a": None})
+    '{"a":null,"b":"1.00"}'
+    """
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def document_hash(text: str) -> str:
+    """SHA-256 of the canonical text, hexadecimal."""
+    return sha256(text.encode()).hexdigest()
+
+
+def hours_shown(microseconds: Decimal) -> Decimal:
+    """Device-microseconds as GPU-hours with 6 decimals, for display only."""
+    return round_to(Fraction(microseconds) / 3_600_000_000, QUANTITY_PLACES)

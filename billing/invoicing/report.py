@@ -1,0 +1,290 @@
+"""Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from django.db.models import Sum
+
+from billing.invoicing.models import BillingPeriod
+from billing.rating.assessment import Assessment, DeviceTime, assess, gpu_seconds
+from billing.rating.models import Charge as ChargeRow
+from billing.usage.selectors import (
+    EpochFilter,
+    capacity_sums,
+    double_held,
+    gpu_sums,
+    metering_gaps,
+    quarantine_open,
+    rollup_difference,
+)
+from metering.accelerators import device_share
+from metering.intervals import Interval
+from pricing.money import EXACT, round_amount, round_to
+from pricing.rating import DIVISOR
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One reconciliation: what was compared, whether it agrees, and the figures."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedException:
+    """Something that somebody must see; `blocks`: it holds the close until it is solved or waived."""
+
+    kind: str
+    subject: str
+    quantity: Decimal
+    unit: str
+    blocks: bool
+    action: str = ""
+    waived_by: str = ""
+
+
+@dataclass
+class Report:
+    """The answer for one period."""
+
+    period: str
+    status: str
+    checks: list[Check] = field(default_factory=list)
+    exceptions: list[ReportedException] = field(default_factory=list)
+    gpu_seconds: dict[str, Decimal | None] = field(default_factory=dict)
+    pools: list[dict[str, Any]] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def blocking(self) -> list[ReportedException]:
+        """The exceptions that hold the close."""
+        return [item for item in self.exceptions if item.blocks]
+
+    @property
+    def closable(self) -> bool:
+        """Whether the month can be closed now (or is)."""
+        return not self.blocking and all(check.ok for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of the contract."""
+        return {
+            "period": self.period,
+            "status": self.status,
+            "closable": self.closable,
+            "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks],
+            "exceptions": [
+                {
+                    "kind": e.kind, "subject": e.subject, "quantity": number(e.quantity), "unit": e.unit,
+                    "blocks": e.blocks, "action": e.action, "waived_by": e.waived_by or None,
+                }
+                for e in self.exceptions
+            ],
+            "gpu_seconds": {name: None if v is None else number(v) for name, v in self.gpu_seconds.items()},
+            "pools": self.pools,
+            "tokens": self.tokens,
+        }  # fmt: skip
+
+
+def number(value: Decimal) -> int | Decimal:
+    """A quantity as an integer where it is one, else as an exact decimal."""
+    return int(value) if value == value.to_integral_value() else value.normalize()
+
+
+def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True) -> Report:
+    """Assess the period as a close now would (or, once closed, as its close did). `thorough` also sums all events."""
+    window = Interval(period.start, period.end)
+    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
+    report = Report(period.month, period.status, tokens=_tokens(assessment))
+    if period.ordinal is None:
+        report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
+        report.exceptions += _gaps(window) + _quarantined(window)
+    report.exceptions += _double_held(window)
+    _waive(report, period)
+    report.checks.append(_all_accounted(assessment, window, period.ordinal))
+    report.checks.append(_all_tokens_accounted(assessment))
+    _account_capacity(report, assessment, window)
+    if thorough:
+        report.checks.append(_rollups_equal_events(window))
+    if period.status == BillingPeriod.Status.CLOSED:
+        report.checks += [_charges_follow(period, assessment), _invoices_equal_charges(period)]
+    return report
+
+
+def _unended(period: BillingPeriod, now: datetime) -> list[ReportedException]:
+    if now >= period.end:
+        return []
+    left = Decimal(int((period.end - now).total_seconds()))
+    return [ReportedException("period_not_ended", period.month, left, "seconds", True, "close after the month has ended")]
+
+
+def _unowned(assessment: Assessment) -> list[ReportedException]:
+    totals: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
+    for item in assessment.unowned:
+        key = (item.kind, item.subject, item.unit)
+        totals[key] = EXACT.add(totals[key], item.quantity)
+    advice = {"unowned_namespace": "give it an owner under `ownership:`", "unowned_consumer": "add it under `consumers:`"}
+    return [
+        ReportedException(kind, subject, quantity, unit, True, advice[kind])
+        for (kind, subject, unit), quantity in sorted(totals.items())
+    ]
+
+
+def _unpriced(assessment: Assessment) -> list[ReportedException]:
+    totals: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for item in assessment.unpriced:
+        if item.unit == "tokens":
+            key, quantity = (item.sku, "tokens"), item.quantity
+        else:
+            key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
+        totals[key] = EXACT.add(totals[key], quantity)
+    return [
+        ReportedException("unpriced", sku, quantity, unit, True, "publish a price version that covers it")
+        for (sku, unit), quantity in sorted(totals.items())
+    ]
+
+
+def _gaps(window: Interval) -> list[ReportedException]:
+    return [
+        ReportedException(
+            "metering_gap", f"{gap.cluster}/{gap.subject}",
+            Decimal(int((window.end - max(gap.seen_until, window.start)).total_seconds())), "seconds", True,
+            "report until the end of the period, or waive with a reason",
+        )
+        for gap in metering_gaps(window)
+    ]  # fmt: skip
+
+
+def _quarantined(window: Interval) -> list[ReportedException]:
+    return [
+        ReportedException(
+            "conflict" if reason == "conflict" else "quarantine", reporter, Decimal(count), "records", True,
+            "look at it with `manage.py quarantine`, then correct or dismiss it",
+        )
+        for reason, reporter, count in quarantine_open(window)
+    ]  # fmt: skip
+
+
+def _double_held(window: Interval) -> list[ReportedException]:
+    return [
+        ReportedException(
+            "overlap", f"{cluster}/{pod_uid}", Decimal(overlap).scaleb(-6), "seconds", False,
+            "one pod is reported to hold the same resource twice at a time",
+        )
+        for cluster, pod_uid, overlap in double_held(window)
+    ]  # fmt: skip
+
+
+def _waive(report: Report, period: BillingPeriod) -> None:
+    waived = {(waiver.kind, waiver.subject): waiver.waived_by for waiver in period.waivers.all()}
+    report.exceptions = [
+        ReportedException(e.kind, e.subject, e.quantity, e.unit, False, e.action, waived[e.kind, e.subject])
+        if (e.kind, e.subject) in waived
+        else e
+        for e in report.exceptions
+    ]
+
+
+def _tokens(assessment: Assessment) -> dict[str, int]:
+    return {name: count for name, count in sorted(assessment.tokens.items())}
+
+
+def _all_accounted(assessment: Assessment, window: Interval, before: int | None) -> Check:
+    """What nodes held, summed without any cut, is what was charged, the platform's, unowned or unpriced."""
+    epochs = EpochFilter() if before is None else EpochFilter(before=before)
+    held = reduce(EXACT.add, (item.device_us for item in gpu_sums([window], epochs)), Decimal(0))
+    parts = reduce(
+        EXACT.add,
+        (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),
+        Decimal(0),
+    )
+    detail = f"{number(gpu_seconds(held))} GPU-seconds held, {number(gpu_seconds(parts))} accounted for"
+    return Check("held GPU time = charged + platform + unowned + unpriced", held == parts, detail)
+
+
+def _all_tokens_accounted(assessment: Assessment) -> Check:
+    """Tokens reported are in a charge, unowned or unpriced."""
+    reported = sum(assessment.tokens.values())
+    charged = sum(
+        int(charge.usage_quantity)
+        for charge in assessment.charges
+        if charge.key.kind == "tokens" and not charge.key.correction
+    )
+    left = assessment.tokens_left
+    detail = f"{reported} tokens reported, {charged} charged, {left} unowned or unpriced"
+    return Check("tokens = charged + unowned + unpriced", reported == charged + left, detail)
+
+
+def _account_capacity(report: Report, assessment: Assessment, window: Interval) -> None:
+    """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
+    offered: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    for item in capacity_sums(window):
+        offered[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
+    sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
+    idle = capacity = Decimal(0)
+    for cluster, accelerator in sorted(offered.keys() | assessment.device_time.keys()):
+        time = assessment.device_time.get((cluster, accelerator), DeviceTime())
+        used = {name: gpu_seconds(getattr(time, name)) for name in sums}
+        for name, value in used.items():
+            sums[name] = EXACT.add(sums[name], value)
+        known = offered.get((cluster, accelerator))
+        pool: dict[str, Any] = {"cluster": cluster, "accelerator": accelerator}
+        pool |= {name: number(value) for name, value in used.items()}
+        if known is None:
+            report.pools.append(pool | {"idle": None, "capacity": None})
+            continue
+        pool_capacity = round_to(known / 1_000_000, 6)
+        pool_idle = EXACT.subtract(pool_capacity, sum(used.values(), Decimal(0)))
+        capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
+        report.pools.append(pool | {"idle": number(pool_idle), "capacity": number(pool_capacity)})
+        if pool_idle < 0:
+            report.exceptions.append(
+                ReportedException("over_capacity", f"{cluster}/{accelerator}", -pool_idle, "gpu_seconds", False,
+                           "more was held than nodes offered: check capacity reports and device fractions")
+            )  # fmt: skip
+    report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
+    report.checks.append(_capacity_check(report, offered))
+
+
+def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) -> Check:
+    unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
+    if not offered:
+        return Check("charged + platform + idle = capacity", True, "capacity unknown: no capacity was reported")
+    detail = f"{number(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
+    if unknown:
+        detail += f"; capacity unknown for {', '.join(unknown)}"
+    return Check("charged + platform + idle = capacity", True, detail)
+
+
+def _rollups_equal_events(window: Interval) -> Check:
+    difference = {name: count for name, count in rollup_difference(window).items() if count}
+    detail = ", ".join(f"{name} {count:+d}" for name, count in difference.items()) or "equal in every count"
+    return Check("token roll-ups = token events", not difference, detail)
+
+
+def _charges_follow(period: BillingPeriod, assessment: Assessment) -> Check:
+    stored = {row.line_key: row.usage_quantity for row in ChargeRow.objects.filter(closing=period.ordinal)}
+    again = {charge.key.digest(): charge.usage_quantity for charge in assessment.charges}
+    return Check(
+        "rating the stored usage again gives the same charges", stored == again,
+        f"{len(stored)} charges, {len(stored.items() ^ again.items())} differ",
+    )  # fmt: skip
+
+
+def _invoices_equal_charges(period: BillingPeriod) -> Check:
+    invoiced = period.invoices.aggregate(total=Sum("total"))["total"] or Decimal("0.00")
+    rows = ChargeRow.objects.filter(closing=period.ordinal, platform=False)
+    charged = sum(
+        (
+            round_amount(Fraction(row.usage_quantity) / DIVISOR[row.unit] * Fraction(row.unit_price))
+            for row in rows.iterator()
+        ),
+        Decimal("0.00"),
+    )
+    return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced}, charges {charged}")

@@ -1,0 +1,46 @@
+"""All reads of periods and invoices."""
+
+import json
+from typing import Any
+
+from django.db.models import QuerySet
+
+from billing.invoicing.models import BillingPeriod, Invoice
+
+
+def invoices_of(month: str) -> QuerySet[Invoice]:
+    """The invoices and drafts of a month, by team."""
+    return Invoice.objects.filter(period__month=month).select_related("team", "period").order_by("team__code")
+
+
+def invoices_as_dict(month: str) -> dict[str, Any]:
+    """The JSON of the contract: every invoice and draft of the month with its lines."""
+    return {"period": month, "invoices": [invoice_as_dict(invoice) for invoice in invoices_of(month)]}
+
+
+def invoice_as_dict(invoice: Invoice) -> dict[str, Any]:
+    """One invoice as the contract gives it; its lines are those of the document."""
+    document = document_of(invoice)
+    return {
+        "number": invoice.number,
+        "status": invoice.status,
+        "team": invoice.team.code,
+        "currency": invoice.currency,
+        "total": format(invoice.total, "f"),
+        "sha256": invoice.sha256 or None,
+        "previous_sha256": invoice.previous_sha256 or None,
+        "issued_at": invoice.issued_at.isoformat() if invoice.issued_at else None,
+        "lines": document["lines"],
+        "subtotals": document["subtotals"],
+    }
+
+
+def document_of(invoice: Invoice) -> dict[str, Any]:
+    """The document as issued, or what a draft would say."""
+    document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
+    return document
+
+
+def period_list() -> QuerySet[BillingPeriod]:
+    """All periods, the newest first."""
+    return BillingPeriod.objects.order_by("-month")

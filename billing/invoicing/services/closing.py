@@ -1,0 +1,167 @@
+"""Closing a month: once, completely, or not at all.
+
+Two transactions. The first holds all ingest for the instant in which it checks the month and sets the cut-off; the
+second rates what was learned before the cut-off and writes charges and drafts. Whoever dies between them leaves a
+period in `closing`, which the next run finishes with the same result.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Max
+
+from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.report import Report, build_report
+from billing.rating.assessment import assess
+from billing.rating.services import charges_write
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.selectors import billing_setup
+from billing.usage.epochs import epoch_advance, usage_freeze
+from metering.intervals import Interval, billing_month
+from pricing.rating import Charge
+
+
+class PeriodError(ValueError):
+    """A month that cannot be billed as asked."""
+
+
+class CloseRefusedError(Exception):
+    """Exceptions that are neither solved nor waived hold the close."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"period {report.period} cannot be closed: {len(report.blocking)} exceptions hold it")
+        self.report = report
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What a close brought about."""
+
+    period: BillingPeriod
+    invoices: int
+    changed: bool
+
+
+def period_open(*, month: str) -> BillingPeriod:
+    """The period of `month` ("2026-10"), with its bounds stored the first time it is asked for."""
+    period = BillingPeriod.objects.filter(month=month).first()
+    if period is not None:
+        return period
+    setup = billing_setup()
+    window = billing_month(month, setup.zone)
+    period, _ = BillingPeriod.objects.get_or_create(
+        month=month, defaults={"zone": setup.zone, "start": window.start, "end": window.end}
+    )
+    return period
+
+
+def period_close(*, month: str, actor: str, now: datetime) -> Closed:
+    """Close the month and build its drafts; a closed month is left as it is.  Raises CloseRefusedError."""
+    period_open(month=month)
+    if not _cut_off(month, actor, now):
+        period = BillingPeriod.objects.get(month=month)
+        return Closed(period, period.invoices.count(), changed=False)
+    return _bill(month, now)
+
+
+def _cut_off(month: str, actor: str, now: datetime) -> bool:
+    """Set the cut-off if the month is complete; False where it is closed already."""
+    with transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status == BillingPeriod.Status.CLOSED:
+            return False
+        if period.status == BillingPeriod.Status.CLOSING:
+            return True
+        usage_freeze()
+        report = build_report(period, now=now, thorough=False)
+        if not report.closable:
+            raise CloseRefusedError(report)
+        period.ordinal = epoch_advance(start=period.start, end=period.end)
+        period.status = BillingPeriod.Status.CLOSING
+        period.closed_by = actor
+        period.save()
+        audit_record(actor=actor, action="period_cut_off", subject=month, detail={"ordinal": period.ordinal})
+        return True
+
+
+def _bill(month: str, now: datetime) -> Closed:
+    """Write charges and drafts of a period whose cut-off is set."""
+    with transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status == BillingPeriod.Status.CLOSED:
+            return Closed(period, period.invoices.count(), changed=False)
+        window = Interval(period.start, period.end)
+        assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
+        charges_write(assessment=assessment, ordinal=period.ordinal or 0)
+        invoices = _draft_all(period, assessment.charges)
+        period.status = BillingPeriod.Status.CLOSED
+        period.closed_at = now
+        period.save()
+        audit_record(
+            actor=period.closed_by, action="period_close", subject=month,
+            detail={"invoices": len(invoices), "total": str(sum(invoice.total for invoice in invoices))},
+        )  # fmt: skip
+    return Closed(period, len(invoices), changed=True)
+
+
+def _draft_all(period: BillingPeriod, charges: list[Charge]) -> list[Invoice]:
+    setup = billing_setup()
+    teams = Team.objects.in_bulk(field_name="code")
+    by_team: dict[str, list[Charge]] = {}
+    for charge in charges:
+        if not charge.key.platform:
+            by_team.setdefault(charge.key.team, []).append(charge)
+    approved = setup.review == BillingSetup.Review.NONE
+    drafts = [
+        (invoice_lines(items), parties_of(period, setup, teams[code])) for code, items in sorted(by_team.items())
+    ]
+    invoices = Invoice.objects.bulk_create(
+        Invoice(
+            period=period,
+            team=teams[parties.team],
+            status=Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT,
+            approved_by="review: none" if approved else "",
+            currency=setup.currency,
+            issuer=setup.issuer,
+            total=total_of(lines),
+            draft=draft_document(parties, lines),
+        )
+        for lines, parties in drafts
+    )
+    InvoiceLine.objects.bulk_create(
+        (
+            line_row(invoice, line)
+            for invoice, (lines, _) in zip(invoices, drafts, strict=True)
+            for line in lines
+        ),
+        batch_size=5_000,
+    )
+    return invoices
+
+
+def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team) -> Parties:
+    """The facts that an invoice of `team` copies."""
+    return Parties(
+        issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
+        currency=setup.currency, month=period.month, zone=period.zone, window=Interval(period.start, period.end),
+    )  # fmt: skip
+
+
+def line_row(invoice: Invoice, line: Line) -> InvoiceLine:
+    """The stored row of a line."""
+    key = line.charge.key
+    return InvoiceLine(
+        invoice=invoice, position=line.position, kind=key.kind, cluster=key.cluster, namespace=key.namespace,
+        consumer=key.consumer, accelerator=key.accelerator, sku=key.sku, token_class=key.token_class,
+        charge_period=key.charge_period, correction=key.correction, quantity=line.quantity, unit=key.unit,
+        unit_price=line.charge.unit_price, amount=line.amount, price_version=key.price_version, policy=key.policy,
+        reason=key.reason, energy_kwh=line.energy_kwh,
+    )  # fmt: skip
+
+
+def last_close() -> int:
+    """Ordinal of the last close, 0 before the first."""
+    return BillingPeriod.objects.aggregate(last=Max("ordinal"))["last"] or 0

@@ -1,0 +1,36 @@
+"""Writing the documents of a month to files: complete, or not there."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from billing.invoicing.documents import PdfRenderer, render_csv, render_xlsx
+from billing.invoicing.models import Invoice
+from billing.invoicing.selectors import document_of, invoices_of
+
+
+def invoices_export(
+    *, month: str, directory: Path, language: str = "zh-en", advance: Callable[[int], None] = lambda _: None
+) -> list[Path]:
+    """PDF, CSV and XLSX of each issued invoice; a file appears whole, under its final name, or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    with PdfRenderer() as renderer:
+        for invoice in invoices_of(month).filter(status=Invoice.Status.ISSUED):
+            document = document_of(invoice)
+            facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
+            for suffix, body in (
+                ("pdf", renderer.render(document, language=language, **facts)),
+                ("csv", render_csv(document, **facts)),
+                ("xlsx", render_xlsx(document, language=language, **facts)),
+            ):
+                written.append(_write(directory / f"{invoice.number}.{suffix}", body))
+            advance(1)
+    return written
+
+
+def _write(path: Path, body: bytes) -> Path:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(body)
+    draft.replace(path)
+    return path

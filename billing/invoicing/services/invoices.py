@@ -1,0 +1,71 @@
+"""Approving and issuing. The number comes from a counter row that is locked inside the issuing transaction."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from billing.invoicing.lines import canonical_json, document_hash, numbered_document
+from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
+from billing.tenancy.audit import audit_record
+
+
+class ApprovalError(ValueError):
+    """An approval that the four-eyes rule forbids, or that has nothing to approve."""
+
+
+def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
+    """Approve the drafts of a closed month, by somebody else than who closed it."""
+    with transaction.atomic():
+        period = BillingPeriod.objects.filter(month=month).first()
+        if period is None or period.status != BillingPeriod.Status.CLOSED:
+            raise ApprovalError(f"period {month} is not closed: there is nothing to approve")
+        if actor == period.closed_by:
+            raise ApprovalError(f"{actor} closed {month}: somebody else must approve")
+        drafts = period.invoices.select_for_update().filter(status=Invoice.Status.DRAFT).order_by("team__code")
+        if team is not None:
+            drafts = drafts.filter(team__code=team)
+        invoices = list(drafts)
+        for invoice in invoices:
+            invoice.status = Invoice.Status.APPROVED
+            invoice.approved_by = actor
+            invoice.save(update_fields=["status", "approved_by"])
+            audit_record(actor=actor, action="invoice_approve", subject=f"{month} {invoice.team.code}")
+    return invoices
+
+
+def invoices_issue(*, month: str, actor: str, now: datetime) -> int:
+    """Number and issue every approved draft of the month, each in its own transaction; returns how many it issued.
+
+    Any number of callers may do this at once and die at any point: a number is taken and used in one transaction.
+    """
+    waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code")
+    return sum(_issue(invoice_id, actor, now) for invoice_id in waiting.values_list("id", flat=True))
+
+
+def _issue(invoice_id: int, actor: str, now: datetime) -> bool:
+    facts = Invoice.objects.select_related("period").get(pk=invoice_id)
+    fiscal_year = int(facts.period.month[:4])
+    NumberSeries.objects.get_or_create(issuer=facts.issuer, fiscal_year=fiscal_year)
+    with transaction.atomic():
+        series = NumberSeries.objects.select_for_update().get(issuer=facts.issuer, fiscal_year=fiscal_year)
+        invoice = Invoice.objects.select_for_update().get(pk=invoice_id)
+        if invoice.status != Invoice.Status.APPROVED:
+            return False
+        invoice.sequence = series.last_number + 1
+        invoice.fiscal_year = fiscal_year
+        invoice.number = f"{invoice.issuer}-{fiscal_year}-{invoice.sequence:06d}"
+        invoice.previous_sha256 = series.last_sha256
+        invoice.document = canonical_json(
+            numbered_document(invoice.draft, number=invoice.number, previous_sha256=series.last_sha256)
+        )
+        invoice.sha256 = document_hash(invoice.document)
+        invoice.status = Invoice.Status.ISSUED
+        invoice.issued_at = now
+        invoice.save()
+        series.last_number, series.last_sha256 = invoice.sequence, invoice.sha256
+        series.save(update_fields=["last_number", "last_sha256"])
+        audit_record(
+            actor=actor, action="invoice_issue", subject=invoice.number,
+            detail={"total": str(invoice.total), "sha256": invoice.sha256},
+        )  # fmt: skip
+        return True

@@ -1,0 +1,92 @@
+"""Proof: every document of a closed period follows again, to the byte, from stored usage, prices and ownership."""
+
+import json
+from dataclasses import dataclass
+
+from billing.invoicing.lines import (
+    Parties,
+    canonical_json,
+    document_hash,
+    draft_document,
+    invoice_lines,
+    numbered_document,
+)
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.rating.assessment import Assessment, assess
+from billing.rating.models import Charge as ChargeRow
+from metering.intervals import Interval
+from pricing.rating import Charge
+
+
+class ClosedPeriodError(ValueError):
+    """A change that would alter what a closed period billed."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Outcome for one invoice: what is stored, and what its usage gives now."""
+
+    team: str
+    number: str | None
+    stored: str
+    recomputed: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether both are the same document."""
+        return self.stored == self.recomputed
+
+
+def period_verify(*, month: str) -> list[Proof]:
+    """Rate a closed period again from its usage; one proof per team that has, or should have, a document."""
+    period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
+    by_team: dict[str, list[Charge]] = {}
+    for charge in _again(period).charges:
+        if not charge.key.platform:
+            by_team.setdefault(charge.key.team, []).append(charge)
+    invoices = {invoice.team.code: invoice for invoice in period.invoices.select_related("team", "period")}
+    return [
+        _prove(code, invoices.get(code), by_team.get(code, [])) for code in sorted(by_team.keys() | invoices.keys())
+    ]
+
+
+def closed_periods_check() -> None:
+    """Raise ClosedPeriodError if any closed period would now be charged otherwise than it was.
+
+    Called after a change of ownership or prices, in the transaction of that change.
+    """
+    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal"):
+        stored = {
+            row.line_key: (row.usage_quantity, row.unit_price) for row in ChargeRow.objects.filter(closing=period.ordinal)
+        }
+        again = {
+            charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in _again(period).charges
+        }
+        if stored != again:
+            raise ClosedPeriodError(
+                f"this would change {len(stored.items() ^ again.items())} charges of period {period.month}, "
+                "which is closed"
+            )
+
+
+def _again(period: BillingPeriod) -> Assessment:
+    return assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+
+
+def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
+    if invoice is None:
+        return Proof(code, None, stored="no document", recomputed=f"{len(charges)} charges")
+    facts = invoice.draft
+    parties = Parties(
+        issuer=facts["issuer"]["name"], team=code, team_name=facts["recipient"]["name"],
+        cost_center=facts["recipient"]["cost_center"], currency=facts["currency"], month=facts["period"]["month"],
+        zone=facts["period"]["zone"], window=Interval(invoice.period.start, invoice.period.end),
+    )  # fmt: skip
+    draft = draft_document(parties, invoice_lines(charges))
+    if invoice.number is None:
+        return Proof(code, None, document_hash(canonical_json(facts)), document_hash(canonical_json(draft)))
+    document = numbered_document(draft, number=invoice.number, previous_sha256=invoice.previous_sha256)
+    stored = document_hash(invoice.document) if invoice.sha256 == document_hash(invoice.document) else "hash is broken"
+    if json.loads(invoice.document)["total"] != format(invoice.total, "f"):
+        stored = "total is broken"
+    return Proof(code, invoice.number, stored, document_hash(canonical_json(document)))

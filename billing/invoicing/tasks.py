@@ -1,0 +1,30 @@
+"""Celery's side of operations: a message is only a wake-up, its loss costs seconds, its repetition nothing."""
+
+from celery import shared_task
+from kombu.exceptions import OperationalError
+
+from billing.invoicing.services import operation_run, operations_pending
+
+
+@shared_task
+def operation_execute(operation_id: int) -> str:
+    """Bring one operation about, unless somebody is at work on it or it is done."""
+    return operation_run(operation_id=operation_id, wait=False).status
+
+
+@shared_task
+def operations_resume() -> int:
+    """Wake every pending operation again: whatever a lost broker or a killed worker left behind."""
+    pending = operations_pending()
+    for operation_id in pending:
+        operation_execute.delay(operation_id)
+    return len(pending)
+
+
+def operation_wake(operation_id: int) -> bool:
+    """Tell a worker at once where the broker can be reached; otherwise the scheduler will."""
+    try:
+        operation_execute.delay(operation_id)
+    except OperationalError:
+        return False
+    return True

@@ -1,0 +1,306 @@
+"""From a line down to what was used: the same usage that made the line, summed by workload, day, hold or hour.
+
+A line covers the pieces of its month in which its owner, its price version and its policy were in force; a close saw
+the epochs before it, and as late usage those since the close before. Both are found again here exactly as
+`billing.rating.assessment` finds them, so every level adds up to the line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+
+from billing.invoicing.models import BillingPeriod
+from billing.portal.statements import StatementLine
+from billing.rates.selectors import policy_at, policy_changes, rate_card
+from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.usage.selectors import COUNTS, JOB, EpochFilter, closed_windows
+from metering.intervals import Interval
+from pricing.money import round_to, split_amount
+from pricing.rate_card import SLICE_HOURS, RateCard, UnpricedError
+from pricing.rating import DIVISOR
+
+ROWS_SHOWN = 200
+DAY = timedelta(days=1)
+QUANTITY_PLACES = 6
+CLASS_SUM = {
+    "input": "t.input_tokens - t.cache_read_input_tokens - t.cache_creation_input_tokens",
+    "cache_read": "t.cache_read_input_tokens",
+    "cache_creation": "t.cache_creation_input_tokens",
+    "output": "t.output_tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a line. `usage` in base units, exact; `quantity` and `amount` are shares that add up to the line's."""
+
+    facts: dict[str, Any]
+    usage: Decimal
+    quantity: Decimal
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Parts of a line, or of one part of it, with what they add up to. `left_out` parts are only in the sums."""
+
+    parts: list[Part]
+    quantity: Decimal
+    amount: Decimal
+    left_out: int = 0
+
+    @property
+    def largest(self) -> Decimal:
+        return max((part.usage for part in self.parts), default=Decimal(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which usage a line is made of: pieces of time and the epochs that its close saw."""
+
+    window: Interval
+    zone: str
+    epochs: EpochFilter
+    pieces: list[Interval]
+
+
+def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
+    """The pieces of time and epochs of a GPU, efficiency or token line."""
+    card = rate_card()
+    window, epochs = _seen(line, period)
+    if line.key.kind == "tokens":
+        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line))
+    book = namespace_book()
+    pieces = window.cut(card.changes() | book.changes() | policy_changes())
+    owned = []
+    for piece in _priced(pieces, card, line):
+        owner = book.owner(line.key.cluster, line.key.namespace, piece.start)
+        policy = policy_at(piece.start) if line.key.policy else None
+        ours = owner is not None and owner.team == line.key.team and not owner.platform
+        if ours and (not line.key.policy or (policy is not None and policy.name == line.key.policy)):
+            owned.append(piece)
+    return Scope(window, period.zone, epochs, owned)
+
+
+def _priced(pieces: Sequence[Interval], card: RateCard, line: StatementLine) -> list[Interval]:
+    versions = [(piece, card.version_at(piece.start)) for piece in pieces]
+    return [piece for piece, version in versions if version is not None and version.name == line.key.price_version]
+
+
+def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
+    closed = closed_windows()
+    this = period.ordinal if period.ordinal is not None else max((span.ordinal for span in closed), default=0) + 1
+    if not line.key.correction:
+        return Interval(period.start, period.end), EpochFilter(before=this)
+    late = BillingPeriod.objects.get(month=line.key.charge_period)
+    return Interval(late.start, late.end), EpochFilter(before=this, first=this - 1)
+
+
+def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
+    """The line by workload; for an adjustment only the `jobs` that it judged."""
+    columns = f"{JOB} AS job, count(DISTINCT a.id) AS holds, min(greatest(s.start, p.lo)) AS first, " + (
+        "max(least(s.until, p.hi)) AS last"
+    )
+    return share_out(line, _held(line, scope, columns, group="job", order="usage DESC, job", jobs=jobs))
+
+
+def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown:
+    """One workload's holds of devices: which pod had which devices from when to when."""
+    columns = (
+        "a.allocation_id, a.pod, a.node, a.resource, a.quantity AS devices, a.device_fraction, a.end_reason,"
+        " min(greatest(s.start, p.lo)) AS first, max(least(s.until, p.hi)) AS last"
+    )
+    group = "a.id"
+    rows = _held(line, scope, columns, group=group, order="first, a.allocation_id", jobs=[job])
+    return share_out(line, rows, of=share)
+
+
+def days_held(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
+    """The line by local day."""
+    midnights = _midnights(scope)
+    pieces = [cut for piece in scope.pieces for cut in piece.cut(midnights)]
+    by_day = Scope(scope.window, scope.zone, scope.epochs, pieces)
+    columns = "(p.lo AT TIME ZONE %(zone)s)::date AS day"
+    return share_out(line, _held(line, by_day, columns, group="day", order="day", jobs=jobs))
+
+
+def _held(
+    line: StatementLine, scope: Scope, columns: str, *, group: str, order: str, jobs: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Held devices of a line; `usage` is in the microseconds that its price counts."""
+    skus = _skus(line, scope)
+    if not skus or not scope.pieces:
+        return []
+    measured = "a.quantity::numeric" if line.key.unit == SLICE_HOURS else "a.quantity * a.device_fraction"
+    only = "" if jobs is None else f"AND {JOB} = ANY(%(jobs)s)"
+    return _rows(
+        f"""SELECT {columns}, sum({measured} * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo))) AS usage
+            FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS p (lo, hi)
+            JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+            JOIN usage_gpuallocation a ON a.id = s.allocation_id
+            JOIN unnest(%(accelerators)s::text[], %(resources)s::text[]) AS k (accelerator, resource)
+                 ON k.accelerator = a.accelerator AND k.resource = a.resource
+            WHERE s.epoch >= %(first)s AND s.epoch < %(before)s
+                  AND a.cluster = %(cluster)s AND a.namespace = %(namespace)s {only}
+            GROUP BY {group} ORDER BY {order}""",
+        {
+            "lo": [piece.start for piece in scope.pieces], "hi": [piece.end for piece in scope.pieces],
+            "accelerators": [sku[0] for sku in skus], "resources": [sku[1] for sku in skus],
+            "first": scope.epochs.first, "before": scope.epochs.before, "cluster": line.key.cluster,
+            "namespace": line.key.namespace, "jobs": list(jobs or ()), "zone": scope.zone,
+        },
+    )  # fmt: skip
+
+
+def _skus(line: StatementLine, scope: Scope) -> list[tuple[str, str]]:
+    """The accelerators and resources of the namespace that the line's price is the price of."""
+    if not scope.pieces:
+        return []
+    card = rate_card()
+    rows = _rows(
+        "SELECT DISTINCT accelerator, resource FROM usage_gpuallocation WHERE cluster = %(cluster)s "
+        "AND namespace = %(namespace)s AND started_at < %(end)s",
+        {"cluster": line.key.cluster, "namespace": line.key.namespace, "end": scope.window.end},
+    )
+    return [
+        (row["accelerator"], row["resource"])
+        for row in rows
+        if _is_of(line, card, row["accelerator"], row["resource"], scope.pieces[0].start)
+    ]
+
+
+def _is_of(line: StatementLine, card: RateCard, accelerator: str, resource: str, at: datetime) -> bool:
+    try:
+        _, found = card.gpu_price(accelerator, resource, at)
+    except UnpricedError:
+        return False
+    return (found.sku, found.accelerator, found.unit) == (line.key.sku, line.key.accelerator, line.key.unit)
+
+
+def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
+    """A token line by local day."""
+    columns = "(t.at AT TIME ZONE %(zone)s)::date AS day, sum(t.requests)::bigint AS requests"
+    return share_out(line, _tokens(line, scope, columns, group="day"))
+
+
+def hours_of_tokens(line: StatementLine, scope: Scope, day: datetime, share: Part) -> Breakdown:
+    """One day of a token line by hour."""
+    inside = Interval(day, _next_midnight(day, scope.zone))
+    columns = "date_trunc('hour', t.at) AS hour, sum(t.requests)::bigint AS requests"
+    return share_out(line, _tokens(line, _within(scope, inside), columns, group="hour"), of=share)
+
+
+def requests(line: StatementLine, scope: Scope, hour: datetime, share: Part) -> Breakdown:
+    """The requests of one hour of a token line; beyond `ROWS_SHOWN` only summed."""
+    inside = _within(scope, Interval(hour, hour + timedelta(hours=1)))
+    ranges = _owned_ranges(line, inside)
+    rows = _rows(
+        f"""SELECT t.time, t.id, d.source, d.status, {CLASS_SUM[line.key.token_class]}::numeric AS usage
+            FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
+            JOIN token_event t ON t.time >= r.lo AND t.time < r.hi
+            JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
+            WHERE d.consumer = %(consumer)s AND d.model = %(model)s
+                  AND t.epoch >= %(first)s AND t.epoch < %(before)s
+                  AND {CLASS_SUM[line.key.token_class]} > 0
+            ORDER BY t.time, d.source, t.id""",
+        _token_parameters(line, inside, ranges),
+    )
+    whole = share_out(line, rows, of=share)
+    return Breakdown(whole.parts[:ROWS_SHOWN], whole.quantity, whole.amount, max(len(rows) - ROWS_SHOWN, 0))
+
+
+def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> list[dict[str, Any]]:
+    """Tokens of a line's class: whole hours from the roll-up, hours that an owner or price change cuts from events."""
+    ranges = _owned_ranges(line, scope)
+    if not ranges:
+        return []
+    names = ", ".join(f"x.{name}" for name in COUNTS[1:])
+    return _rows(
+        f"""WITH r AS (SELECT *, CASE WHEN date_trunc('hour', lo) = lo THEN lo
+                                 ELSE date_trunc('hour', lo) + interval '1 hour' END AS first,
+                              date_trunc('hour', hi) AS last
+                       FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS u (source, lo, hi)),
+                 t AS (SELECT x.hour AS at, x.dimension, x.requests, r.source, {names} FROM r
+                       JOIN token_usage_hour x ON x.hour >= r.first AND x.hour < r.last
+                       WHERE x.epoch >= %(first)s AND x.epoch < %(before)s
+                       UNION ALL
+                       SELECT x.time, x.dimension, 1, r.source, {names} FROM r
+                       JOIN token_event x ON x.time >= r.lo AND x.time < r.hi AND (x.time < r.first OR x.time >= r.last)
+                       WHERE (r.lo < r.first OR r.last < r.hi)
+                             AND x.epoch >= %(first)s AND x.epoch < %(before)s)
+            SELECT {columns}, sum({CLASS_SUM[line.key.token_class]})::numeric AS usage FROM t
+            JOIN token_dimension d ON d.id = t.dimension AND d.source = t.source
+            WHERE d.consumer = %(consumer)s AND d.model = %(model)s
+            GROUP BY {group} HAVING sum({CLASS_SUM[line.key.token_class]}) > 0 ORDER BY {group}""",
+        _token_parameters(line, scope, ranges),
+    )
+
+
+def _token_parameters(
+    line: StatementLine, scope: Scope, ranges: Sequence[tuple[str, datetime, datetime]]
+) -> dict[str, Any]:
+    return {
+        "source": [item[0] for item in ranges], "lo": [item[1] for item in ranges], "hi": [item[2] for item in ranges],
+        "consumer": line.key.consumer, "model": line.key.sku, "first": scope.epochs.first,
+        "before": scope.epochs.before, "zone": scope.zone,
+    }  # fmt: skip
+
+
+def _owned_ranges(line: StatementLine, scope: Scope) -> list[tuple[str, datetime, datetime]]:
+    """(source, from, until) in which the line's team paid for the consumer: two gateways may know one name."""
+    book = consumer_book()
+    rows = _rows("SELECT DISTINCT source FROM token_dimension WHERE consumer = %(c)s", {"c": line.key.consumer})
+    ranges = []
+    for piece in (cut for piece in scope.pieces for cut in piece.cut(book.changes())):
+        for row in rows:
+            owner = book.owner(row["source"], line.key.consumer, piece.start)
+            if owner is not None and owner.team == line.key.team:
+                ranges.append((row["source"], piece.start, piece.end))
+    return ranges
+
+
+def share_out(line: StatementLine, rows: Sequence[dict[str, Any]], of: Part | None = None) -> Breakdown:
+    """Give each row its share of the line (or of a part of it) by largest remainder, so that shares add up."""
+    quantity, amount = (of.quantity, of.amount) if of else (line.quantity, line.amount)
+    weights = [row["usage"] for row in rows]
+    if not sum(weights):
+        return Breakdown([], quantity, amount)
+    exact = round_to(Fraction(sum(weights)) / DIVISOR[line.key.unit], QUANTITY_PLACES) if of is None else quantity
+    quantities, amounts = split_amount(exact, weights, QUANTITY_PLACES), split_amount(amount, weights)
+    parts = [
+        Part({name: value for name, value in row.items() if name != "usage"}, row["usage"], *shares)
+        for row, *shares in zip(rows, quantities, amounts, strict=True)
+    ]
+    return Breakdown(parts, exact, amount)
+
+
+def _within(scope: Scope, inside: Interval) -> Scope:
+    pieces = [cut for piece in scope.pieces if (cut := piece.overlap(inside))]
+    return Scope(scope.window, scope.zone, scope.epochs, pieces)
+
+
+def _midnights(scope: Scope) -> list[datetime]:
+    found, at = [], scope.window.start
+    while at < scope.window.end:
+        found.append(at)
+        at = _next_midnight(at, scope.zone)
+    return found
+
+
+def _next_midnight(instant: datetime, zone: str) -> datetime:
+    """The local midnight after `instant`: a local day may have 23 or 25 hours."""
+    day = instant.astimezone(ZoneInfo(zone)).date() + DAY
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
+
+
+def _rows(statement: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        names = [column.name for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,0 +1,84 @@
+"""Which month a page shows. Reading never stores a period: one that nobody opened yet is shown from its set-up."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.http import Http404
+
+from billing.invoicing.models import BillingPeriod
+from billing.tenancy.models import BillingSetup
+from metering.intervals import IntervalError, billing_month, month_of
+
+MONTHS_OFFERED = 36
+
+
+@dataclass(frozen=True, slots=True)
+class MonthChoice:
+    """The month of a page, and the months that its picker offers, the newest first."""
+
+    month: str
+    offered: list[str]
+
+    @property
+    def earlier(self) -> str | None:
+        """The month before, where it is offered."""
+        return next((month for month in self.offered if month < self.month), None)
+
+    @property
+    def later(self) -> str | None:
+        """The month after, where it is offered."""
+        return next((month for month in reversed(self.offered) if month > self.month), None)
+
+
+def month_choice(asked: str, setup: BillingSetup, now: datetime) -> MonthChoice:
+    """The month asked for, else the newest with usage or invoices, else the current one.  Raises Http404."""
+    current = month_of(now, setup.zone)
+    periods = dict(BillingPeriod.objects.values_list("month", "status"))
+    used = _months_with_usage(setup.zone)
+    billed = [known for known, status in periods.items() if status != BillingPeriod.Status.OPEN]
+    if asked:
+        _bounds(asked, setup.zone)
+    month = asked or max([*used, *billed], default=current)
+    offered = sorted({*periods, *used, current, month}, reverse=True)[:MONTHS_OFFERED]
+    return MonthChoice(month, offered)
+
+
+def period_shown(month: str, setup: BillingSetup) -> BillingPeriod:
+    """The stored period, or what it would be: an unsaved row with key 0, which no row has, so relations are empty."""
+    stored = BillingPeriod.objects.filter(month=month).first()
+    if stored is not None:
+        return stored
+    window = _bounds(month, setup.zone)
+    return BillingPeriod(pk=0, month=month, zone=setup.zone, start=window[0], end=window[1])
+
+
+def _bounds(month: str, zone: str) -> tuple[datetime, datetime]:
+    try:
+        window = billing_month(month, zone)
+    except IntervalError as error:
+        raise Http404(str(error)) from error
+    return window.start, window.end
+
+
+def _months_with_usage(zone: str) -> list[str]:
+    """First and last month of usage and every month between; each bound is one index lookup."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT least((SELECT min(start) FROM usage_allocationspan), (SELECT min(hour) FROM token_usage_hour)),
+                      greatest((SELECT max(until) - interval '1 microsecond' FROM usage_allocationspan),
+                               (SELECT max(hour) FROM token_usage_hour))"""
+        )
+        first, last = cursor.fetchone()
+    if first is None or last is None:
+        return []
+    return _between(month_of(first, zone), month_of(last, zone))
+
+
+def _between(first: str, last: str) -> list[str]:
+    year, number = int(last[:4]), int(last[5:])
+    months: list[str] = []
+    while len(months) < MONTHS_OFFERED and (month := f"{year:04d}-{number:02d}") >= first:
+        months.append(month)
+        year, number = (year, number - 1) if number > 1 else (year - 1, 12)
+    return months

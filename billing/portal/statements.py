@@ -1,0 +1,197 @@
+"""What a team owes for a month: of a closed period from its invoice, of an open one rated now by the code of the close.
+
+Both are lines of one shape, so that no page knows the difference and none computes an amount of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import groupby
+
+from django.db.models import QuerySet
+
+from billing.invoicing.lines import KIND_ORDER, Line, invoice_lines
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.rating.assessment import Assessment, Verdict, assess
+from billing.rating.models import EfficiencyVerdict
+from billing.tenancy.models import Team
+from metering.intervals import Interval
+from pricing.rating import LineKey
+
+ZERO = Decimal("0.00")
+AnyVerdict = Verdict | EfficiencyVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLine:
+    """One line as the document states it, or would. `digest` finds it again: it names everything but the amount."""
+
+    key: LineKey
+    position: int
+    quantity: Decimal
+    unit_price: Decimal
+    amount: Decimal
+    energy_kwh: Decimal | None
+
+    @property
+    def digest(self) -> str:
+        return self.key.digest()
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What its team recognises it by: cluster and namespace, or the consumer at the gateway."""
+        return (self.key.cluster, self.key.namespace, self.key.consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class LineGroup:
+    """The lines of one kind in one namespace or of one consumer."""
+
+    cluster: str
+    namespace: str
+    consumer: str
+    lines: list[StatementLine]
+
+    @property
+    def amount(self) -> Decimal:
+        return sum_of(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All lines of one kind, by place."""
+
+    kind: str
+    groups: list[LineGroup]
+
+    @property
+    def amount(self) -> Decimal:
+        return sum((group.amount for group in self.groups), ZERO)
+
+    @property
+    def quantities(self) -> list[tuple[str, Decimal]]:
+        """Total quantity per unit. An adjustment counts no usage of its own."""
+        if self.kind == "efficiency":
+            return []
+        sums: dict[str, Decimal] = defaultdict(Decimal)
+        for group in self.groups:
+            for line in group.lines:
+                sums[line.key.unit] += line.quantity
+        return sorted(sums.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A team's month. `invoice` is None while the month is a preview."""
+
+    team: Team
+    lines: list[StatementLine]
+    invoice: Invoice | None = None
+
+    @property
+    def total(self) -> Decimal:
+        return sum_of(self.lines)
+
+    def of_kind(self, kind: str) -> Decimal:
+        """Sum of the lines of one kind."""
+        return sum_of(line for line in self.lines if line.key.kind == kind)
+
+    @property
+    def corrections(self) -> Decimal:
+        """The part of the total that corrects earlier months."""
+        return sum_of(line for line in self.lines if line.key.correction)
+
+    @property
+    def sections(self) -> list[Section]:
+        """The lines by kind, then by place, in the order of the document."""
+        ordered = sorted(self.lines, key=lambda line: (KIND_ORDER.get(line.key.kind, 9), line.place, line.position))
+        return [
+            Section(kind, [LineGroup(*place, list(group)) for place, group in groupby(lines, lambda x: x.place)])
+            for kind, lines in groupby(ordered, lambda line: line.key.kind)
+        ]
+
+    def line(self, digest: str) -> StatementLine | None:
+        """The line of that name, or None."""
+        return next((line for line in self.lines if line.digest == digest), None)
+
+
+@dataclass(frozen=True)
+class MonthStatements:
+    """The statements of the teams that somebody may see, by team code. `platform_lines` are paid by nobody's invoice."""
+
+    period: BillingPeriod
+    statements: list[Statement]
+    assessment: Assessment | None = None
+    teams: list[Team] = field(default_factory=list)
+
+    @property
+    def preview(self) -> bool:
+        """Whether the amounts can still change."""
+        return self.assessment is not None
+
+    @property
+    def total(self) -> Decimal:
+        return sum((statement.total for statement in self.statements), ZERO)
+
+    def of_kind(self, kind: str) -> Decimal:
+        """Sum of one kind over the teams shown."""
+        return sum((statement.of_kind(kind) for statement in self.statements), ZERO)
+
+    def verdicts(self, team: Team) -> list[AnyVerdict]:
+        """What the efficiency policies said about the team's jobs, with what they said it from."""
+        if self.assessment is not None:
+            return [verdict for verdict in self.assessment.verdicts if verdict.team == team.code]
+        stored = EfficiencyVerdict.objects.filter(closing=self.period.ordinal, team=team.code)
+        return list(stored.order_by("cluster", "namespace", "job"))
+
+
+def sum_of(lines: Iterable[StatementLine]) -> Decimal:
+    """Sum of rounded lines, as the total of an invoice is."""
+    return sum((line.amount for line in lines), ZERO)
+
+
+def month_statements(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
+    """Statements of `teams` (those that somebody may see) for one month."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        return _of_invoices(period, teams)
+    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+    return _of_assessment(period, assessment, list(teams))
+
+
+def _of_invoices(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
+    invoices = list(period.invoices.filter(team__in=teams).select_related("team").order_by("team__code"))
+    lines: dict[int, list[StatementLine]] = defaultdict(list)
+    codes = {invoice.pk: invoice.team.code for invoice in invoices}
+    for row in InvoiceLine.objects.filter(invoice__in=list(codes)).order_by("invoice_id", "position").iterator():
+        lines[row.invoice_id].append(_stored(row, codes[row.invoice_id]))
+    statements = [Statement(invoice.team, lines[invoice.pk], invoice) for invoice in invoices]
+    return MonthStatements(period, statements, teams=list(teams))
+
+
+def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequence[Team]) -> MonthStatements:
+    charges = defaultdict(list)
+    for charge in assessment.charges:
+        if not charge.key.platform:
+            charges[charge.key.team].append(charge)
+    statements = [
+        Statement(team, [_previewed(line) for line in invoice_lines(charges[team.code])])
+        for team in teams
+        if team.code in charges
+    ]
+    return MonthStatements(period, statements, assessment, list(teams))
+
+
+def _previewed(line: Line) -> StatementLine:
+    charge = line.charge
+    return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
+
+
+def _stored(row: InvoiceLine, team: str) -> StatementLine:
+    key = LineKey(
+        team=team, platform=False, correction=row.correction, charge_period=row.charge_period, kind=row.kind,
+        cluster=row.cluster, namespace=row.namespace, consumer=row.consumer, accelerator=row.accelerator, sku=row.sku,
+        token_class=row.token_class, unit=row.unit, price_version=row.price_version, policy=row.policy,
+        reason=row.reason,
+    )  # fmt: skip
+    return StatementLine(key, row.position, row.quantity, row.unit_price, row.amount, row.energy_kwh)

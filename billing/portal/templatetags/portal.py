@@ -1,0 +1,170 @@
+"""How figures and codes look on a page. Money and quantities are decimals all the way: nothing here makes a float of them."""
+
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django import template
+from django.utils.translation import gettext_lazy as _
+
+register = template.Library()
+MINUS = "\N{MINUS SIGN}"
+NOTHING = "\N{EM DASH}"
+HOUR = 3600
+
+WORDS = {
+    "gpu": _("GPU"),
+    "tokens": _("Tokens"),
+    "efficiency": _("Efficiency adjustments"),
+    "input": _("Input"),
+    "cache_read": _("Cache read"),
+    "cache_creation": _("Cache write"),
+    "output": _("Output"),
+    "penalty": _("Penalty"),
+    "reward": _("Reward"),
+    "neutral": _("Neutral"),
+    "neutral:short": _("Neutral: job too short"),
+    "neutral:coverage": _("Neutral: too little was measured"),
+    "neutral:inconsistent": _("Neutral: MFU above HFU"),
+    "neutral:missing": _("Neutral: not measured"),
+    "open": _("Open"),
+    "closing": _("Closing"),
+    "closed": _("Closed"),
+    "draft": _("Draft"),
+    "approved": _("Approved"),
+    "issued": _("Issued"),
+    "pending": _("In progress"),
+    "done": _("Done"),
+    "refused": _("Refused"),
+    "failed": _("Failed"),
+    "close": _("Close"),
+    "issue": _("Issue"),
+    "unowned_namespace": _("Namespace without owner"),
+    "unowned_consumer": _("Consumer without owner"),
+    "unpriced": _("No price"),
+    "metering_gap": _("Metering gap"),
+    "quarantine": _("Quarantined records"),
+    "conflict": _("Conflicting records"),
+    "period_not_ended": _("The month has not ended"),
+    "overlap": _("Held twice"),
+    "over_capacity": _("Above capacity"),
+    "invalid": _("Breaks the contract"),
+    "future": _("Lies in the future"),
+    "dismissed": _("Dismissed"),
+    "hardware": _("Hardware"),
+    "capital": _("Capital"),
+    "power": _("Power"),
+    "hosting": _("Hosting"),
+    "operations": _("Operations"),
+}
+
+
+@register.filter
+def word(code: str) -> Any:
+    """The words for a code; a code nobody translated is shown as it is."""
+    return WORDS.get(code, code)
+
+
+@register.filter
+def money(value: Decimal | None) -> str:
+    """``1234.5`` as ``1,234.50``."""
+    return NOTHING if value is None else _grouped(value, 2)
+
+
+@register.filter
+def price(value: Decimal | None) -> str:
+    """A unit price: four decimals, or all it has where an adjustment needs more."""
+    if value is None:
+        return NOTHING
+    exponent = value.normalize().as_tuple().exponent
+    return _grouped(value, max(4, -exponent if isinstance(exponent, int) else 4))
+
+
+@register.filter
+def quantity(value: Decimal | None) -> str:
+    """A quantity with the six decimals of the invoice."""
+    return NOTHING if value is None else _grouped(value, 6)
+
+
+@register.filter
+def count(value: Decimal | int | None) -> str:
+    """A whole number, or a decimal as exact as it is, with separators."""
+    if value is None:
+        return NOTHING
+    exact = Decimal(value)
+    if exact != exact.to_integral_value():
+        exponent = exact.normalize().as_tuple().exponent
+        return _grouped(exact, -exponent if isinstance(exponent, int) else 0)
+    return _grouped(exact, 0)
+
+
+@register.filter
+def gpu_hours(seconds: Decimal | int | None) -> str:
+    """Device-seconds shown as hours with one decimal; the exact figure belongs beside it."""
+    return NOTHING if seconds is None else _grouped(Decimal(seconds) / HOUR, 1)
+
+
+@register.filter
+def amount_of_unit(value: Decimal, unit: str) -> str:
+    """The quantity of an exception, in a unit that a person thinks in."""
+    if unit in ("gpu_seconds", "seconds"):
+        return f"{gpu_hours(value)} {'GPU-h' if unit == 'gpu_seconds' else 'h'}"
+    return f"{count(value)} {unit}"
+
+
+@register.filter
+def ratio(value: Decimal | None) -> str:
+    """A ratio as percent with one decimal; not measured is not zero."""
+    return NOTHING if value is None else f"{_grouped(Decimal(value) * 100, 1)}%"
+
+
+@register.filter
+def change(multiplier: Decimal) -> str:
+    """A multiplier as the change it makes: ``1.2`` is ``+20%``."""
+    percent = ((Decimal(multiplier) - 1) * 100).normalize()
+    if not percent:
+        return "0%"
+    return f"{'+' if percent > 0 else MINUS}{abs(percent):f}%"
+
+
+@register.filter
+def local(instant: datetime | None, zone: str) -> str:
+    """An instant in the billing zone, to the second; microseconds only where there are any."""
+    if instant is None:
+        return NOTHING
+    there = instant.astimezone(ZoneInfo(zone))
+    return there.strftime("%Y-%m-%d %H:%M:%S") + (f".{there.microsecond:06d}" if there.microsecond else "")
+
+
+@register.filter
+def local_day(instant: datetime | None, zone: str) -> str:
+    """The day of an instant in the billing zone."""
+    return NOTHING if instant is None else instant.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d")
+
+
+@register.filter
+def local_minute(instant: datetime | None, zone: str) -> str:
+    """An instant in the billing zone, to the minute."""
+    return NOTHING if instant is None else instant.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
+
+
+@register.filter
+def share_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
+    """Width of a bar in percent, within 0 and 100; for SVG attributes, so never localised."""
+    if not part or not whole:
+        return "0"
+    share = Decimal(part) / Decimal(whole) * 100
+    return f"{min(max(share, Decimal(0)), Decimal(100)):.3f}"
+
+
+@register.filter
+def sign(value: Decimal | None) -> str:
+    """Which way a figure points: for a class name."""
+    return "minus" if value is not None and value < 0 else "plus"
+
+
+def _grouped(value: Decimal | int, places: int) -> str:
+    exact = Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+    text = f"{abs(exact):,f}"
+    return f"{MINUS}{text}" if exact < 0 else text

@@ -1,0 +1,143 @@
+"""All writes of prices and policies. A published version is never edited; another one follows it.
+
+Whoever publishes checks in the same transaction that no closed period changes with it
+(`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from billing.rates.models import CostSheet, EfficiencyPolicy, GpuPrice, PriceVersion, TokenPrice
+from billing.tenancy.audit import audit_record
+
+
+class RateError(ValueError):
+    """A price or policy that contradicts what is already published."""
+
+
+@dataclass(frozen=True)
+class GpuPriceInput:
+    """One line of a price list: an accelerator, or a resource that is its own SKU."""
+
+    price: Decimal
+    accelerator: str = ""
+    resource: str = ""
+    unit: str = GpuPrice.Unit.GPU_HOURS
+    cost_sheet: str | None = None
+    facility_kw: Decimal | None = None
+
+
+@dataclass(frozen=True)
+class PriceVersionInput:
+    """A complete price list as somebody wants it published."""
+
+    name: str
+    currency: str
+    valid_from: datetime
+    gpu: list[GpuPriceInput] = field(default_factory=list)
+    tokens: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+
+
+def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any], actor: str) -> tuple[CostSheet, bool]:
+    """Keep a cost sheet with what it gives. One that prices were made from does not change under the same name."""
+    known = CostSheet.objects.filter(name=name).first()
+    if known is None:
+        audit_record(actor=actor, action="cost_sheet_put", subject=name, detail={"inputs": inputs})
+        return CostSheet.objects.create(name=name, inputs=inputs, result=result), True
+    if known.inputs == inputs:
+        return known, False
+    if GpuPrice.objects.filter(cost_sheet=known).exists():
+        raise RateError(f"cost sheet {name} is the source of published prices: give the changed sheet another name")
+    known.inputs, known.result = inputs, result
+    known.save()
+    audit_record(actor=actor, action="cost_sheet_put", subject=name, detail={"inputs": inputs})
+    return known, True
+
+
+def price_version_publish(*, wanted: PriceVersionInput, actor: str) -> bool:
+    """Publish a price list from its instant on; the list before it ends there.
+
+    Returns False where exactly this version is published already.  Raises RateError where a published version of that
+    name differs.
+    """
+    known = PriceVersion.objects.filter(name=wanted.name).prefetch_related("gpu__cost_sheet", "tokens").first()
+    if known:
+        difference = _difference(known, wanted)
+        if difference:
+            raise RateError(f"price version {wanted.name} is published and differs in {difference}: give it a new name")
+        return False
+    try:
+        with transaction.atomic():
+            _publish(wanted, actor)
+    except IntegrityError as error:
+        raise RateError(f"price version {wanted.name} overlaps another one") from error
+    return True
+
+
+def _publish(wanted: PriceVersionInput, actor: str) -> None:
+    PriceVersion.objects.filter(valid_until=None, valid_from__lt=wanted.valid_from).update(valid_until=wanted.valid_from)
+    later = PriceVersion.objects.filter(valid_from__gt=wanted.valid_from).order_by("valid_from").first()
+    version = PriceVersion.objects.create(
+        name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from,
+        valid_until=later.valid_from if later else None, published_by=actor,
+    )  # fmt: skip
+    sheets = {sheet.name: sheet for sheet in CostSheet.objects.all()}
+    GpuPrice.objects.bulk_create(
+        GpuPrice(
+            version=version, accelerator=item.accelerator, resource=item.resource, unit=item.unit, price=item.price,
+            cost_sheet=sheets[item.cost_sheet] if item.cost_sheet else None, facility_kw=item.facility_kw,
+        )
+        for item in wanted.gpu
+    )  # fmt: skip
+    TokenPrice.objects.bulk_create(
+        TokenPrice(version=version, model=model, token_class=token_class, price=price)
+        for (model, token_class), price in wanted.tokens.items()
+    )
+    version.sealed = True
+    version.save(update_fields=["sealed"])
+    audit_record(
+        actor=actor, action="price_version_publish", subject=wanted.name,
+        detail={"valid_from": wanted.valid_from.isoformat(), "gpu": len(wanted.gpu), "tokens": len(wanted.tokens)},
+    )  # fmt: skip
+
+
+def _difference(known: PriceVersion, wanted: PriceVersionInput) -> str:
+    """The first thing in which a published version differs from what is wanted, in words; empty if nothing does."""
+    if known.valid_from != wanted.valid_from:
+        return f"valid_from ({known.valid_from.isoformat()}, not {wanted.valid_from.isoformat()})"
+    if known.currency != wanted.currency:
+        return f"currency ({known.currency}, not {wanted.currency})"
+    published = {(row.accelerator, row.resource): (row.price, row.unit) for row in known.gpu.all()}
+    asked = {(item.accelerator, item.resource): (item.price, str(item.unit)) for item in wanted.gpu}
+    for sku in sorted(published.keys() | asked.keys()):
+        if published.get(sku) != asked.get(sku):
+            return f"the price of {sku[1] or sku[0]}"
+    listed = {(row.model, row.token_class): row.price for row in known.tokens.all()}
+    for key in sorted(listed.keys() | wanted.tokens.keys()):
+        if listed.get(key) != wanted.tokens.get(key):
+            return f"the {key[1]} price of {key[0]}"
+    return ""
+
+
+def efficiency_policy_publish(*, fields: dict[str, Any], actor: str) -> bool:
+    """Publish a policy from its instant on; the policy before it ends there. False where it is published already."""
+    known = EfficiencyPolicy.objects.filter(name=fields["name"]).first()
+    if known:
+        differing = [name for name, value in fields.items() if getattr(known, name) != value]
+        if differing:
+            raise RateError(f"efficiency policy {known.name} is published and differs in {differing[0]}")
+        return False
+    try:
+        with transaction.atomic():
+            EfficiencyPolicy.objects.filter(valid_until=None, valid_from__lt=fields["valid_from"]).update(
+                valid_until=fields["valid_from"]
+            )
+            EfficiencyPolicy.objects.create(**fields)
+            audit_record(actor=actor, action="efficiency_policy_publish", subject=fields["name"])
+    except IntegrityError as error:
+        raise RateError(f"efficiency policy {fields['name']} overlaps another one") from error
+    return True

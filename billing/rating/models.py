@@ -1,0 +1,67 @@
+"""Charges: what each team pays for which usage, and why. Derived from usage, prices and ownership, again at any time."""
+
+from django.db import models
+from django.db.models import Q
+
+
+class Charge(models.Model):
+    """One priced sum of usage: the future invoice line, before rounding.
+
+    `closing` is the ordinal of the close that billed it; `charge_period` the month in which the usage happened, which
+    is an earlier one where the usage came late (`correction`).
+    """
+
+    closing = models.IntegerField(db_index=True)
+    line_key = models.CharField(max_length=64, help_text="hash of everything that tells one line from another")
+    team = models.CharField(max_length=64)
+    platform = models.BooleanField(default=False)
+    kind = models.CharField(max_length=16)
+    charge_period = models.CharField(max_length=7)
+    correction = models.BooleanField(default=False)
+    cluster = models.CharField(max_length=512, blank=True)
+    namespace = models.CharField(max_length=512, blank=True)
+    consumer = models.CharField(max_length=512, blank=True)
+    accelerator = models.CharField(max_length=512, blank=True)
+    sku = models.CharField(max_length=512)
+    token_class = models.CharField(max_length=32, blank=True)
+    unit = models.CharField(max_length=16)
+    usage_quantity = models.DecimalField(
+        max_digits=40, decimal_places=12, help_text="device-microseconds x fraction, slice-microseconds, or tokens"
+    )
+    unit_price = models.DecimalField(max_digits=18, decimal_places=8)
+    price_version = models.CharField(max_length=200)
+    policy = models.CharField(max_length=200, blank=True)
+    reason = models.CharField(max_length=32, blank=True)
+    facility_kw = models.DecimalField(max_digits=12, decimal_places=6, null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["closing", "line_key"], name="one_charge_per_line"),
+            models.CheckConstraint(condition=Q(usage_quantity__gt=0), name="charge_has_usage"),
+        ]
+
+
+class EfficiencyVerdict(models.Model):
+    """Why a job's GPU-hours were adjusted or left alone: the evidence of an efficiency line."""
+
+    closing = models.IntegerField(db_index=True)
+    team = models.CharField(max_length=64)
+    cluster = models.CharField(max_length=512)
+    namespace = models.CharField(max_length=512)
+    job = models.CharField(max_length=2000)
+    job_key = models.CharField(max_length=64)
+    policy = models.CharField(max_length=200)
+    gpu_seconds = models.DecimalField(max_digits=30, decimal_places=6)
+    minutes = models.DecimalField(max_digits=20, decimal_places=6)
+    coverage = models.DecimalField(max_digits=21, decimal_places=12)
+    mfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
+    hfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
+    multiplier = models.DecimalField(max_digits=9, decimal_places=6)
+    reason = models.CharField(max_length=32)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["closing", "team", "cluster", "namespace", "job_key", "policy"], name="one_verdict_per_job"
+            )
+        ]

@@ -1,0 +1,143 @@
+"""Who is billed: the set-up of the installation, teams, and dated ownership of namespaces and consumers."""
+
+from django.contrib.auth.models import User
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeOperators
+from django.db import models
+from django.db.models import F, Func, Q
+
+
+class ValidRange(Func):
+    """[valid_from, valid_until) as a range; a missing bound is unbounded."""
+
+    function = "TSTZRANGE"
+    output_field = DateTimeRangeField()
+
+
+class BillingSetup(models.Model):
+    """The one row that says how this installation bills."""
+
+    class Review(models.TextChoices):
+        NONE = "none", "drafts of a clean close are approved"
+        FOUR_EYES = "four-eyes", "drafts are approved by somebody else than who closed"
+
+    singleton = models.BooleanField(primary_key=True, default=True, editable=False)
+    currency = models.CharField(max_length=3)
+    zone = models.CharField(max_length=64)
+    issuer = models.CharField(max_length=64)
+    review = models.CharField(max_length=16, choices=Review.choices, default=Review.NONE)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(singleton=True), name="billing_setup_is_one_row")]
+
+
+class Team(models.Model):
+    """An invoiced team, or a group above teams (`is_group`), which owns nothing itself."""
+
+    code = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=200)
+    cost_center = models.CharField(max_length=64, blank=True)
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
+    is_group = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["code"]
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class NamespaceOwnership(models.Model):
+    """Pods of matching namespaces belong to `team` in [valid_from, valid_until); `platform`: paid by the platform."""
+
+    team = models.ForeignKey(Team, on_delete=models.PROTECT)
+    cluster = models.CharField(max_length=512)
+    namespace = models.CharField(max_length=512)
+    platform = models.BooleanField(default=False)
+    valid_from = models.DateTimeField(null=True, blank=True)
+    valid_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="one_owner_of_a_namespace_at_a_time",
+                expressions=[
+                    ("cluster", RangeOperators.EQUAL),
+                    ("namespace", RangeOperators.EQUAL),
+                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
+                ],
+            ),
+            models.CheckConstraint(
+                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
+                name="namespace_ownership_ends_after_it_starts",
+            ),
+        ]
+
+
+class ConsumerOwnership(models.Model):
+    """Tokens of a gateway's consumer belong to `team` in [valid_from, valid_until)."""
+
+    team = models.ForeignKey(Team, on_delete=models.PROTECT)
+    source = models.CharField(max_length=512)
+    consumer = models.CharField(max_length=512)
+    valid_from = models.DateTimeField(null=True, blank=True)
+    valid_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="one_owner_of_a_consumer_at_a_time",
+                expressions=[
+                    ("source", RangeOperators.EQUAL),
+                    ("consumer", RangeOperators.EQUAL),
+                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
+                ],
+            ),
+            models.CheckConstraint(
+                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
+                name="consumer_ownership_ends_after_it_starts",
+            ),
+        ]
+
+
+class Membership(models.Model):
+    """Which teams a person may see. Staff see all."""
+
+    class Role(models.TextChoices):
+        VIEWER = "viewer", "viewer"
+        LEAD = "lead", "team lead"
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "team"], name="one_membership_per_person_and_team")]
+
+
+class ApiToken(models.Model):
+    """A bearer token of a gateway, agent or script; only its hash is kept."""
+
+    name = models.CharField(max_length=200)
+    prefix = models.CharField(max_length=16)
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = ArrayField(models.CharField(max_length=32))
+    source = models.CharField(max_length=512, blank=True, help_text="may report only for this source or cluster")
+    team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, help_text="may read only this team")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+
+class AuditEntry(models.Model):
+    """Append-only: who changed what that moves money. The database refuses UPDATE and DELETE."""
+
+    at = models.DateTimeField(auto_now_add=True)
+    actor = models.CharField(max_length=200)
+    action = models.CharField(max_length=64)
+    subject = models.CharField(max_length=300)
+    detail = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["id"]

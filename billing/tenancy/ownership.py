@@ -1,0 +1,92 @@
+"""PURE: who owns a namespace or a consumer at an instant.
+
+The most specific pattern wins: an exact cluster before a pattern, then an exact namespace before a pattern, then more
+literal characters. Among equals the pattern that sorts first wins, so that the answer never depends on row order.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import translate
+from functools import lru_cache
+from re import Pattern, compile
+
+WILDCARDS = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The team that pays, and whether it does so as the platform (recovered through tokens)."""
+
+    team: str
+    platform: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipRow:
+    """`scope` is a cluster or a gateway source, `name` a namespace or consumer; both may be patterns."""
+
+    scope: str
+    name: str
+    owner: Owner
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+
+    def covers(self, instant: datetime) -> bool:
+        """Whether `instant` lies in [valid_from, valid_until)."""
+        return (self.valid_from is None or self.valid_from <= instant) and (
+            self.valid_until is None or instant < self.valid_until
+        )
+
+
+class OwnershipBook:
+    """All ownership rows of one kind; answers who owns (scope, name) at an instant."""
+
+    def __init__(self, rows: Iterable[OwnershipRow]) -> None:
+        self._exact: dict[tuple[str, str], list[OwnershipRow]] = {}
+        patterns: list[OwnershipRow] = []
+        for row in rows:
+            if _literal(row.scope) and _literal(row.name):
+                self._exact.setdefault((row.scope, row.name), []).append(row)
+            else:
+                patterns.append(row)
+        self._patterns = sorted(patterns, key=_specificity)
+
+    def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
+        """The owner at `instant`, or None where nobody owns it."""
+        for row in self._exact.get((scope, name), ()):
+            if row.covers(instant):
+                return row.owner
+        for row in self._patterns:
+            if row.covers(instant) and _matches(row.scope, scope) and _matches(row.name, name):
+                return row.owner
+        return None
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which some ownership begins or ends."""
+        rows = [row for group in self._exact.values() for row in group] + self._patterns
+        return {at for row in rows for at in (row.valid_from, row.valid_until) if at is not None}
+
+
+def _literal(pattern: str) -> bool:
+    return not any(mark in pattern for mark in WILDCARDS)
+
+
+def _specificity(row: OwnershipRow) -> tuple[object, ...]:
+    def literal_characters(pattern: str) -> int:
+        return sum(character not in "*?" for character in pattern)
+
+    return (
+        not _literal(row.scope), -literal_characters(row.scope),
+        not _literal(row.name), -literal_characters(row.name),
+        row.scope, row.name,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Pattern[str]:
+    return compile(translate(pattern))
+
+
+def _matches(pattern: str, value: str) -> bool:
+    return pattern == value or (not _literal(pattern) and _compiled(pattern).match(value) is not None)

@@ -1,0 +1,43 @@
+"""All reads of the set-up, teams and ownership."""
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
+from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
+
+
+class NoSetupError(LookupError):
+    """Nothing can be billed before somebody said in which currency and zone."""
+
+
+def billing_setup() -> BillingSetup:
+    """The set-up of this installation.  Raises NoSetupError."""
+    setup = BillingSetup.objects.first()
+    if setup is None:
+        raise NoSetupError("no billing set-up yet: run `manage.py apply FILE` with a `billing:` section")
+    return setup
+
+
+def namespace_book() -> OwnershipBook:
+    """Who owns which namespace, when."""
+    return OwnershipBook(
+        OwnershipRow(row.cluster, row.namespace, Owner(row.team.code, row.platform), row.valid_from, row.valid_until)
+        for row in NamespaceOwnership.objects.select_related("team")
+    )
+
+
+def consumer_book() -> OwnershipBook:
+    """Who pays for which consumer, when."""
+    return OwnershipBook(
+        OwnershipRow(row.source, row.consumer, Owner(row.team.code), row.valid_from, row.valid_until)
+        for row in ConsumerOwnership.objects.select_related("team")
+    )
+
+
+def teams_visible_to(user: User) -> QuerySet[Team]:
+    """The teams whose usage and documents `user` may see: all for staff, else those of the memberships."""
+    teams = Team.objects.filter(is_group=False)
+    if user.is_staff:
+        return teams
+    return teams.filter(memberships__user=user).distinct()

@@ -1,0 +1,133 @@
+"""All writes of the set-up, teams and ownership.
+
+Whoever changes ownership checks in the same transaction that no closed period changes with it
+(`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
+
+
+class SetupError(ValueError):
+    """A set-up that contradicts what is already a fact."""
+
+
+def billing_setup_put(*, currency: str, zone: str, issuer: str, review: str, actor: str) -> bool:
+    """Store how this installation bills; True if anything changed."""
+    wanted = {"currency": currency, "zone": zone, "issuer": issuer, "review": review}
+    known = BillingSetup.objects.first()
+    before = {name: getattr(known, name) for name in wanted} if known else {}
+    if before == wanted:
+        return False
+    BillingSetup.objects.update_or_create(singleton=True, defaults=wanted)
+    audit_record(actor=actor, action="billing_setup_put", subject="billing", detail={"before": before, "after": wanted})
+    return True
+
+
+def team_put(
+    *, code: str, name: str, cost_center: str, parent: Team | None, is_group: bool, actor: str
+) -> tuple[Team, bool]:
+    """Store a team; returns it and whether anything changed."""
+    wanted = {"name": name, "cost_center": cost_center, "parent": parent, "is_group": is_group}
+    known = Team.objects.filter(code=code).first()
+    if known and all(getattr(known, field) == value for field, value in wanted.items()):
+        return known, False
+    team, _ = Team.objects.update_or_create(code=code, defaults=wanted)
+    audit_record(
+        actor=actor, action="team_put", subject=code, detail={**wanted, "parent": parent.code if parent else None}
+    )
+    return team, True
+
+
+def namespace_ownership_put(
+    *,
+    cluster: str,
+    namespace: str,
+    team: Team,
+    platform: bool,
+    valid_from: datetime | None,
+    valid_until: datetime | None,
+    actor: str,
+) -> bool:
+    """Store who owns matching namespaces from `valid_from`; the owner before it ends there. True if it changed."""
+    return _ownership_put(
+        NamespaceOwnership,
+        {"cluster": cluster, "namespace": namespace},
+        {"team": team, "platform": platform},
+        (valid_from, valid_until),
+        actor,
+    )
+
+
+def consumer_ownership_put(
+    *,
+    source: str,
+    consumer: str,
+    team: Team,
+    valid_from: datetime | None,
+    valid_until: datetime | None,
+    actor: str,
+) -> bool:
+    """Store who pays for a consumer's tokens from `valid_from`; the owner before it ends there. True if it changed."""
+    return _ownership_put(
+        ConsumerOwnership,
+        {"source": source, "consumer": consumer},
+        {"team": team},
+        (valid_from, valid_until),
+        actor,
+    )
+
+
+def _ownership_put(
+    model: type[NamespaceOwnership] | type[ConsumerOwnership],
+    key: dict[str, str],
+    owner: dict[str, Any],
+    when: tuple[datetime | None, datetime | None],
+    actor: str,
+) -> bool:
+    """Ownership is a dated fact: a new row starts at its instant and ends the row that was open before it."""
+    valid_from, valid_until = when
+    subject = "/".join(key.values())
+    rows = model.objects.filter(**key)
+    same_start = rows.filter(valid_from=valid_from).first()
+    if same_start and all(getattr(same_start, name) == value for name, value in owner.items()):
+        if valid_until is None or same_start.valid_until == valid_until:
+            return False
+    try:
+        with transaction.atomic():
+            if same_start:
+                model.objects.filter(pk=same_start.pk).update(**owner, valid_until=valid_until or same_start.valid_until)
+            else:
+                _insert(model, key, owner, valid_from, valid_until)
+    except IntegrityError as error:
+        raise SetupError(f"ownership of {subject}: another owner is already set for part of that time") from error
+    audit_record(
+        actor=actor,
+        action=f"{model._meta.model_name}_put",
+        subject=subject,
+        detail={"team": owner["team"].code, "valid_from": valid_from and valid_from.isoformat()},
+    )
+    return True
+
+
+def _insert(
+    model: type[NamespaceOwnership] | type[ConsumerOwnership],
+    key: dict[str, str],
+    owner: dict[str, Any],
+    valid_from: datetime | None,
+    valid_until: datetime | None,
+) -> None:
+    if valid_from is not None:
+        before = Q(valid_from=None) | Q(valid_from__lt=valid_from)
+        model.objects.filter(before, **key, valid_until=None).update(valid_until=valid_from)
+    if valid_until is None:
+        later = model.objects.filter(**key, valid_from__gt=valid_from) if valid_from else model.objects.filter(**key)
+        following = later.order_by("valid_from").first()
+        valid_until = following.valid_from if following else None
+    model.objects.create(**key, **owner, valid_from=valid_from, valid_until=valid_until)

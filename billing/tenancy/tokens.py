@@ -1,0 +1,59 @@
+"""API tokens: made once, shown once, kept as a hash."""
+
+import secrets
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import ApiToken, Team
+
+SCOPES = ("usage:write", "usage:read", "prices:read", "prices:write", "invoices:read", "budgets:read")
+TOUCH_EVERY = timedelta(minutes=1)
+
+
+class TokenError(ValueError):
+    """A token that cannot be made as asked."""
+
+
+def api_token_create(
+    *,
+    name: str,
+    scopes: list[str],
+    actor: str,
+    source: str = "",
+    team: Team | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiToken, str]:
+    """Make a token; returns it with the secret, which cannot be read again."""
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise TokenError(f"scopes {', '.join(unknown) or '(none)'}: choose from {', '.join(SCOPES)}")
+    presented = f"spn_{secrets.token_urlsafe(32)}"
+    token = ApiToken.objects.create(
+        name=name, prefix=presented[:8], digest=_digest(presented), scopes=sorted(set(scopes)), source=source,
+        team=team, expires_at=expires_at,
+    )  # fmt: skip
+    audit_record(actor=actor, action="api_token_create", subject=name, detail={"scopes": token.scopes, "source": source})
+    return token, presented
+
+
+def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
+    """End a token at once."""
+    ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now)
+    audit_record(actor=actor, action="api_token_revoke", subject=token.name)
+
+
+def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:
+    """The valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it."""
+    token = ApiToken.objects.filter(digest=_digest(presented), revoked_at=None).first()
+    return token if token and (token.expires_at is None or now < token.expires_at) else None
+
+
+def api_token_touch(*, token: ApiToken, now: datetime) -> None:
+    """Note the last use, at most once a minute so that reporting does not queue up behind one row."""
+    if token.last_used_at is None or now - token.last_used_at > TOUCH_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+
+
+def _digest(presented: str) -> str:
+    return sha256(presented.encode()).hexdigest()

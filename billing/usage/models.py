@@ -1,0 +1,160 @@
+"""What was used, as it was reported. Token events live in plain tables of the first migration: their path has no ORM."""
+
+from django.db import models
+from django.db.models import F, Q
+
+
+class GpuAllocation(models.Model):
+    """Devices held by one pod; the row follows the latest report, its spans say what was learned when."""
+
+    allocation_id = models.CharField(max_length=512, unique=True)
+    identity = models.BigIntegerField(help_text="hash of all that may not change between reports")
+    cluster = models.CharField(max_length=512)
+    namespace = models.CharField(max_length=512)
+    pod = models.CharField(max_length=512)
+    pod_uid = models.CharField(max_length=512)
+    resource = models.CharField(max_length=512)
+    quantity = models.IntegerField()
+    device_fraction = models.DecimalField(max_digits=13, decimal_places=12)
+    accelerator = models.CharField(max_length=512)
+    node = models.CharField(max_length=1024, blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    observed_until = models.DateTimeField()
+    end_reason = models.CharField(max_length=1024, blank=True)
+    workload_kind = models.CharField(max_length=1024, blank=True)
+    workload_name = models.CharField(max_length=512, blank=True)
+    queue = models.CharField(max_length=1024, blank=True)
+    site = models.CharField(max_length=1024, blank=True)
+    facts = models.JSONField(default=dict, help_text="the optional fields as reported")
+    from_file = models.BooleanField(default=False)
+    received_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(quantity__gt=0), name="allocation_quantity_is_positive"),
+            models.CheckConstraint(
+                condition=Q(device_fraction__gt=0, device_fraction__lte=1), name="allocation_fraction_is_in_0_1"
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_at=None) | Q(ended_at__gte=F("started_at")), name="allocation_ends_after_start"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "pod_uid"], name="allocation_pod"),
+            models.Index(fields=["cluster", "namespace", "started_at"], name="allocation_namespace"),
+        ]
+
+
+class AllocationSpan(models.Model):
+    """The piece [start, until) of a hold that was learned while `epoch` closes had been made.
+
+    Pieces of one allocation follow each other without gap or overlap. What was learned before a close belongs to the
+    documents of that close; what is learned later, also about an earlier time, belongs to the next.
+    """
+
+    allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="spans")
+    epoch = models.IntegerField()
+    start = models.DateTimeField()
+    until = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["allocation", "epoch"], name="one_span_per_allocation_and_epoch"),
+            models.CheckConstraint(condition=Q(until__gt=F("start")), name="span_is_not_empty"),
+        ]
+        indexes = [models.Index(fields=["until", "start"], name="span_time")]
+
+
+class AgentWatermark(models.Model):
+    """Up to when an agent has reported everything it saw of its cluster."""
+
+    agent = models.CharField(max_length=512)
+    cluster = models.CharField(max_length=512)
+    watermark = models.DateTimeField()
+    reported_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "cluster"], name="one_watermark_per_agent")]
+
+
+class NodeCapacity(models.Model):
+    """Units of a resource that a node offered in [start, until)."""
+
+    cluster = models.CharField(max_length=512)
+    node = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512)
+    resource = models.CharField(max_length=512)
+    quantity = models.IntegerField()
+    start = models.DateTimeField()
+    until = models.DateTimeField()
+    condition = models.CharField(max_length=1024, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "node", "resource", "start"], name="one_capacity_per_start"),
+            models.CheckConstraint(condition=Q(until__gte=F("start")), name="capacity_ends_after_start"),
+        ]
+
+
+class EfficiencySample(models.Model):
+    """Measured MFU and HFU of a pod or workload in [start, end); null means not measured."""
+
+    cluster = models.CharField(max_length=512)
+    pod_uid = models.CharField(max_length=512, blank=True)
+    workload = models.CharField(max_length=512, blank=True)
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    gpu_seconds = models.DecimalField(max_digits=24, decimal_places=6)
+    mfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
+    hfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
+    dtype = models.CharField(max_length=1024, blank=True)
+    method = models.CharField(max_length=1024, blank=True)
+    coverage = models.DecimalField(max_digits=21, decimal_places=20)
+    epoch = models.IntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "pod_uid", "workload", "start", "end"], name="one_efficiency_sample_per_interval"
+            )
+        ]
+
+
+class ClosedWindow(models.Model):
+    """[start, end) of a billing month that was closed as the `ordinal`-th; usage learned later is late."""
+
+    ordinal = models.IntegerField(primary_key=True)
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+
+
+class QuarantinedRecord(models.Model):
+    """A reported record that could not enter the ledger: kept with the reason until somebody resolves it."""
+
+    class Reason(models.TextChoices):
+        INVALID = "invalid", "breaks the contract"
+        CONFLICT = "conflict", "same key, other content"
+        FUTURE = "future", "lies in the future"
+
+    class Status(models.TextChoices):
+        OPEN = "open", "open"
+        DISMISSED = "dismissed", "dismissed with a reason"
+
+    door = models.CharField(max_length=64)
+    reporter = models.CharField(max_length=512)
+    reason = models.CharField(max_length=16, choices=Reason.choices)
+    error = models.TextField()
+    key = models.TextField(blank=True)
+    record = models.TextField(help_text="the record as it came")
+    digest = models.BinaryField(max_length=16, unique=True)
+    at = models.DateTimeField(help_text="the record's own instant where it has one, else when it came")
+    received_at = models.DateTimeField(auto_now_add=True)
+    times_received = models.IntegerField(default=1)
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.OPEN)
+    resolved_by = models.CharField(max_length=200, blank=True)
+    resolution = models.TextField(blank=True)
+    resolved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["status", "at"], name="quarantine_open")]

@@ -1,0 +1,299 @@
+"""All reads of usage. Every sum here is exact: integers or numeric, never a float.
+
+A *piece* is a stretch of time that no price or ownership change cuts; sums come per piece. Which rows count is said by
+`EpochFilter`: a close sees what was learned before it, and as late what was learned since the close before it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db import connection
+
+from metering.intervals import Interval
+
+HOUR = timedelta(hours=1)
+JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
+              ELSE 'pod/' || a.pod_uid END"""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFilter:
+    """Rows with first <= epoch < before."""
+
+    before: int = 2**31 - 1
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSpan:
+    """A closed window: [start, end), closed as the `ordinal`-th."""
+
+    ordinal: int
+    start: datetime
+    end: datetime
+
+
+def closed_windows() -> list[ClosedSpan]:
+    """All closed windows by their ordinal."""
+    with connection.cursor() as cursor:
+        cursor.execute('SELECT ordinal, start, "end" FROM usage_closedwindow ORDER BY ordinal')
+        return [ClosedSpan(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSum:
+    """Devices held in one piece. `device_us` = quantity x device_fraction x microseconds, `unit_us` without fraction."""
+
+    piece: int
+    cluster: str
+    namespace: str
+    accelerator: str
+    resource: str
+    job: str
+    device_us: Decimal
+    unit_us: Decimal
+
+
+def gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
+    """Held devices per piece, cluster, namespace, accelerator and resource."""
+    return _gpu_sums(pieces, epochs, job="''", where="TRUE")
+
+
+def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
+    """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces."""
+    scored = f"""(a.cluster, a.namespace, {JOB}) IN (
+        SELECT a.cluster, a.namespace, {JOB} FROM usage_efficiencysample e
+        JOIN usage_gpuallocation a ON a.cluster = e.cluster AND (
+            (e.pod_uid <> '' AND a.pod_uid = e.pod_uid) OR (e.workload <> '' AND a.workload_name = e.workload))
+        WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s)"""
+    return _gpu_sums(pieces, epochs, job=JOB, where=scored)
+
+
+def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, where: str) -> list[GpuSum]:
+    if not pieces:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT p.i, a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job,
+                       sum(a.quantity * a.device_fraction * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo))),
+                       sum(a.quantity::numeric * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo)))
+                FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
+                JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+                JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {where}
+                GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6""",
+            {**_bounds(pieces), "first": epochs.first, "before": epochs.before},
+        )
+        return [GpuSum(int(row[0]) - 1, *row[1:]) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSums:
+    """Tokens of one consumer and model in one piece."""
+
+    piece: int
+    source: str
+    consumer: str
+    model: str
+    requests: int
+    input_tokens: int
+    cache_read_input_tokens: int
+    cache_creation_input_tokens: int
+    output_tokens: int
+    reasoning_output_tokens: int
+
+    @property
+    def by_class(self) -> dict[str, int]:
+        """Disjoint classes: what prices are per."""
+        return {
+            "input": self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens,
+            "cache_read": self.cache_read_input_tokens,
+            "cache_creation": self.cache_creation_input_tokens,
+            "output": self.output_tokens,
+        }
+
+
+def token_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[TokenSums]:
+    """Tokens per piece, source, consumer and model: whole hours from the roll-up, the cut hours from the events."""
+    hours: list[tuple[int, datetime, datetime]] = []
+    edges: list[tuple[int, datetime, datetime]] = []
+    for index, piece in enumerate(pieces):
+        first, last = _next_hour(piece.start), _this_hour(piece.end)
+        if first > last:
+            edges.append((index, piece.start, piece.end))
+            continue
+        hours.append((index, first, last))
+        edges += [(index, lo, hi) for lo, hi in ((piece.start, first), (last, piece.end)) if lo < hi]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT u.i, d.source, d.consumer, d.model, {', '.join(f'sum(u.{name})::bigint' for name in COUNTS)}
+                FROM ({_token_source('token_usage_hour', 'hour', 'requests', 'h')}
+                      UNION ALL {_token_source('token_event', 'time', '1', 'e')}) u
+                JOIN token_dimension d ON d.id = u.dimension
+                GROUP BY u.i, d.source, d.consumer, d.model ORDER BY 1, 2, 3, 4""",
+            {**_ranges("h", hours), **_ranges("e", edges), "first": epochs.first, "before": epochs.before},
+        )
+        return [TokenSums(*row) for row in cursor.fetchall()]
+
+
+COUNTS = (
+    "requests", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
+    "reasoning_output_tokens",
+)  # fmt: skip
+
+
+def _token_source(table: str, instant: str, requests: str, prefix: str) -> str:
+    return f"""SELECT r.i, t.dimension, {requests} AS requests, {', '.join(f't.{name}' for name in COUNTS[1:])}
+        FROM unnest(%({prefix}_i)s::int[], %({prefix}_lo)s::timestamptz[], %({prefix}_hi)s::timestamptz[]) AS r (i, lo, hi)
+        JOIN {table} t ON t.{instant} >= r.lo AND t.{instant} < r.hi
+        WHERE t.epoch >= %(first)s AND t.epoch < %(before)s"""
+
+
+def _ranges(prefix: str, ranges: Iterable[tuple[int, datetime, datetime]]) -> dict[str, list[Any]]:
+    columns = list(zip(*ranges, strict=True)) or [(), (), ()]
+    return {f"{prefix}_{name}": list(column) for name, column in zip(("i", "lo", "hi"), columns, strict=True)}
+
+
+def _bounds(pieces: Sequence[Interval]) -> dict[str, Any]:
+    return {
+        "lo": [piece.start for piece in pieces],
+        "hi": [piece.end for piece in pieces],
+        "start": pieces[0].start,
+        "end": pieces[-1].end,
+    }
+
+
+def _this_hour(instant: datetime) -> datetime:
+    return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _next_hour(instant: datetime) -> datetime:
+    floor = _this_hour(instant)
+    return floor if floor == instant else floor + HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One efficiency sample of a job, with the accelerator that it ran on."""
+
+    cluster: str
+    namespace: str
+    job: str
+    accelerator: str
+    start: datetime
+    end: datetime
+    gpu_seconds: Decimal
+    mfu: Decimal | None
+    hfu: Decimal | None
+    dtype: str
+    coverage: Decimal
+
+
+def efficiency_samples(window: Interval, before: int) -> list[Sample]:
+    """Samples that overlap `window`, each once, with the job of its pod or workload."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
+                       e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage
+                FROM usage_efficiencysample e
+                JOIN usage_gpuallocation a ON a.cluster = e.cluster AND (
+                    (e.pod_uid <> '' AND a.pod_uid = e.pod_uid) OR (e.workload <> '' AND a.workload_name = e.workload))
+                WHERE e.epoch < %s AND e.start < %s AND e."end" > %s
+                ORDER BY e.id, a.namespace, a.allocation_id""",
+            [before, window.end, window.start],
+        )
+        return [Sample(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySum:
+    """Units that nodes of a cluster offered in a window, in unit-microseconds."""
+
+    cluster: str
+    accelerator: str
+    resource: str
+    unit_us: Decimal
+
+
+def capacity_sums(window: Interval) -> list[CapacitySum]:
+    """Offered units per cluster, accelerator and resource."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT cluster, accelerator, resource,
+                      sum(quantity::numeric * microseconds(least(until, %(hi)s) - greatest(start, %(lo)s)))
+               FROM usage_nodecapacity WHERE start < %(hi)s AND until > %(lo)s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
+            {"lo": window.start, "hi": window.end},
+        )
+        return [CapacitySum(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An agent's allocation or watermark that ends before the window does: nobody knows what came after."""
+
+    cluster: str
+    subject: str
+    seen_until: datetime
+    quantity: int
+
+
+def metering_gaps(window: Interval) -> list[Gap]:
+    """What agents left open: running allocations not seen until the end, and agents silent before it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT cluster, namespace || '/' || pod, observed_until, quantity FROM usage_gpuallocation
+               WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
+               ORDER BY 1, 2, 3""",
+            {"hi": window.end},
+        )
+        gaps = [Gap(*row) for row in cursor.fetchall()]
+        cursor.execute(
+            "SELECT cluster, 'agent ' || agent, watermark, 0 FROM usage_agentwatermark WHERE watermark < %s ORDER BY 1, 2",
+            [window.end],
+        )
+        return gaps + [Gap(*row) for row in cursor.fetchall()]
+
+
+def double_held(window: Interval) -> list[tuple[str, str, int]]:
+    """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
+                   SELECT a.cluster, a.pod_uid, s.start, s.until,
+                          max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource ORDER BY s.start, s.id
+                                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+                   FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                   WHERE s.start < %(hi)s AND s.until > %(lo)s) held
+               WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
+            {"lo": window.start, "hi": window.end},
+        )
+        return list(cursor.fetchall())
+
+
+def quarantine_open(window: Interval) -> list[tuple[str, str, int]]:
+    """(reason, reporter through door, count) of unresolved quarantined records of the window."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT reason, reporter || ' via ' || door, count(*) FROM usage_quarantinedrecord
+               WHERE status = 'open' AND at >= %s AND at < %s GROUP BY 1, 2 ORDER BY 1, 2""",
+            [window.start, window.end],
+        )
+        return list(cursor.fetchall())
+
+
+def rollup_difference(window: Interval) -> dict[str, int]:
+    """Roll-up minus events for the whole hours of `window`, per count; all zero or the ledger is broken."""
+    sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS[1:])
+    parameters = [_next_hour(window.start), _this_hour(window.end)] * 2
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT {', '.join(f'r.{name} - e.{name}' for name in COUNTS)} FROM
+                (SELECT coalesce(sum(requests), 0)::bigint AS requests, {sums} FROM token_usage_hour
+                 WHERE hour >= %s AND hour < %s) r,
+                (SELECT count(*) AS requests, {sums} FROM token_event WHERE time >= %s AND time < %s) e""",
+            parameters,
+        )
+        return dict(zip(COUNTS, cursor.fetchone(), strict=True))

@@ -1,0 +1,21 @@
+"""All writes of reported usage."""
+
+from billing.usage.services.allocations import allocations_ingest
+from billing.usage.services.capacity import capacity_ingest
+from billing.usage.services.efficiency import efficiency_ingest
+from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.services.quarantine import quarantine_dismiss
+from billing.usage.services.tokens import rollups_fold, tokens_ingest
+from billing.usage.services.watermarks import watermark_advance
+
+__all__ = [
+    "IngestOutcome",
+    "Reporter",
+    "allocations_ingest",
+    "capacity_ingest",
+    "efficiency_ingest",
+    "quarantine_dismiss",
+    "rollups_fold",
+    "tokens_ingest",
+    "watermark_advance",
+]

@@ -1,0 +1,60 @@
+"""Node capacity: what could have been sold."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+from django.db import connection, transaction
+
+from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
+from billing.usage.services.quarantine import quarantine_add
+from metering.records import NodeCapacity, Rejected
+
+
+def capacity_ingest(
+    *,
+    records: Sequence[tuple[int, NodeCapacity, bytes]],
+    rejected: Iterable[Rejected] = (),
+    reporter: Reporter,
+    now: datetime,
+) -> IngestOutcome:
+    """Take a batch; a report of the same start with a later `until` extends, other content conflicts."""
+    outcome = IngestOutcome()
+    outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
+    with transaction.atomic(), connection.cursor() as cursor:
+        for index, record, raw in sorted(records, key=lambda item: (item[1].cluster, item[1].node, item[1].resource)):
+            key = f"{record.cluster}/{record.node}/{record.resource}/{record.start.isoformat()}"
+            if reporter.source and record.cluster != reporter.source:
+                error = f"cluster {record.cluster!r}: this token may report for {reporter.source!r} only"
+                outcome.refusals.append(Refusal(index, key, error, "invalid", raw))
+                continue
+            cursor.execute(
+                """SELECT accelerator, quantity, condition, until FROM usage_nodecapacity
+                   WHERE cluster = %s AND node = %s AND resource = %s AND start = %s FOR UPDATE""",
+                [record.cluster, record.node, record.resource, record.start],
+            )
+            known = cursor.fetchone()
+            if known is None:
+                cursor.execute(
+                    """INSERT INTO usage_nodecapacity
+                           (cluster, node, accelerator, resource, quantity, start, until, condition)
+                       VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+                       ON CONFLICT (cluster, node, resource, start) DO NOTHING""",
+                    [*msgspec.structs.astuple(record)[:7], record.condition or ""],
+                )
+                outcome.accepted += 1
+            elif known[:3] != (record.accelerator, record.quantity, record.condition or ""):
+                outcome.conflicts += 1
+                error = f"capacity {key} was reported before with other content; the first one stays"
+                outcome.refusals.append(Refusal(index, key, error, "conflict", raw))
+            elif record.until > known[3]:
+                cursor.execute(
+                    """UPDATE usage_nodecapacity SET until = %s
+                       WHERE cluster = %s AND node = %s AND resource = %s AND start = %s""",
+                    [record.until, record.cluster, record.node, record.resource, record.start],
+                )
+                outcome.accepted += 1
+            else:
+                outcome.duplicates += 1
+        quarantine_add(reporter=reporter, refusals=outcome.refusals)
+    return outcome

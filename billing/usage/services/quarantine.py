@@ -1,0 +1,75 @@
+"""Quarantine: records that could not enter the ledger are kept, shown, and hold the close until somebody decides."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from hashlib import blake2b
+
+import msgspec
+from django.db import connection
+from django.utils import timezone
+
+from billing.tenancy.audit import audit_record
+from billing.usage.models import QuarantinedRecord
+from billing.usage.services.outcome import Refusal, Reporter
+from metering.records import EARLIEST, LATEST
+
+MAX_KEPT_BYTES = 1_048_576
+INSTANT_FIELDS = ("time", "started_at", "start", "from")
+
+
+def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
+    """Keep refused records; the same record sent again only raises its counter."""
+    rows = {}
+    for refusal in refusals:
+        digest = blake2b(b"\0".join((reporter.door.encode(), refusal.reason.encode(), refusal.raw)), digest_size=16)
+        rows[digest.digest()] = refusal
+    with connection.cursor() as cursor:
+        for digest, refusal in sorted(rows.items()):
+            now = timezone.now()
+            cursor.execute(
+                """INSERT INTO usage_quarantinedrecord (door, reporter, reason, error, key, record, digest, at,
+                       received_at, times_received, status, resolved_by, resolution)
+                   VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 1, 'open', '', '')
+                   ON CONFLICT (digest) DO UPDATE SET times_received = usage_quarantinedrecord.times_received + 1""",
+                [
+                    reporter.door, reporter.name[:512], refusal.reason, _text(refusal.error), _text(refusal.key),
+                    _text(refusal.raw[:MAX_KEPT_BYTES].decode(errors="backslashreplace")), digest,
+                    _instant(refusal.raw) or now, now,
+                ],
+            )  # fmt: skip
+
+
+def quarantine_dismiss(*, record_id: int, actor: str, resolution: str) -> QuarantinedRecord:
+    """Decide that a quarantined record is not usage; it stays readable with who decided and why."""
+    if not resolution.strip():
+        raise ValueError("a dismissal needs a reason")
+    record = QuarantinedRecord.objects.get(pk=record_id)
+    record.status = QuarantinedRecord.Status.DISMISSED
+    record.resolved_by, record.resolution, record.resolved_at = actor, resolution, timezone.now()
+    record.save(update_fields=["status", "resolved_by", "resolution", "resolved_at"])
+    audit_record(
+        actor=actor, action="quarantine_dismiss", subject=f"{record.door} {record.key}", detail={"reason": resolution}
+    )
+    return record
+
+
+def _text(value: str) -> str:
+    return value.replace("\0", "\\u0000")
+
+
+def _instant(raw: bytes) -> datetime | None:
+    """The record's own instant, so that the exception stands in the month it concerns; None where it has none."""
+    try:
+        fields = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    for name in INSTANT_FIELDS:
+        value = fields.get(name) if isinstance(fields, dict) else None
+        if isinstance(value, str):
+            try:
+                instant = msgspec.convert(value, datetime)
+            except msgspec.ValidationError:
+                continue
+            if instant.tzinfo and EARLIEST <= instant < LATEST:
+                return instant
+    return None

@@ -1,0 +1,366 @@
+"""The contract outward: what agents and gateways report, and the keys by which a report is unique.
+
+Pure: no clock, no database, no framework. A record is decoded and validated in one step (`msgspec`), so that a value
+of this module is always well formed: counts are not negative, instants carry an offset and are held in UTC, and no
+text contains NUL, which PostgreSQL cannot store.
+
+Unknown fields are refused by name. A misspelled `cache_read_input_tokens` that was silently ignored would bill cached
+input at the full price; what a sender wants to keep beside the contract goes into `attributes` or `labels`.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+
+MAX_COUNT: Final = 10**15
+"""Largest token count or device quantity of one record; beyond it a count is taken for an error of the sender."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Label = Annotated[str, msgspec.Meta(max_length=1024)]
+MAX_NAME_BYTES: Final = 512
+"""Names of clusters, pods and nodes stand in unique indexes, whose rows PostgreSQL bounds."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+class RecordError(ValueError):
+    """A record that breaks the contract; `field` names the offending field where one can be named."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Tokens of one gateway request. `input_tokens` contains both cache classes; `output_tokens` contains reasoning."""
+
+    id: Name
+    source: Name
+    time: Instant
+    consumer: Name
+    model: Name
+    input_tokens: Count
+    cache_read_input_tokens: Count
+    cache_creation_input_tokens: Count
+    output_tokens: Count
+    reasoning_output_tokens: Count
+    site: Label | None = None
+    provider: Label | None = None
+    status: Label | None = None
+    attributes: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_instant("time", self.time)
+        if self.uncached_input_tokens < 0:
+            raise RecordError(
+                f"input_tokens {self.input_tokens} is less than cache_read_input_tokens "
+                f"{self.cache_read_input_tokens} + cache_creation_input_tokens {self.cache_creation_input_tokens}, "
+                "which it contains",
+                "input_tokens",
+            )
+        if self.reasoning_output_tokens > self.output_tokens:
+            raise RecordError(
+                f"reasoning_output_tokens {self.reasoning_output_tokens} is more than output_tokens "
+                f"{self.output_tokens}, which contains it",
+                "reasoning_output_tokens",
+            )
+
+    @property
+    def uncached_input_tokens(self) -> int:
+        """Input that was neither read from nor written to the prompt cache."""
+        return self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens
+
+    @property
+    def key(self) -> bytes:
+        """128-bit hash of (source, id): the identity of the record, for ever."""
+        return _digest((self.source, self.id), 16)
+
+    @property
+    def content(self) -> int:
+        """Signed 64-bit hash of everything else: tells a duplicate from a conflict."""
+        return int.from_bytes(
+            _digest(
+                (
+                    _microseconds(self.time), self.consumer, self.model, self.input_tokens,
+                    self.cache_read_input_tokens, self.cache_creation_input_tokens, self.output_tokens,
+                    self.reasoning_output_tokens, self.site, self.provider, self.status,
+                    _ordered(self.attributes),
+                ),
+                8,
+            ),
+            "big",
+            signed=True,
+        )  # fmt: skip
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The controller behind a pod: a Volcano Job, a PyTorchJob, a Deployment."""
+
+    kind: Label
+    name: Name
+    uid: Label | None = None
+
+
+class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Devices that one pod holds from `started_at` until `ended_at`; while open, known to be held to `observed_until`.
+
+    `quantity` counts units of the extended resource, each of which is `device_fraction` of a physical device.
+    """
+
+    allocation_id: Name
+    cluster: Name
+    namespace: Name
+    pod: Name
+    pod_uid: Name
+    resource: Name
+    quantity: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    device_fraction: Decimal
+    accelerator: Name
+    node: Label
+    started_at: Instant
+    ended_at: Instant | None = None
+    observed_until: Instant | None = None
+    end_reason: Label | None = None
+    scheduler: Label | None = None
+    queue: Label | None = None
+    workload: Workload | None = None
+    labels: dict[str, str] | None = None
+    priority_class: Label | None = None
+    site: Label | None = None
+    pool: Label | None = None
+
+    def __post_init__(self) -> None:
+        _check_names(self, "allocation_id", "cluster", "namespace", "pod", "pod_uid", "resource", "accelerator")
+        _check_fraction(self.device_fraction)
+        _check_order("started_at", self.started_at, "ended_at", self.ended_at)
+        _check_order("started_at", self.started_at, "observed_until", self.observed_until)
+        if self.ended_at is None and self.observed_until is None:
+            raise RecordError("observed_until is missing: an open allocation says how far it was seen", "observed_until")
+
+    @property
+    def known_until(self) -> datetime:
+        """The end, or how far the still open allocation was seen."""
+        until = self.ended_at or self.observed_until
+        if until is None:  # excluded by __post_init__
+            raise RecordError("observed_until is missing", "observed_until")
+        return until
+
+    @property
+    def identity(self) -> int:
+        """Signed 64-bit hash of what may not change between two reports of the same allocation."""
+        workload = self.workload and (self.workload.kind, self.workload.name, self.workload.uid)
+        return int.from_bytes(
+            _digest(
+                (
+                    self.cluster, self.namespace, self.pod, self.pod_uid, self.resource, self.quantity,
+                    format(self.device_fraction.normalize(), "f"), self.accelerator, self.node,
+                    _microseconds(self.started_at), self.scheduler, self.queue, workload,
+                    _ordered(self.labels), self.priority_class, self.site, self.pool,
+                ),
+                8,
+            ),
+            "big",
+            signed=True,
+        )  # fmt: skip
+
+
+class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
+    """Units of one extended resource that a node offered in [start, until)."""
+
+    cluster: Name
+    node: Name
+    accelerator: Name
+    resource: Name
+    quantity: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+    start: Instant
+    until: Instant
+    condition: Label | None = None
+
+    def __post_init__(self) -> None:
+        _check_names(self, "cluster", "node", "accelerator", "resource")
+        _check_order("from", self.start, "until", self.until)
+
+
+class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Model and hardware FLOP utilisation of one pod (or workload) in [start, end). Null means: not measured."""
+
+    cluster: Name
+    start: Instant
+    end: Instant
+    gpu_seconds: Decimal
+    mfu: Decimal | None
+    hfu: Decimal | None
+    dtype: Label
+    coverage: Decimal
+    pod_uid: Name | None = None
+    workload: Name | None = None
+    method: Label | None = None
+
+    def __post_init__(self) -> None:
+        _check_names(self, "cluster", "pod_uid", "workload")
+        _check_order("start", self.start, "end", self.end)
+        if (self.pod_uid is None) == (self.workload is None):
+            raise RecordError("exactly one of pod_uid and workload must name what was measured", "pod_uid")
+        if not self.gpu_seconds.is_finite() or not 0 <= self.gpu_seconds < MAX_COUNT:
+            raise RecordError(f"gpu_seconds {self.gpu_seconds} must be a number from 0 to {MAX_COUNT}", "gpu_seconds")
+        for field, ratio in (("mfu", self.mfu), ("hfu", self.hfu), ("coverage", self.coverage)):
+            if ratio is not None and not (ratio.is_finite() and 0 <= ratio <= 1):
+                raise RecordError(f"{field} {ratio} must be a ratio from 0 to 1", field)
+            if ratio is not None:
+                _check_decimals(field, ratio, 20)
+        _check_decimals("gpu_seconds", self.gpu_seconds, 6)
+
+
+class AgentIdentity(msgspec.Struct, frozen=True):
+    """Who reports: one agent of one cluster."""
+
+    name: Name
+    cluster: Label | None = None
+    version: Label | None = None
+    epoch: Label | None = None
+
+
+R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample)
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A record that could not be taken: where it stood, its raw bytes, and why."""
+
+    index: int
+    raw: bytes
+    error: RecordError
+
+
+class Batch(msgspec.Struct, Generic[R], frozen=True):
+    """What came out of one body: the good records with their place in it, and the rejected ones."""
+
+    records: list[tuple[int, R]]
+    rejected: list[Rejected]
+
+
+def decode_batch(kind: type[R], raws: Sequence[bytes | msgspec.Raw]) -> Batch[R]:
+    """Decode and validate one by one, so that a bad record never costs its neighbours."""
+    decode = msgspec.json.Decoder(kind).decode
+    records: list[tuple[int, R]] = []
+    rejected: list[Rejected] = []
+    for index, raw in enumerate(raws):
+        try:
+            record = decode(raw)
+            if b"\\u0000" in bytes(raw):
+                refuse_nul(record)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RecordError) as error:
+            rejected.append(Rejected(index, bytes(raw), record_error(error, bytes(raw))))
+        else:
+            records.append((index, record))
+    return Batch(records, rejected)
+
+
+def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
+    """Record from a row of a file, whose numbers are text; raises RecordError that names field and value."""
+    try:
+        record = msgspec.convert(dict(fields), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise record_error(error, fields) from error
+    refuse_nul(record)
+    return record
+
+
+def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> RecordError:
+    """The contract's error behind one of the decoder: names the field and, where there is one, the value."""
+    cause = error if isinstance(error, RecordError) else error.__cause__
+    if isinstance(cause, RecordError):
+        return cause
+    if isinstance(error, UnicodeDecodeError):
+        return RecordError(f"not valid UTF-8 at byte {error.start}")
+    text, _, path = str(error).partition(" - at `$")
+    field = path.strip("`").lstrip(".") or None
+    if field is None:
+        field = text.split("`")[1] if text.startswith("Object ") and "`" in text else None
+        return RecordError(text, field)
+    return RecordError(f"{field} {_shown(field, given)}: {text[:1].lower()}{text[1:]}", field)
+
+
+def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
+    """The offending value as the sender wrote it, shortened."""
+    try:
+        value: Any = msgspec.json.decode(given) if isinstance(given, bytes) else given
+        for step in field.split("."):
+            value = value[step]
+        text = msgspec.json.encode(value, enc_hook=str).decode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError, TypeError, ValueError):
+        return ""
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def refuse_nul(record: msgspec.Struct) -> None:
+    """Raise RecordError if any text of the record, at any depth, contains NUL or is not valid Unicode."""
+    for field in record.__struct_fields__:
+        value = getattr(record, field)
+        if isinstance(value, str):
+            _check_text(field, value)
+        elif isinstance(value, dict):
+            _check_text(field, msgspec.json.encode(value).decode().replace("\\u0000", "\0"))
+        elif isinstance(value, msgspec.Struct):
+            refuse_nul(value)
+
+
+def _check_text(field: str, value: str) -> None:
+    if "\0" in value:
+        raise RecordError(f"{field}: contains a NUL character", field)
+
+
+def _check_names(record: msgspec.Struct, *fields: str) -> None:
+    for field in fields:
+        value = getattr(record, field)
+        if value is not None and len(value.encode()) > MAX_NAME_BYTES:
+            raise RecordError(f"{field} {value[:40]!r}... is longer than {MAX_NAME_BYTES} bytes", field)
+
+
+def _check_instant(field: str, value: datetime) -> None:
+    if not EARLIEST <= value < LATEST:
+        raise RecordError(f"{field} {value.isoformat()} is not between {EARLIEST.year} and {LATEST.year}", field)
+
+
+def _check_order(first: str, start: datetime, second: str, end: datetime | None) -> None:
+    _check_instant(first, start)
+    if end is None:
+        return
+    _check_instant(second, end)
+    if end < start:
+        raise RecordError(f"{second} {end.isoformat()} is before {first} {start.isoformat()}", second)
+
+
+def _check_fraction(fraction: Decimal) -> None:
+    if not fraction.is_finite() or not 0 < fraction <= 1:
+        raise RecordError(f"device_fraction {fraction} must be above 0 and at most 1", "device_fraction")
+    _check_decimals("device_fraction", fraction, 12)
+
+
+def _check_decimals(field: str, value: Decimal, places: int) -> None:
+    exponent = value.normalize().as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -places:
+        raise RecordError(f"{field} {value} has more than {places} decimals", field)
+
+
+def _microseconds(instant: datetime) -> int:
+    delta = instant - EARLIEST
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def _ordered(mapping: Mapping[str, Any] | None) -> bytes | None:
+    return msgspec.json.encode(mapping, order="deterministic") if mapping else None
+
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def _digest(parts: tuple[object, ...], size: int) -> bytes:
+    return blake2b(_pack(parts), digest_size=size).digest()

@@ -1,0 +1,108 @@
+"""Dated prices: a lookup finds exactly one, or raises. A missing price is never zero."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+GPU_HOURS: Final = "GPU-Hours"
+SLICE_HOURS: Final = "Slice-Hours"
+MILLION_TOKENS: Final = "1M Tokens"
+
+TOKEN_CLASSES: Final = ("input", "cache_read", "cache_creation", "output")
+"""Disjoint: uncached input, input read from the prompt cache, input written to it, output (reasoning inside)."""
+
+
+class UnpricedError(LookupError):
+    """No price in force for `sku` at `instant`."""
+
+    def __init__(self, sku: str, instant: datetime, version: str | None = None) -> None:
+        where = f"price version {version}" if version else "no price version in force"
+        super().__init__(f"{sku} has no price at {instant.isoformat()} ({where})")
+        self.sku = sku
+        self.instant = instant
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPrice:
+    """Price per hour of an accelerator, or of a resource that is its own SKU.
+
+    `unit` says what is counted: GPU_HOURS are quantity x device_fraction x hours, SLICE_HOURS quantity x hours.
+    `facility_kw` is the power of one GPU at the meter of the building (kW x PUE) where a cost sheet knows it.
+    """
+
+    price: Decimal
+    accelerator: str = ""
+    resource: str = ""
+    unit: str = GPU_HOURS
+    facility_kw: Decimal | None = None
+
+    @property
+    def sku(self) -> str:
+        """The name on the invoice line: the resource where it is priced by itself, else the accelerator."""
+        return self.resource or self.accelerator
+
+
+@dataclass(frozen=True)
+class PriceVersion:
+    """The complete price list in force in [valid_from, valid_until); prices per GPU-hour and per 1M tokens."""
+
+    name: str
+    valid_from: datetime
+    valid_until: datetime | None
+    gpu: tuple[GpuPrice, ...] = ()
+    tokens: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+
+    def covers(self, instant: datetime) -> bool:
+        """Whether `instant` lies in [valid_from, valid_until)."""
+        return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
+
+
+class RateCard:
+    """All price versions; their ranges do not overlap."""
+
+    def __init__(self, versions: Iterable[PriceVersion]) -> None:
+        self.versions = sorted(versions, key=lambda version: version.valid_from)
+        for earlier, later in zip(self.versions, self.versions[1:], strict=False):
+            if earlier.valid_until is None or later.valid_from < earlier.valid_until:
+                raise ValueError(f"price versions {earlier.name} and {later.name} overlap")
+        self._gpu = {
+            version.name: {(price.accelerator, price.resource): price for price in version.gpu}
+            for version in self.versions
+        }
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which another price version begins or one ends."""
+        return {at for version in self.versions for at in (version.valid_from, version.valid_until) if at is not None}
+
+    def version_at(self, instant: datetime) -> PriceVersion | None:
+        """The version in force at `instant`, or None."""
+        return next((version for version in self.versions if version.covers(instant)), None)
+
+    def gpu_price(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
+        """Price of one unit of `resource` on `accelerator`.
+
+        The most specific entry wins: resource on this accelerator, the resource anywhere (also where it is listed
+        under `accelerator`), the accelerator itself.  Raises UnpricedError.
+        """
+        version = self.version_at(instant)
+        if version is None:
+            raise UnpricedError(accelerator, instant)
+        prices = self._gpu[version.name]
+        for key in ((accelerator, resource), ("", resource), (resource, ""), (accelerator, "")):
+            price = prices.get(key)
+            if price is not None:
+                return version, price
+        raise UnpricedError(accelerator, instant, version.name)
+
+    def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
+        """Price of 1M tokens of `token_class` of `model`.  Raises UnpricedError."""
+        version = self.version_at(instant)
+        if version is None:
+            raise UnpricedError(f"{model} {token_class}", instant)
+        price = version.tokens.get((model, token_class))
+        if price is None:
+            raise UnpricedError(f"{model} {token_class}", instant, version.name)
+        return version, price

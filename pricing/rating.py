@@ -1,0 +1,232 @@
+"""Usage + rate card + policy -> charges, each with its explanation. Sums first, prices the sums, rounds once.
+
+Quantities stay integers or exact decimals: device-microseconds (units x device_fraction x microseconds held), unit-
+microseconds, tokens. What comes in is already cut at every change of price and ownership, so that one instant of each
+piece decides its price.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import sha256
+from typing import Final
+
+from pricing.money import EXACT, round_amount
+from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
+
+MICROSECONDS_PER_HOUR: Final = 3_600_000_000
+DIVISOR: Final = {GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR, MILLION_TOKENS: 1_000_000}
+"""How many base units (microseconds or tokens) make one pricing unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """Devices held by one team's namespace within one piece of time that no price or ownership change cuts."""
+
+    team: str
+    platform: bool
+    cluster: str
+    namespace: str
+    accelerator: str
+    resource: str
+    at: datetime
+    device_us: Decimal
+    unit_us: Decimal
+    charge_period: str
+    correction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSum:
+    """Tokens of one consumer and model by class, within one piece of time."""
+
+    team: str
+    consumer: str
+    model: str
+    at: datetime
+    tokens: Mapping[str, int]
+    charge_period: str
+    correction: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LineKey:
+    """Everything that tells one line from another; sorts as the lines of an invoice do."""
+
+    team: str
+    platform: bool
+    correction: bool
+    charge_period: str
+    kind: str
+    cluster: str = ""
+    namespace: str = ""
+    consumer: str = ""
+    accelerator: str = ""
+    sku: str = ""
+    token_class: str = ""
+    unit: str = ""
+    price_version: str = ""
+    policy: str = ""
+    reason: str = ""
+
+    def digest(self) -> str:
+        """Hash of the key, for a unique index over names of any length."""
+        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A priced sum of usage. `usage_quantity` in base units of `key.unit`, `unit_price` per pricing unit."""
+
+    key: LineKey
+    usage_quantity: Decimal
+    unit_price: Decimal
+    facility_kw: Decimal | None = None
+
+    @property
+    def quantity(self) -> Fraction:
+        """In pricing units, exact."""
+        return Fraction(self.usage_quantity) / DIVISOR[self.key.unit]
+
+    @property
+    def amount(self) -> Decimal:
+        """The exact quantity times the price, rounded once, half up away from zero.
+
+        >>> key = LineKey("nlp", False, False, "2026-10", "gpu", unit="GPU-Hours")
+        >>> Charge(key, Decimal(8 * 9433 * 10**6), Decimal("10")).amount  # 8 GPUs for 2 h 37 min 13 s
+        Decimal('209.62')
+        """
+        return round_amount(self.quantity * Fraction(self.unit_price))
+
+    @property
+    def energy_kwh(self) -> Fraction | None:
+        """Estimated energy at the building's meter, where the power of the device is known."""
+        return None if self.facility_kw is None else self.quantity * Fraction(self.facility_kw)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """Usage for which no price is in force: an exception, never a charge of zero."""
+
+    sku: str
+    version: str | None
+    quantity: Decimal
+    unit: str
+
+
+@dataclass(frozen=True)
+class Rated:
+    """What became of the usage handed in: every unit is in a charge or in `unpriced`."""
+
+    charges: list[Charge] = field(default_factory=list)
+    unpriced: list[Unpriced] = field(default_factory=list)
+
+
+class _Sums:
+    def __init__(self) -> None:
+        self.quantities: dict[LineKey, Decimal] = {}
+        self.prices: dict[LineKey, tuple[Decimal, Decimal | None]] = {}
+        self.unpriced: dict[tuple[str, str, str], Decimal] = {}
+
+    def add(self, key: LineKey, quantity: Decimal, price: Decimal, facility_kw: Decimal | None = None) -> None:
+        self.quantities[key] = EXACT.add(self.quantities.get(key, Decimal(0)), quantity)
+        self.prices[key] = (price, facility_kw)
+
+    def miss(self, error: UnpricedError, quantity: Decimal, unit: str) -> None:
+        key = (error.sku, error.version or "", unit)
+        self.unpriced[key] = EXACT.add(self.unpriced.get(key, Decimal(0)), quantity)
+
+    def rated(self) -> Rated:
+        charges = [
+            Charge(key, self.quantities[key], *self.prices[key])
+            for key in sorted(self.quantities)
+            if self.quantities[key]
+        ]
+        missing = [
+            Unpriced(sku, version or None, quantity, unit)
+            for (sku, version, unit), quantity in sorted(self.unpriced.items())
+        ]
+        return Rated(charges, missing)
+
+
+def rate_gpu(usages: Iterable[GpuUsage], card: RateCard) -> Rated:
+    """Charges of held devices: one per team, cluster, namespace, SKU and price version."""
+    sums = _Sums()
+    for usage in usages:
+        if not usage.unit_us:
+            continue
+        try:
+            version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
+        except UnpricedError as error:
+            sums.miss(error, usage.device_us, "device-microseconds")
+            continue
+        sums.add(gpu_key(usage, version.name, price), measured(usage, price), price.price, price.facility_kw)
+    return sums.rated()
+
+
+def gpu_key(usage: GpuUsage, version: str, price: GpuPrice) -> LineKey:
+    """The line that a piece of device usage belongs to."""
+    return LineKey(
+        team=usage.team, platform=usage.platform, correction=usage.correction, charge_period=usage.charge_period,
+        kind="gpu", cluster=usage.cluster, namespace=usage.namespace, accelerator=price.accelerator, sku=price.sku,
+        unit=price.unit, price_version=version,
+    )  # fmt: skip
+
+
+def measured(usage: GpuUsage, price: GpuPrice) -> Decimal:
+    """The microseconds that the price counts: of whole devices, or of slices."""
+    return usage.unit_us if price.unit == SLICE_HOURS else usage.device_us
+
+
+def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
+    """Charges of tokens: one per team, consumer, model, class and price version."""
+    sums = _Sums()
+    for usage in sums_of_tokens:
+        for token_class, count in usage.tokens.items():
+            if not count:
+                continue
+            try:
+                version, price = card.token_price(usage.model, token_class, usage.at)
+            except UnpricedError as error:
+                sums.miss(error, Decimal(count), "tokens")
+                continue
+            key = LineKey(
+                team=usage.team, platform=False, correction=usage.correction, charge_period=usage.charge_period,
+                kind="tokens", consumer=usage.consumer, sku=usage.model, token_class=token_class,
+                unit=MILLION_TOKENS, price_version=version.name,
+            )  # fmt: skip
+            sums.add(key, Decimal(count), price)
+    return sums.rated()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedUsage:
+    """Usage of one scored job, and what the policy says about it."""
+
+    usage: GpuUsage
+    policy: str
+    multiplier: Decimal
+    reason: str
+
+
+def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
+    """Rebates and penalties as lines of their own: quantity x price x (multiplier - 1).
+
+    The price line stays at list; usage that nobody prices was already named by `rate_gpu`.
+    """
+    sums = _Sums()
+    for item in judged:
+        change = item.multiplier - 1
+        if not change or item.usage.platform:
+            continue
+        try:
+            version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
+        except UnpricedError:
+            continue
+        fields = astuple(gpu_key(item.usage, version.name, price))
+        key = LineKey(*fields[:4], "efficiency", *fields[5:13], item.policy, item.reason)
+        sums.add(key, measured(item.usage, price), price.price * change)
+    return sums.rated()
