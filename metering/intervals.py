@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -54,7 +55,7 @@ class Interval:
         """The pieces between those of `instants` that lie inside; together they are the interval again."""
         inside = sorted({at.astimezone(UTC) for at in instants if self.start < at < self.end})
         bounds = [self.start, *inside, self.end]
-        return [Interval(lo, hi) for lo, hi in zip(bounds, bounds[1:], strict=False)]
+        return [Interval(lo, hi) for lo, hi in pairwise(bounds)]
 
     def in_zone(self, zone: str) -> tuple[datetime, datetime]:
         """Both bounds as local times of `zone`."""

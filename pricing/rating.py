@@ -7,7 +7,7 @@ piece decides its price.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -226,7 +226,7 @@ def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
             version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
         except UnpricedError:
             continue
-        fields = astuple(gpu_key(item.usage, version.name, price))
-        key = LineKey(*fields[:4], "efficiency", *fields[5:13], item.policy, item.reason)
+        line = gpu_key(item.usage, version.name, price)
+        key = replace(line, kind="efficiency", policy=item.policy, reason=item.reason)
         sums.add(key, measured(item.usage, price), price.price * change)
     return sums.rated()

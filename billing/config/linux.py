@@ -83,3 +83,19 @@ def _checked(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def session_members(session: int) -> list[int]:
+    """Pids of the living processes of a session, whoever their parent is by now; its leader is not among them."""
+    found = []
+    for entry in os.listdir("/proc") if ON_LINUX else ():
+        if not entry.isdigit() or int(entry) == session:
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                state, _parent, _group, its_session = file.read().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue  # it ended meanwhile
+        if int(its_session) == session and state not in "ZX":
+            found.append(int(entry))
+    return found

@@ -37,7 +37,7 @@ from pricing.tco import CostSheetError, GpuHourCost, cost_of_gpu_hour, parse_cos
 PRICE_LIMIT = "1000000"
 
 
-class _DryRun(Exception):  # noqa: N818 - not an error: it ends the transaction without keeping anything
+class _DryRun(Exception):
     pass
 
 
@@ -250,7 +250,8 @@ class _Application:
             raise entry.error("accelerator", "is missing: name an accelerator, or a resource with a price of its own")
         given = [name for name in ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet") if entry.has(name)]
         if len(given) != 1:
-            raise entry.error("price_per_gpu_hour", "give exactly one of price_per_gpu_hour, price_per_slice_hour, cost_sheet")
+            expected = "give exactly one of price_per_gpu_hour, price_per_slice_hour, cost_sheet"
+            raise entry.error("price_per_gpu_hour", expected)
         if given[0] == "cost_sheet":
             price = self._price_from_sheet(entry, accelerator, resource)
         else:

@@ -56,6 +56,11 @@ class Breakdown:
     left_out: int = 0
 
     @property
+    def usage(self) -> Decimal:
+        """Sum of the parts in base units."""
+        return sum((part.usage for part in self.parts), Decimal(0))
+
+    @property
     def largest(self) -> Decimal:
         return max((part.usage for part in self.parts), default=Decimal(0))
 
@@ -123,11 +128,8 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
 
 def days_held(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
     """The line by local day."""
-    midnights = _midnights(scope)
-    pieces = [cut for piece in scope.pieces for cut in piece.cut(midnights)]
-    by_day = Scope(scope.window, scope.zone, scope.epochs, pieces)
     columns = "(p.lo AT TIME ZONE %(zone)s)::date AS day"
-    return share_out(line, _held(line, by_day, columns, group="day", order="day", jobs=jobs))
+    return share_out(line, _held(line, _by_day(scope), columns, group="day", order="day", jobs=jobs))
 
 
 def _held(
@@ -148,7 +150,7 @@ def _held(
                  ON k.accelerator = a.accelerator AND k.resource = a.resource
             WHERE s.epoch >= %(first)s AND s.epoch < %(before)s
                   AND a.cluster = %(cluster)s AND a.namespace = %(namespace)s {only}
-            GROUP BY {group} ORDER BY {order}""",
+            GROUP BY {group} ORDER BY {order}""",  # noqa: S608 - made of this module's own words
         {
             "lo": [piece.start for piece in scope.pieces], "hi": [piece.end for piece in scope.pieces],
             "accelerators": [sku[0] for sku in skus], "resources": [sku[1] for sku in skus],
@@ -186,7 +188,7 @@ def _is_of(line: StatementLine, card: RateCard, accelerator: str, resource: str,
 def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
     """A token line by local day."""
     columns = "(t.at AT TIME ZONE %(zone)s)::date AS day, sum(t.requests)::bigint AS requests"
-    return share_out(line, _tokens(line, scope, columns, group="day"))
+    return share_out(line, _tokens(line, _by_day(scope), columns, group="day"))
 
 
 def hours_of_tokens(line: StatementLine, scope: Scope, day: datetime, share: Part) -> Breakdown:
@@ -208,7 +210,7 @@ def requests(line: StatementLine, scope: Scope, hour: datetime, share: Part) -> 
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
                   AND t.epoch >= %(first)s AND t.epoch < %(before)s
                   AND {CLASS_SUM[line.key.token_class]} > 0
-            ORDER BY t.time, d.source, t.id""",
+            ORDER BY t.time, d.source, t.id""",  # noqa: S608 - made of this module's own words
         _token_parameters(line, inside, ranges),
     )
     whole = share_out(line, rows, of=share)
@@ -225,7 +227,8 @@ def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> l
         f"""WITH r AS (SELECT *, CASE WHEN date_trunc('hour', lo) = lo THEN lo
                                  ELSE date_trunc('hour', lo) + interval '1 hour' END AS first,
                               date_trunc('hour', hi) AS last
-                       FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS u (source, lo, hi)),
+                       FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[])
+                            AS u (source, lo, hi)),
                  t AS (SELECT x.hour AS at, x.dimension, x.requests, r.source, {names} FROM r
                        JOIN token_usage_hour x ON x.hour >= r.first AND x.hour < r.last
                        WHERE x.epoch >= %(first)s AND x.epoch < %(before)s
@@ -237,7 +240,7 @@ def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> l
             SELECT {columns}, sum({CLASS_SUM[line.key.token_class]})::numeric AS usage FROM t
             JOIN token_dimension d ON d.id = t.dimension AND d.source = t.source
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
-            GROUP BY {group} HAVING sum({CLASS_SUM[line.key.token_class]}) > 0 ORDER BY {group}""",
+            GROUP BY {group} HAVING sum({CLASS_SUM[line.key.token_class]}) > 0 ORDER BY {group}""",  # noqa: S608 - made of this module's own words
         _token_parameters(line, scope, ranges),
     )
 
@@ -257,11 +260,11 @@ def _owned_ranges(line: StatementLine, scope: Scope) -> list[tuple[str, datetime
     book = consumer_book()
     rows = _rows("SELECT DISTINCT source FROM token_dimension WHERE consumer = %(c)s", {"c": line.key.consumer})
     ranges = []
-    for piece in (cut for piece in scope.pieces for cut in piece.cut(book.changes())):
+    for cut in (cut for piece in scope.pieces for cut in piece.cut(book.changes())):
         for row in rows:
-            owner = book.owner(row["source"], line.key.consumer, piece.start)
+            owner = book.owner(row["source"], line.key.consumer, cut.start)
             if owner is not None and owner.team == line.key.team:
-                ranges.append((row["source"], piece.start, piece.end))
+                ranges.append((row["source"], cut.start, cut.end))
     return ranges
 
 
@@ -282,6 +285,12 @@ def share_out(line: StatementLine, rows: Sequence[dict[str, Any]], of: Part | No
 
 def _within(scope: Scope, inside: Interval) -> Scope:
     pieces = [cut for piece in scope.pieces if (cut := piece.overlap(inside))]
+    return Scope(scope.window, scope.zone, scope.epochs, pieces)
+
+
+def _by_day(scope: Scope) -> Scope:
+    midnights = _midnights(scope)
+    pieces = [cut for piece in scope.pieces for cut in piece.cut(midnights)]
     return Scope(scope.window, scope.zone, scope.epochs, pieces)
 
 

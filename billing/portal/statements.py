@@ -118,7 +118,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class MonthStatements:
-    """The statements of the teams that somebody may see, by team code. `platform_lines` are paid by nobody's invoice."""
+    """The statements of the teams that somebody may see, by team code."""
 
     period: BillingPeriod
     statements: list[Statement]

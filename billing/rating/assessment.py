@@ -7,7 +7,6 @@ before a close, the close itself and the proof after it are one computation.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from functools import reduce
@@ -222,10 +221,7 @@ def _own_tokens(
 
 def _account_devices(assessment: Assessment, books: _Books, owned: Iterable[GpuUsage]) -> None:
     for usage in owned:
-        if usage.platform:
-            bucket = "platform"
-        else:
-            bucket = "charged" if _priced(books.card, usage) else "unpriced"
+        bucket = "platform" if usage.platform else "charged" if _priced(books.card, usage) else "unpriced"
         _add_time(assessment, usage.cluster, usage.accelerator, bucket, usage.device_us)
 
 

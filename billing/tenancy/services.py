@@ -96,9 +96,9 @@ def _ownership_put(
     subject = "/".join(key.values())
     rows = model.objects.filter(**key)
     same_start = rows.filter(valid_from=valid_from).first()
-    if same_start and all(getattr(same_start, name) == value for name, value in owner.items()):
-        if valid_until is None or same_start.valid_until == valid_until:
-            return False
+    same_owner = same_start and all(getattr(same_start, name) == value for name, value in owner.items())
+    if same_start and same_owner and valid_until in (None, same_start.valid_until):
+        return False
     try:
         with transaction.atomic():
             if same_start:

@@ -35,6 +35,6 @@ def usage_freeze() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [USAGE_LOCK])
 
 
-def _current(cursor) -> int:  # noqa: ANN001 - a cursor wrapper of whichever connection
+def _current(cursor) -> int:
     cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow")
     return int(cursor.fetchone()[0])

@@ -42,7 +42,8 @@ def _gpu(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
     fields["node"] = row.get("node") or ""
     if row.get("ended_at") is None:
         if until is None:
-            raise RecordError("ended_at is empty: for an allocation that still runs, say --until when the file goes", "ended_at")
+            message = "ended_at is empty: for an allocation that still runs, say --until when the file goes"
+            raise RecordError(message, "ended_at")
         fields["observed_until"] = until
     if row.get("workload") is not None:
         kind, slash, name = (row["workload"] or "").partition("/")

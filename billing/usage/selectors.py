@@ -297,3 +297,13 @@ def rollup_difference(window: Interval) -> dict[str, int]:
             parameters,
         )
         return dict(zip(COUNTS, cursor.fetchone(), strict=True))
+
+
+def usage_counts() -> dict[str, int]:
+    """How many allocations and token records the ledger holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT (SELECT count(*) FROM usage_gpuallocation), (SELECT coalesce(sum(requests), 0) FROM token_usage_hour)"
+        )
+        allocations, records = cursor.fetchone()
+        return {"allocations": int(allocations), "token_records": int(records)}

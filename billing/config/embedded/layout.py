@@ -17,7 +17,7 @@ class Layout:
 
     @property
     def data(self) -> Path:
-        return self.home / "postgres" / "data"
+        return self.home / "postgres"
 
     @property
     def ports(self) -> Path:
@@ -39,10 +39,10 @@ class Layout:
         return self.home / "log" / f"{name}.log"
 
     def make(self) -> None:
-        """Make the directories; only the way to the data is open to another account."""
+        """Make the directories of the starter; the data directory is made by initdb's caller."""
         make_home(self.home)
-        for name, mode in (("run", 0o700), ("log", 0o700), ("postgres", 0o711)):
-            (self.home / name).mkdir(mode=mode, exist_ok=True)
+        for name in ("run", "log"):
+            (self.home / name).mkdir(mode=0o700, exist_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

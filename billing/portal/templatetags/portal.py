@@ -1,5 +1,7 @@
-"""How figures and codes look on a page. Money and quantities are decimals all the way: nothing here makes a float of them."""
+"""How figures and codes look on a page. Money and quantities stay decimals: nothing here makes a float of them."""
 
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -12,6 +14,8 @@ register = template.Library()
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EM DASH}"
 HOUR = 3600
+NEARLY = Decimal("0.8")
+LONG_NUMBER = re.compile(r"(?<![\w.,/-])\d{5,}(?![\w-])")
 
 WORDS = {
     "gpu": _("GPU"),
@@ -156,6 +160,48 @@ def share_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
         return "0"
     share = Decimal(part) / Decimal(whole) * 100
     return f"{min(max(share, Decimal(0)), Decimal(100)):.3f}"
+
+
+@register.filter
+def rest_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
+    """What a bar leaves free, in percent: where a column that stands on the ground begins."""
+    return f"{100 - Decimal(share_of(part, whole)):.3f}"
+
+
+@register.filter
+def largest_total(points: Sequence[Any]) -> Decimal:
+    """The tallest column of a trend."""
+    return max((point.total for point in points), default=Decimal(0))
+
+
+@register.filter
+def entry(mapping: Mapping[str, Any], key: str) -> Any:
+    """A value by a key that only the page knows."""
+    return mapping.get(key)
+
+
+@register.filter
+def is_near(used: Decimal) -> bool:
+    """Whether a budget is nearly used up."""
+    return used >= NEARLY
+
+
+@register.filter
+def decimal(text: str) -> Decimal:
+    """A decimal of a document, where it stands as text so that no digit is lost."""
+    return Decimal(text)
+
+
+@register.filter
+def blocking_first(exceptions: Sequence[Any]) -> list[Any]:
+    """What holds the close before what only wants to be seen."""
+    return sorted(exceptions, key=lambda item: not item.blocks)
+
+
+@register.filter
+def figures(text: str) -> str:
+    """A sentence with separators in its long whole numbers; decimals and parts of names stay as they are."""
+    return LONG_NUMBER.sub(lambda found: f"{int(found.group()):,}", text)
 
 
 @register.filter

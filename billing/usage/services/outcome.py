@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Reporter:
     """Who reports through which door. `source` limits a token to one gateway or cluster; `future_limit_s` is how far
-    ahead of the clock an instant may lie, None where an operator imports a file knowingly."""
+    ahead of the clock an instant may lie, None where an operator imports a file knowingly.
+    """
 
     name: str
     door: str

@@ -9,7 +9,7 @@ from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail
 from billing.config.management.commands.period_report import print_report
 from billing.invoicing.models import Operation
 from billing.invoicing.report import build_report
-from billing.invoicing.selectors import invoices_of, invoices_as_dict
+from billing.invoicing.selectors import invoices_as_dict, invoices_of
 from billing.invoicing.services import operation_request, operation_run, period_open
 from billing.tenancy.selectors import NoSetupError
 

@@ -32,6 +32,7 @@ class Command(HouseCommand):
             )
         else:
             for proof in proofs:
-                self.say(f"  {'ok  ' if proof.holds else 'FAIL'} {proof.number or '(draft)':<24} {proof.team:<20} {proof.stored}")
+                mark = "ok  " if proof.holds else "FAIL"
+                self.say(f"  {mark} {proof.number or '(draft)':<24} {proof.team:<20} {proof.stored}")
             self.say(f"{sum(proof.holds for proof in proofs)} of {len(proofs)} documents follow from their usage")
         return DONE if all(proof.holds for proof in proofs) else DECIDE

@@ -1,0 +1,84 @@
+"""The parts of a running house: web, worker and scheduler, as children of one foreground command."""
+
+import json
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from django.contrib.auth.models import User
+
+from billing.config.home import home_dir
+from billing.config.supervisor import Child
+from billing.tenancy.models import Membership, Team
+
+BIN = Path(sys.executable).parent
+WEB_WORKERS = 2
+
+
+class PortTakenError(RuntimeError):
+    """Somebody else listens where the portal should."""
+
+
+def check_port(port: int) -> None:
+    """Raise PortTakenError if `port` is in use on loopback."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with --port") from error
+
+
+def free_port() -> int:
+    """Any free port on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def children(port: int) -> list[Child]:
+    """Web on `port`, one worker process per core but at most two, and the scheduler."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "billing.config.settings"}
+    celery = [str(BIN / "celery"), "-A", "billing.config.celery"]
+    beat = home_dir() / "run" / "beat"
+    beat.parent.mkdir(parents=True, exist_ok=True)
+    return [
+        Child(
+            name="web",
+            argv=[
+                str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers",
+                str(WEB_WORKERS), "--no-access-log", "--log-level", "warning", "billing.config.wsgi:application",
+            ],
+            env=environment,
+        ),
+        Child(name="worker", argv=[*celery, "worker", "--concurrency", "2", "--loglevel", "warning"], env=environment),
+        Child(
+            name="scheduler",
+            argv=[*celery, "beat", "--schedule", str(beat), "--pidfile=", "--loglevel", "warning"],
+            env=environment,
+        ),
+    ]  # fmt: skip
+
+
+def account_put(*, username: str, staff: bool, team: str | None = None) -> tuple[str, str]:
+    """Make an account once per home with a random password; returns both. The password is kept in the home, 0600."""
+    path = home_dir() / "accounts.json"
+    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    if username not in known or not User.objects.filter(username=username).exists():
+        known[username] = known.get(username) or secrets.token_urlsafe(9)
+        user, _ = User.objects.get_or_create(username=username)
+        user.is_staff = user.is_superuser = staff
+        user.set_password(known[username])
+        user.save()
+        draft = path.with_suffix(".new")
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(known, indent=1))
+        draft.replace(path)
+    if team is not None:
+        Membership.objects.get_or_create(
+            user=User.objects.get(username=username), team=Team.objects.get(code=team),
+            defaults={"role": Membership.Role.LEAD},
+        )  # fmt: skip
+    return username, known[username]

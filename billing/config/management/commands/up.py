@@ -1,0 +1,31 @@
+"""`manage.py up`: migrate, then web, worker and scheduler in one foreground process group."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management import call_command
+
+from billing.config.commands import HouseCommand, fail
+from billing.config.home import home_dir
+from billing.config.house import PortTakenError, account_put, check_port, children
+from billing.config.supervisor import Supervisor
+
+
+class Command(HouseCommand):
+    help = "Bring the schema up to date, then serve: web, worker and scheduler until Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8000)
+
+    def run(self, *, port: int, **_: Any) -> int:
+        try:
+            check_port(port)
+        except PortTakenError as error:
+            fail(str(error))
+        call_command("migrate", verbosity=0, interactive=False)
+        if not User.objects.filter(is_superuser=True).exists():
+            name, password = account_put(username="admin", staff=True)
+            self.say(f"First start: sign in as {name} with {password} (kept in {home_dir() / 'accounts.json'})")
+        self.say(f"Suanpan: http://127.0.0.1:{port}  (state in {home_dir()}; Ctrl-C stops everything)")
+        return Supervisor(children(port)).run()

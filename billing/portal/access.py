@@ -1,0 +1,67 @@
+"""Who may see which page. A member who asks for what is not theirs learns nothing: not even that it exists."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_cache_control
+
+from billing.invoicing.models import Invoice
+from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.selectors import NoSetupError, billing_setup, teams_visible_to
+
+View = Callable[..., HttpResponse]
+
+
+def page(view: View) -> View:
+    """A page for people who are signed in; before any set-up it says what to do first.
+
+    The view gets the set-up as its second argument. Pages hold other people's money: no cache keeps them.
+    """
+
+    @login_required
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            setup = billing_setup()
+        except NoSetupError:
+            return render(request, "portal/no_setup.html")
+        response = view(request, setup, *args, **kwargs)
+        patch_cache_control(response, private=True, no_store=True)
+        return response
+
+    return guarded
+
+
+def staff_page(view: View) -> View:
+    """A page for finance and operators only."""
+
+    @page
+    @wraps(view)
+    def guarded(request: HttpRequest, setup: BillingSetup, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_staff:
+            raise PermissionDenied
+        return view(request, setup, *args, **kwargs)
+
+    return guarded
+
+
+def team_or_404(request: HttpRequest, code: str) -> Team:
+    """The team, if the person may see it.  Raises Http404."""
+    team = teams_visible_to(request.user).filter(code=code).first()
+    if team is None:
+        raise Http404(f"no team {code!r} that {request.user} may see")
+    return team
+
+
+def invoice_or_404(request: HttpRequest, pk: int) -> Invoice:
+    """The invoice, if the person may see its team.  Raises Http404."""
+    invoices = Invoice.objects.select_related("team", "period")
+    found = invoices.filter(pk=pk, team__in=teams_visible_to(request.user)).first()
+    if found is None:
+        raise Http404(f"no invoice {pk} that {request.user} may see")
+    return found

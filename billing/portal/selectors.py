@@ -1,0 +1,145 @@
+"""Reads of the pages that are not statements: budgets, trends, invoices, prices, ownership, quarantine, operations.
+
+Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import F, QuerySet, Sum
+
+from billing.budgets.models import Budget
+from billing.invoicing.models import Invoice, Operation
+from billing.portal.statements import MonthStatements, Statement
+from billing.rates.models import EfficiencyPolicy, PriceVersion
+from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
+from billing.usage.models import QuarantinedRecord
+
+TREND_MONTHS = 12
+QUARANTINE_SHOWN = 200
+TOKEN_COLUMNS = ("input", "cache_read", "cache_creation", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRow:
+    """One team of the overview."""
+
+    team: Team
+    gpu: Decimal
+    tokens: Decimal
+    efficiency: Decimal
+    total: Decimal
+    budget: Decimal | None
+    invoice: Invoice | None
+
+    @property
+    def budget_used(self) -> Decimal | None:
+        """Spent over planned, as a ratio; None without a budget."""
+        return None if self.budget is None else self.total / self.budget
+
+
+def team_rows(month: MonthStatements) -> list[TeamRow]:
+    """A row for every team with lines or a budget, the largest first."""
+    budgets = budgets_of(month.teams)
+    rows = [_row(statement, budgets.get(statement.team.pk)) for statement in month.statements]
+    seen = {statement.team.pk for statement in month.statements}
+    rows += [
+        _row(Statement(team, []), budgets[team.pk])
+        for team in month.teams
+        if team.pk in budgets and team.pk not in seen
+    ]
+    return sorted(rows, key=lambda row: (-row.total, row.team.code))
+
+
+def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
+    return TeamRow(
+        statement.team, statement.of_kind("gpu"), statement.of_kind("tokens"), statement.of_kind("efficiency"),
+        statement.total, budget, statement.invoice,
+    )  # fmt: skip
+
+
+def budgets_of(teams: list[Team]) -> dict[int, Decimal]:
+    """Monthly budget by team id."""
+    rows = Budget.objects.filter(team__in=teams, period=Budget.Period.MONTH)
+    return dict(rows.values_list("team_id", "amount"))
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """What was invoiced for one month, or is known so far of the month shown."""
+
+    month: str
+    total: Decimal
+    preview: bool = False
+
+
+def invoiced_trend(teams: QuerySet[Team] | list[Team], shown: TrendPoint) -> list[TrendPoint]:
+    """Invoiced totals of the months up to the one shown, oldest first."""
+    rows = (
+        Invoice.objects.filter(team__in=teams, period__month__lt=shown.month)
+        .values(month=F("period__month"))
+        .annotate(sum=Sum("total"))
+        .order_by("-month")[: TREND_MONTHS - 1]
+    )
+    return [TrendPoint(row["month"], row["sum"]) for row in reversed(rows)] + [shown]
+
+
+def invoices_visible(teams: QuerySet[Team]) -> QuerySet[Invoice]:
+    """Invoices and drafts of `teams`, the newest month first; without their documents, which are large."""
+    invoices = Invoice.objects.filter(team__in=teams).select_related("team", "period")
+    return invoices.defer("draft", "document").order_by("-period__month", "team__code")
+
+
+def operations_of(month: str) -> list[Operation]:
+    """The last operations on a month, the newest first."""
+    return list(Operation.objects.filter(month=month).order_by("-id")[:5])
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """One price version, with its token prices as a table of model by class."""
+
+    version: PriceVersion
+    gpu: list[Any]
+    tokens: list[tuple[str, list[Decimal | None]]]
+
+
+def price_lists() -> list[PriceList]:
+    """All published price versions, the newest first."""
+    versions = PriceVersion.objects.filter(sealed=True).prefetch_related("gpu__cost_sheet", "tokens")
+    return [_price_list(version) for version in versions.order_by("-valid_from")]
+
+
+def _price_list(version: PriceVersion) -> PriceList:
+    models: dict[str, dict[str, Decimal]] = defaultdict(dict)
+    for price in version.tokens.all():
+        models[price.model][price.token_class] = price.price
+    tokens = [(model, [prices.get(name) for name in TOKEN_COLUMNS]) for model, prices in sorted(models.items())]
+    return PriceList(version, sorted(version.gpu.all(), key=lambda row: (row.accelerator, row.resource)), tokens)
+
+
+def policies() -> QuerySet[EfficiencyPolicy]:
+    """Efficiency policies, the newest first."""
+    return EfficiencyPolicy.objects.order_by("-valid_from")
+
+
+def namespaces_owned(teams: QuerySet[Team]) -> QuerySet[NamespaceOwnership]:
+    """Who owns which namespaces since when, of the teams somebody may see."""
+    return NamespaceOwnership.objects.filter(team__in=teams).select_related("team").order_by(
+        "cluster", "namespace", F("valid_from").asc(nulls_first=True)
+    )
+
+
+def consumers_owned(teams: QuerySet[Team]) -> QuerySet[ConsumerOwnership]:
+    """Who pays for which consumers since when, of the teams somebody may see."""
+    return ConsumerOwnership.objects.filter(team__in=teams).select_related("team").order_by(
+        "source", "consumer", F("valid_from").asc(nulls_first=True)
+    )
+
+
+def quarantined(status: str) -> tuple[list[QuarantinedRecord], int]:
+    """The newest quarantined records of a status, and how many there are."""
+    rows = QuarantinedRecord.objects.filter(status=status)
+    return list(rows.order_by("-received_at", "-id")[:QUARANTINE_SHOWN]), rows.count()

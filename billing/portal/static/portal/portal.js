@@ -1,0 +1,6 @@
+// The month picker goes where it points without a second click. Without JavaScript its button does the same.
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form[data-submit-on-change]");
+  if (form) form.requestSubmit();
+});
+document.documentElement.classList.add("js");

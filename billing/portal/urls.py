@@ -1,0 +1,25 @@
+"""Addresses of the pages."""
+
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+
+from billing.portal.views import closing, invoices, overview, reference, session, teams
+
+app_name = "portal"
+urlpatterns = [
+    path("login/", session.SignIn.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("", overview.overview, name="overview"),
+    path("teams/<str:code>/", teams.team, name="team"),
+    path("teams/<str:code>/lines/<str:digest>/", teams.line, name="line"),
+    path("invoices/", invoices.invoice_list, name="invoices"),
+    path("invoices/<int:pk>/", invoices.invoice, name="invoice"),
+    path("invoices/<int:pk>/proof/", invoices.proof, name="proof"),
+    path("invoices/<int:pk>/download.<str:kind>", invoices.download, name="download"),
+    path("close/", closing.close, name="close"),
+    path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
+    path("operations/<int:pk>/", closing.operation, name="operation"),
+    path("prices/", reference.prices, name="prices"),
+    path("ownership/", reference.ownership, name="ownership"),
+    path("quarantine/", reference.quarantine, name="quarantine"),
+]

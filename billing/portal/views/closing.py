@@ -1,0 +1,80 @@
+"""Can this month be closed? The report, and the operations that close and issue."""
+
+from decimal import Decimal
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.invoicing.models import BillingPeriod, Invoice, Operation
+from billing.invoicing.report import build_report
+from billing.invoicing.services import operation_request
+from billing.invoicing.tasks import operation_wake
+from billing.portal.access import staff_page
+from billing.portal.months import month_choice, period_shown
+from billing.portal.selectors import operations_of
+from billing.tenancy.models import BillingSetup
+
+USES = ("charged", "platform", "unowned", "unpriced", "idle")
+KINDS = ("close", "issue")
+
+
+@require_safe
+@staff_page
+def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Every reconciliation and exception of a month, with what to do about each."""
+    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
+    period = period_shown(choice.month, setup)
+    report = build_report(period, now=timezone.now())
+    operations = operations_of(choice.month)
+    invoices = Invoice.objects.filter(period__month=choice.month).values_list("status", flat=True)
+    context = {
+        "nav": "close", "setup": setup, "choice": choice, "period": period, "report": report,
+        "pools": [_bar(pool) for pool in report.pools], "uses": USES, "operations": operations,
+        "busy": any(item.status == Operation.Status.PENDING for item in operations),
+        "drafts": sum(status == Invoice.Status.DRAFT for status in invoices),
+        "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
+        "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
+        "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": timezone.now(),
+    }  # fmt: skip
+    return render(request, "portal/close.html", context)
+
+
+def _bar(pool: dict[str, Any]) -> dict[str, Any]:
+    """A pool with the segments of its bar: of the capacity, or where that is unknown of what was held."""
+    whole = Decimal(pool["capacity"] or 0) or sum((Decimal(pool[name] or 0) for name in USES), Decimal(0))
+    offset, segments = Decimal(0), []
+    for name in USES:
+        width = Decimal(max(pool[name] or 0, 0))
+        if width and whole:
+            segments.append({"name": name, "offset": offset, "seconds": width})
+            offset += width
+    return {**pool, "segments": segments, "whole": max(whole, offset)}
+
+
+@require_POST
+@staff_page
+def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Record that the month is to be closed or issued; a worker brings it about."""
+    kind = request.POST.get("kind", "")
+    period = period_shown(month, setup)
+    if kind not in KINDS:
+        raise Http404(f"no operation {kind!r}")
+    pending = Operation.objects.filter(kind=kind, month=period.month, status=Operation.Status.PENDING)
+    if not pending.exists():
+        operation_request(kind=kind, month=period.month, actor=request.user.get_username(), wake=operation_wake)
+    return redirect(f"{reverse('portal:close')}?month={period.month}")
+
+
+@require_safe
+@staff_page
+def operation(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """How far an operation is; once it is finished the page around it is loaded again."""
+    found = get_object_or_404(Operation, pk=pk)
+    response = render(request, "portal/parts/operation.html", {"operation": found, "setup": setup})
+    if found.status != Operation.Status.PENDING and request.htmx:
+        response["HX-Refresh"] = "true"
+    return response

@@ -1,0 +1,100 @@
+"""Invoices: the list, the document, its proof and its files."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.text import slugify
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
+from billing.invoicing.lines import canonical_json
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services import period_verify
+from billing.portal.access import invoice_or_404, page, staff_page
+from billing.portal.selectors import invoices_visible
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import teams_visible_to
+
+PAGE_SIZE = 50
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+
+@require_safe
+@page
+def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """All invoices and drafts that somebody may see, found by number or team."""
+    invoices = invoices_visible(teams_visible_to(request.user))
+    wanted = request.GET.get("q", "").strip()
+    if wanted:
+        invoices = invoices.filter(number__icontains=wanted) | invoices.filter(team__code__icontains=wanted)
+    pages = Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {"nav": "invoices", "setup": setup, "page": pages, "q": wanted}
+    return render(request, "portal/invoices.html", context)
+
+
+@require_safe
+@page
+def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """One invoice, as its document says."""
+    found = invoice_or_404(request, pk)
+    document = document_of(found)
+    context = {
+        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": _sections(document),
+        "following": Invoice.objects.filter(previous_sha256=found.sha256).exclude(sha256="").exists()
+        if found.sha256
+        else False,
+    }
+    return render(request, "portal/invoice.html", context)
+
+
+def _sections(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The document's lines under its own subtotals: what is printed is never added up again."""
+    return [
+        {**subtotal, "lines": [line for line in document["lines"] if line["kind"] == subtotal["kind"]]}
+        for subtotal in document["subtotals"]
+    ]
+
+
+@require_POST
+@staff_page
+def proof(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Rate the period again from its usage and say whether this document follows, to the byte."""
+    found = invoice_or_404(request, pk)
+    if found.period.status != BillingPeriod.Status.CLOSED:
+        raise Http404(f"period {found.period.month} is not closed")
+    proofs = period_verify(month=found.period.month)
+    mine = next(item for item in proofs if item.team == found.team.code)
+    context = {
+        "setup": setup, "invoice": found, "proof": mine, "proofs": proofs, "all_hold": all(p.holds for p in proofs)
+    }
+    return render(request, "portal/parts/proof.html" if request.htmx else "portal/proof.html", context)
+
+
+@require_safe
+@page
+def download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
+    """The document as a file; a draft is marked as one."""
+    found = invoice_or_404(request, pk)
+    if kind not in FILES:
+        raise Http404(f"no file of kind {kind!r}")
+    content_type, render_file = FILES[kind]
+    response = HttpResponse(render_file(found), content_type=content_type)
+    name = slugify(found.number or f"draft-{found.period.month}-{found.team.code}") or f"invoice-{found.pk}"
+    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+    return response
+
+
+def _stamped(invoice: Invoice) -> dict[str, Any]:
+    return {"sha256": invoice.sha256 or None, "issued_at": invoice.issued_at, "status": invoice.status}
+
+
+FILES: dict[str, tuple[str, Callable[[Invoice], bytes]]] = {
+    "pdf": ("application/pdf", lambda invoice: render_pdf(document_of(invoice), **_stamped(invoice))),
+    "csv": ("text/csv; charset=utf-8", lambda invoice: render_csv(document_of(invoice), **_stamped(invoice))),
+    "xlsx": (XLSX, lambda invoice: render_xlsx(document_of(invoice), **_stamped(invoice))),
+    "json": ("application/json", lambda invoice: (invoice.document or canonical_json(invoice.draft)).encode()),
+}

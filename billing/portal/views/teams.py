@@ -1,0 +1,135 @@
+"""A team's month, down to single holds of devices and single requests."""
+
+from datetime import date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from billing.invoicing.models import BillingPeriod
+from billing.portal import drilldown
+from billing.portal.access import page, team_or_404
+from billing.portal.months import month_choice, period_shown
+from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
+from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
+from billing.portal.views.overview import stage_of
+from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.selectors import teams_visible_to
+
+
+@require_safe
+@page
+def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
+    """The lines of a team's month by kind and place, with the verdicts behind its efficiency lines."""
+    found = team_or_404(request, code)
+    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
+    period = period_shown(choice.month, setup)
+    month, statement = _statement(request, found, period)
+    budget = budgets_of([found]).get(found.pk)
+    context = {
+        "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
+        "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,
+        "budget_used": None if budget is None else statement.total / budget, "as_of": timezone.now(),
+        "trend": invoiced_trend([found], TrendPoint(choice.month, statement.total, month.preview)),
+        "has_corrections": any(line.key.correction for line in statement.lines),
+    }  # fmt: skip
+    return render(request, "portal/team.html", context)
+
+
+def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:
+    month = month_statements(period, teams_visible_to(request.user).filter(pk=team.pk))
+    return month, next(iter(month.statements), Statement(team, []))
+
+
+@require_safe
+@page
+def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> HttpResponse:
+    """One line and what it is made of; `workload`, `day` and `hour` open the level below."""
+    found = team_or_404(request, code)
+    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
+    period = period_shown(choice.month, setup)
+    month, statement = _statement(request, found, period)
+    shown = statement.line(digest)
+    if shown is None:
+        raise Http404(f"team {code} has no line {digest} in {choice.month}")
+    context = {
+        "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "line": shown,
+        "month": month, "stage": stage_of(month), "statement": statement, "as_of": timezone.now(),
+    }  # fmt: skip
+    if shown.key.kind == "tokens":
+        context |= _token_levels(request, shown, period)
+    else:
+        context |= _device_levels(request, shown, period, month)
+    return render(request, "portal/line.html", context)
+
+
+def _device_levels(
+    request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements
+) -> dict[str, Any]:
+    scope = drilldown.scope_of(line, period)
+    verdicts = [verdict for verdict in month.verdicts(_team_of(month)) if _made(verdict, line)]
+    jobs = [verdict.job for verdict in verdicts] if line.key.kind == "efficiency" else None
+    by_workload = drilldown.workloads(line, scope, jobs)
+    found: dict[str, Any] = {"by_workload": by_workload, "verdict_of": {verdict.job: verdict for verdict in verdicts}}
+    chosen = request.GET.get("workload")
+    if chosen is None:
+        return found | {"by_day": drilldown.days_held(line, scope, jobs)}
+    part = _part(by_workload, "job", chosen)
+    return found | {"workload": chosen, "part": part, "holds": drilldown.holds(line, scope, chosen, part)}
+
+
+def _team_of(month: MonthStatements) -> Team:
+    return month.teams[0]
+
+
+def _made(verdict: Any, line: StatementLine) -> bool:
+    key = line.key
+    same_place = (verdict.cluster, verdict.namespace) == (key.cluster, key.namespace)
+    return same_place and (verdict.policy, verdict.reason) == (key.policy, key.reason)
+
+
+def _token_levels(request: HttpRequest, line: StatementLine, period: BillingPeriod) -> dict[str, Any]:
+    scope = drilldown.scope_of(line, period)
+    by_day = drilldown.days_of_tokens(line, scope)
+    found: dict[str, Any] = {"by_day": by_day}
+    if "day" not in request.GET:
+        return found
+    day = _day(request.GET["day"])
+    part = _part(by_day, "day", day)
+    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(period.zone))
+    by_hour = drilldown.hours_of_tokens(line, scope, midnight, part)
+    found |= {"day": day, "part": part, "by_hour": by_hour}
+    if "hour" not in request.GET:
+        return found
+    hour = _instant(request.GET["hour"])
+    part = _part(by_hour, "hour", hour)
+    return found | {"hour": hour, "part": part, "requests": drilldown.requests(line, scope, hour, part)}
+
+
+def _part(breakdown: drilldown.Breakdown, fact: str, value: object) -> drilldown.Part:
+    for part in breakdown.parts:
+        if part.facts[fact] == value:
+            return part
+    raise Http404(f"nothing of this line is in {fact} {value}")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise Http404(str(error)) from error
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Http404(str(error)) from error
+    if instant.tzinfo is None:
+        raise Http404(f"hour {text} has no offset")
+    return instant
+
+

@@ -1,0 +1,110 @@
+"""What tests report and set up: short ways to make the contract's records and the facts around them."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.utils import timezone
+
+from billing.config.set_up import Applied, set_up_apply
+from billing.usage.services import IngestOutcome, Reporter, allocations_ingest, tokens_ingest
+from metering.records import GpuAllocation, TokenUsage, decode_batch
+
+SHANGHAI_OCTOBER = (datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
+AFTER = datetime(2026, 11, 3, tzinfo=UTC)
+
+SET_UP: dict[str, Any] = {
+    "billing": {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none"},
+    "teams": [
+        {"code": "nlp", "name": "NLP Research", "cost_center": "CC-210"},
+        {"code": "cv", "name": "Vision", "cost_center": "CC-220"},
+    ],
+    "ownership": [
+        {"cluster": "hq-1", "namespace": "nlp-*", "team": "nlp", "valid_from": "2026-01-01"},
+        {"cluster": "hq-1", "namespace": "cv", "team": "cv", "valid_from": "2026-01-01"},
+    ],
+    "consumers": [{"source": "litellm-hq", "consumer": "nlp-key-1", "team": "nlp", "valid_from": "2026-01-01"}],
+    "platform": [{"cluster": "hq-1", "namespace": "serving", "team": "platform"}],
+    "price_versions": [
+        {
+            "name": "2026-10",
+            "valid_from": "2026-10-01T00:00:00+08:00",
+            "gpu": [
+                {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"},
+                {"resource": "nvidia.com/mig-1g.10gb", "price_per_slice_hour": "1.7143"},
+            ],
+            "tokens": [
+                {"model": "llama-3-8b", "input": "2.0000", "cache_read": "0.2000", "cache_creation": "2.0000",
+                 "output": "8.0000"}
+            ],
+        }
+    ],
+}  # fmt: skip
+
+
+def apply(directory: Path, **changed: Any) -> Applied:
+    """Apply SET_UP with some sections replaced (None removes one)."""
+    sections = {key: value for key, value in {**SET_UP, **changed}.items() if value is not None}
+    path = directory / "set-up.yaml"
+    path.write_text(yaml.safe_dump(sections, sort_keys=False))
+    return set_up_apply(path=path, actor="tests")
+
+
+def token_record(number: int = 1, **changed: Any) -> dict[str, Any]:
+    """A valid TokenUsage as JSON values."""
+    return {
+        "id": f"req-{number}", "source": "litellm-hq", "time": "2026-10-15T12:00:00+08:00", "consumer": "nlp-key-1",
+        "model": "llama-3-8b", "input_tokens": 1000, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 0,
+        "output_tokens": 100, "reasoning_output_tokens": 40, **changed,
+    }  # fmt: skip
+
+
+def allocation_record(number: int = 1, **changed: Any) -> dict[str, Any]:
+    """A valid, ended GpuAllocation of 8 GPUs for 2 h 37 min 13 s (20.962222... GPU-hours) as JSON values."""
+    return {
+        "allocation_id": f"alloc-{number}", "cluster": "hq-1", "namespace": "nlp-train", "pod": f"train-{number}",
+        "pod_uid": f"uid-{number}", "resource": "nvidia.com/gpu", "quantity": 8, "device_fraction": "1",
+        "accelerator": "NVIDIA-H800", "node": "node-1", "started_at": "2026-10-10T00:00:00Z",
+        "ended_at": "2026-10-10T02:37:13Z", "observed_until": "2026-10-10T02:37:13Z", "end_reason": "completed",
+        **changed,
+    }  # fmt: skip
+
+
+def ingest_tokens(*records: dict[str, Any], reporter: Reporter | None = None, now: datetime = AFTER) -> IngestOutcome:
+    """Report through the service as the door does."""
+    raws = [json.dumps(record).encode() for record in records]
+    batch: Any = decode_batch(TokenUsage, raws)
+    return tokens_ingest(
+        records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
+        reporter=reporter or Reporter("tests", "usage/tokens"), now=now,
+    )  # fmt: skip
+
+
+def ingest_allocations(
+    *records: dict[str, Any], reporter: Reporter | None = None, now: datetime = AFTER, from_file: bool = False
+) -> IngestOutcome:
+    """Report through the service as the door does."""
+    raws = [json.dumps(record).encode() for record in records]
+    batch: Any = decode_batch(GpuAllocation, raws)
+    return allocations_ingest(
+        records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
+        reporter=reporter or Reporter("tests", "usage/gpu-allocations"), now=now, from_file=from_file,
+    )  # fmt: skip
+
+
+def hours(count: int | float) -> timedelta:
+    """So many hours."""
+    return timedelta(hours=count)
+
+
+def money(text: str) -> Decimal:
+    """An amount."""
+    return Decimal(text)
+
+
+def now() -> datetime:
+    """The clock."""
+    return timezone.now()

@@ -1,0 +1,698 @@
+"""Closing a month: everything billed once, at the price of its own time, and never changed again."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.report import build_report
+from billing.invoicing.services import (
+    CloseRefusedError,
+    invoices_issue,
+    period_close,
+    period_open,
+    period_verify,
+)
+from billing.rating.models import Charge
+from billing.usage.models import AllocationSpan, QuarantinedRecord
+from billing.usage.services import Reporter, efficiency_ingest
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+
+pytestmark = pytest.mark.django_db
+
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
+DECEMBER_OVER = datetime(2027, 1, 1, 0, 5, tzinfo=UTC)
+
+
+def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> Any:
+    return period_close(month=month, actor="ops", now=now)
+
+
+def issue(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> int:
+    return invoices_issue(month=month, actor="ops", now=now)
+
+
+def lines(team: str, month: str = "2026-10") -> list[dict[str, Any]]:
+    invoice = Invoice.objects.get(team__code=team, period__month=month)
+    document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
+    return document["lines"]
+
+
+def shown(team: str, month: str = "2026-10") -> list[tuple[str, ...]]:
+    """sku or token class, price version, quantity, price and amount of every line."""
+    return [
+        (line["token_class"] or line["sku"], line["price_version"], line["quantity"], line["unit_price"], line["amount"])
+        for line in lines(team, month)
+    ]
+
+
+def total(team: str, month: str = "2026-10") -> Decimal:
+    return Invoice.objects.get(team__code=team, period__month=month).total
+
+
+def blocking(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> list[tuple[str, str, Decimal, str]]:
+    report = build_report(period_open(month=month), now=now)
+    return [(item.kind, item.subject, item.quantity, item.unit) for item in report.blocking]
+
+
+def proofs_hold(month: str) -> bool:
+    proofs = period_verify(month=month)
+    return bool(proofs) and all(proof.holds for proof in proofs)
+
+
+def sql(statement: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def prices(*versions: dict[str, Any]) -> dict[str, Any]:
+    return {"price_versions": [*SET_UP["price_versions"], *versions]}
+
+
+def version(name: str, valid_from: str, price: str, output: str = "8.0000") -> dict[str, Any]:
+    first = SET_UP["price_versions"][0]
+    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": price}, first["gpu"][1]]
+    return {"name": name, "valid_from": valid_from, "gpu": gpu, "tokens": [{**first["tokens"][0], "output": output}]}
+
+
+# The worked example
+
+
+def test_the_worked_example_is_billed_to_the_cent(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    ingest_tokens(token_record(input_tokens=1_000_000, cache_read_input_tokens=250_000, output_tokens=123_456))
+    closed = close()
+    assert (closed.changed, closed.invoices) == (True, 1)
+    assert shown("nlp") == [
+        ("NVIDIA-H800", "2026-10", "20.962222", "10.0000", "209.62"),
+        ("cache_read", "2026-10", "0.250000", "0.2000", "0.05"),
+        ("input", "2026-10", "0.750000", "2.0000", "1.50"),
+        ("output", "2026-10", "0.123456", "8.0000", "0.99"),
+    ]
+    assert total("nlp") == money("212.16")
+
+
+def test_a_team_without_usage_gets_no_invoice(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    assert list(Invoice.objects.values_list("team__code", flat=True)) == ["nlp"]
+
+
+def test_a_month_without_usage_closes_without_invoices(tmp_path: Path) -> None:
+    apply(tmp_path)
+    assert (close().invoices, issue()) == (0, 0)
+
+
+# What blocks
+
+
+def test_an_unowned_namespace_blocks_and_is_never_billed_at_zero(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(), allocation_record(2, namespace="lost"))
+    assert blocking() == [("unowned_namespace", "hq-1/lost", Decimal(8 * 9433), "gpu_seconds")]
+    with pytest.raises(CloseRefusedError) as refused:
+        close()
+    assert [item.subject for item in refused.value.report.blocking] == ["hq-1/lost"]
+    assert (Invoice.objects.count(), Charge.objects.count()) == (0, 0)
+    assert BillingPeriod.objects.get().status == "open"
+    owner = {"cluster": "hq-1", "namespace": "lost", "team": "cv", "valid_from": "2026-10-01"}
+    apply(tmp_path, ownership=[*SET_UP["ownership"], owner])
+    assert blocking() == []
+    close()
+    assert (total("nlp"), total("cv")) == (money("209.62"), money("209.62"))
+
+
+def test_an_unowned_consumer_blocks(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record(consumer="stranger"))
+    assert blocking() == [("unowned_consumer", "litellm-hq/stranger", Decimal(1100), "tokens")]
+    with pytest.raises(CloseRefusedError):
+        close()
+    owner = {"source": "litellm-hq", "consumer": "stranger", "team": "cv", "valid_from": "2026-10-01"}
+    apply(tmp_path, consumers=[*SET_UP["consumers"], owner])
+    close()
+    assert shown("cv") == [
+        ("cache_read", "2026-10", "0.000200", "0.2000", "0.00"),
+        ("input", "2026-10", "0.000800", "2.0000", "0.00"),
+        ("output", "2026-10", "0.000100", "8.0000", "0.00"),
+    ]
+
+
+def test_the_same_consumer_of_another_source_has_its_own_owner(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record(source="elsewhere"))
+    assert blocking() == [("unowned_consumer", "elsewhere/nlp-key-1", Decimal(1100), "tokens")]
+
+
+def test_an_owner_that_begins_later_leaves_the_time_before_it_unowned(tmp_path: Path) -> None:
+    ownership = [{"cluster": "hq-1", "namespace": "nlp-train", "team": "nlp", "valid_from": "2026-10-10T01:00:00Z"}]
+    apply(tmp_path, ownership=ownership)
+    ingest_allocations(allocation_record())
+    assert blocking() == [("unowned_namespace", "hq-1/nlp-train", Decimal(8 * 3600), "gpu_seconds")]
+
+
+def test_an_unpriced_accelerator_blocks(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(accelerator="NVIDIA-L40"))
+    assert blocking() == [("unpriced", "NVIDIA-L40", Decimal(8 * 9433), "gpu_seconds")]
+    with pytest.raises(CloseRefusedError):
+        close()
+    assert Charge.objects.count() == 0
+
+
+def test_usage_before_the_first_price_blocks_and_usage_after_it_does_not(tmp_path: Path) -> None:
+    late_price = {**SET_UP["price_versions"][0], "valid_from": "2026-10-10T01:00:00Z"}
+    apply(tmp_path, price_versions=[late_price])
+    ingest_allocations(allocation_record())
+    assert blocking() == [("unpriced", "NVIDIA-H800", Decimal(8 * 3600), "gpu_seconds")]
+    early = version("early", "2026-09-01T00:00:00+08:00", "9.0000")
+    apply(tmp_path, price_versions=[late_price, early])
+    close()
+    assert shown("nlp") == [
+        ("NVIDIA-H800", "2026-10", "12.962222", "10.0000", "129.62"),
+        ("NVIDIA-H800", "early", "8.000000", "9.0000", "72.00"),
+    ]
+
+
+def test_an_unpriced_model_blocks_with_every_class(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record(model="qwen"))
+    assert blocking() == [
+        ("unpriced", "qwen cache_read", Decimal(200), "tokens"),
+        ("unpriced", "qwen input", Decimal(800), "tokens"),
+        ("unpriced", "qwen output", Decimal(100), "tokens"),
+    ]
+
+
+def test_an_unpriced_token_class_blocks_alone(tmp_path: Path) -> None:
+    first = SET_UP["price_versions"][0]
+    tokens = [{"model": "llama-3-8b", "input": "2.0000", "output": "8.0000"}]
+    apply(tmp_path, price_versions=[{**first, "tokens": tokens}])
+    ingest_tokens(token_record())
+    assert blocking() == [("unpriced", "llama-3-8b cache_read", Decimal(200), "tokens")]
+    with pytest.raises(CloseRefusedError):
+        close()
+
+
+def test_a_class_without_tokens_needs_no_price(tmp_path: Path) -> None:
+    first = SET_UP["price_versions"][0]
+    tokens = [{"model": "llama-3-8b", "input": "2.0000", "output": "8.0000"}]
+    apply(tmp_path, price_versions=[{**first, "tokens": tokens}])
+    ingest_tokens(token_record(cache_read_input_tokens=0))
+    assert blocking() == []
+
+
+def test_a_month_that_is_not_over_blocks(tmp_path: Path) -> None:
+    apply(tmp_path)
+    one_second_before = datetime(2026, 10, 31, 15, 59, 59, tzinfo=UTC)
+    assert blocking(now=one_second_before) == [("period_not_ended", "2026-10", Decimal(1), "seconds")]
+    assert blocking(now=datetime(2026, 10, 31, 16, tzinfo=UTC)) == []
+
+
+def test_an_open_allocation_not_seen_until_the_end_blocks(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(ended_at=None, end_reason=None, observed_until="2026-10-31T15:00:00Z"))
+    assert blocking() == [("metering_gap", "hq-1/nlp-train/train-1", Decimal(3600), "seconds")]
+    ingest_allocations(allocation_record(ended_at=None, end_reason=None, observed_until="2026-10-31T16:00:00Z"))
+    assert blocking() == []
+
+
+def test_a_quarantined_record_of_the_month_blocks_until_dismissed(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record(output_tokens=-1))
+    assert blocking() == [("quarantine", "tests via usage/tokens", Decimal(1), "records")]
+    record = QuarantinedRecord.objects.get()
+    call_command("quarantine", dismiss=record.pk, reason="a test of the gateway", by="ops")
+    assert blocking() == []
+
+
+def test_a_record_quarantined_after_the_close_of_its_month_holds_the_next_close(tmp_path: Path) -> None:
+    """Late usage is billed in the next close; so late usage that could not be read must hold that close."""
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    ingest_tokens(token_record(output_tokens=-1))
+    assert blocking("2026-11", NOVEMBER_OVER) == [("quarantine", "tests via usage/tokens", Decimal(1), "records")]
+
+
+def test_the_platforms_own_usage_is_not_invoiced_but_accounted_for(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(), allocation_record(2, namespace="serving"))
+    report = build_report(period_open(month="2026-10"), now=OCTOBER_OVER)
+    assert report.gpu_seconds["platform"] == report.gpu_seconds["charged"] == Decimal(8 * 9433)
+    close()
+    assert list(Invoice.objects.values_list("team__code", "total")) == [("nlp", money("209.62"))]
+    assert list(Charge.objects.filter(platform=True).values_list("team", "namespace")) == [("platform", "serving")]
+
+
+# Commands say what holds the close
+
+
+def test_the_close_command_exits_3_and_names_subject_and_quantity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(tmp_path, price_versions=[version("2024", "2024-01-01", "10.0000")])
+    long_ago = {"started_at": "2024-10-10T00:00:00Z", "ended_at": "2024-10-10T02:37:13Z", "observed_until": None}
+    owned_then = [{**SET_UP["ownership"][0], "valid_from": "2024-01-01"}]
+    apply(tmp_path, price_versions=None, ownership=owned_then)
+    ingest_allocations(allocation_record(namespace="lost", **long_ago), allocation_record(2, accelerator="X9", **long_ago))
+    with pytest.raises(SystemExit) as stopped:
+        call_command("period_close", "2024-10")
+    assert stopped.value.code == 3
+    said = capsys.readouterr()
+    assert "unowned_namespace hq-1/lost: 75464 gpu_seconds" in said.out
+    assert "unpriced X9: 75464 gpu_seconds" in said.out
+    assert said.err.startswith("refused: ")
+
+
+# Once
+
+
+def test_a_second_close_changes_nothing(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    issue()
+    before = list(Invoice.objects.values_list()), list(Charge.objects.values_list()), list(BillingPeriod.objects.values())
+    again = close(now=NOVEMBER_OVER)
+    assert (again.changed, again.invoices, issue(now=NOVEMBER_OVER)) == (False, 1, 0)
+    after = list(Invoice.objects.values_list()), list(Charge.objects.values_list()), list(BillingPeriod.objects.values())
+    assert before == after
+
+
+def test_invoices_are_numbered_by_team_and_chained_by_hash(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(), allocation_record(2, namespace="cv"))
+    close()
+    assert issue() == 2
+    first, second = Invoice.objects.order_by("sequence")
+    assert (first.number, first.team.code, first.previous_sha256) == ("AI-INFRA-2026-000001", "cv", "")
+    assert (second.number, second.team.code, second.previous_sha256) == ("AI-INFRA-2026-000002", "nlp", first.sha256)
+    assert proofs_hold("2026-10")
+
+
+def test_a_close_that_died_between_cut_off_and_bill_is_finished_with_the_same_result(tmp_path: Path) -> None:
+    from billing.invoicing.services.closing import _cut_off
+
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    period_open(month="2026-10")
+    assert _cut_off("2026-10", "ops", OCTOBER_OVER)
+    ingest_allocations(allocation_record(2))
+    closed = close()
+    assert (closed.changed, total("nlp")) == (True, money("209.62"))
+    assert proofs_hold("2026-10")
+
+
+def test_ownership_that_ends_between_cut_off_and_bill_loses_no_usage(tmp_path: Path) -> None:
+    """What the cut-off found owned must not fall out of the bill in silence."""
+    from billing.invoicing.services.closing import _cut_off
+
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    period_open(month="2026-10")
+    assert _cut_off("2026-10", "ops", OCTOBER_OVER)
+    ended = {**SET_UP["ownership"][0], "valid_until": "2026-02-01"}
+    refused = False
+    try:
+        apply(tmp_path, ownership=[ended, SET_UP["ownership"][1]])
+        close()
+    except (SetUpFileError, CloseRefusedError):
+        refused = True
+    assert refused or total("nlp") == money("209.62")
+
+
+# Late usage
+
+
+def test_late_usage_is_billed_in_the_next_close_as_a_correction_at_the_price_of_its_time(tmp_path: Path) -> None:
+    apply(tmp_path, **prices(version("2026-11", "2026-11-01T00:00:00+08:00", "20.0000", "16.0000")))
+    ingest_allocations(allocation_record())
+    close()
+    issue()
+    ingest_allocations(
+        allocation_record(2),
+        allocation_record(3, started_at="2026-11-05T00:00:00Z", ended_at="2026-11-05T01:00:00Z",
+                          observed_until="2026-11-05T01:00:00Z"),
+    )  # fmt: skip
+    ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=1_000_000))
+    close("2026-11", NOVEMBER_OVER)
+    issue("2026-11", NOVEMBER_OVER)
+    assert [
+        (line["charge_class"], line["charge_period"], line["quantity"], line["unit_price"], line["amount"])
+        for line in lines("nlp", "2026-11")
+    ] == [
+        (None, "2026-11", "8.000000", "20.0000", "160.00"),
+        ("Correction", "2026-10", "20.962222", "10.0000", "209.62"),
+        ("Correction", "2026-10", "1.000000", "8.0000", "8.00"),
+    ]
+    assert total("nlp") == money("209.62")
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_late_usage_is_billed_exactly_once_over_several_closes(tmp_path: Path) -> None:
+    apply(tmp_path)
+    close()
+    ingest_allocations(allocation_record(1))
+    close("2026-11", NOVEMBER_OVER)
+    ingest_allocations(allocation_record(2))
+    close("2026-12", DECEMBER_OVER)
+    assert (total("nlp", "2026-11"), total("nlp", "2026-12")) == (money("209.62"), money("209.62"))
+    assert not Invoice.objects.filter(period__month="2026-10").exists()
+    assert proofs_hold("2026-11")
+    assert proofs_hold("2026-12")
+
+
+def test_months_closed_out_of_order_bill_everything_once(tmp_path: Path) -> None:
+    apply(tmp_path)
+    november = {"started_at": "2026-11-05T00:00:00Z", "ended_at": "2026-11-05T01:00:00Z", "observed_until": None}
+    ingest_allocations(allocation_record(1, **november), allocation_record(2))
+    close("2026-11", NOVEMBER_OVER)
+    ingest_allocations(allocation_record(3, **november), allocation_record(4))
+    close("2026-10", NOVEMBER_OVER)
+    assert shown("nlp", "2026-11") == [("NVIDIA-H800", "2026-10", "8.000000", "10.0000", "80.00")]
+    assert shown("nlp", "2026-10") == [
+        ("NVIDIA-H800", "2026-10", "41.924444", "10.0000", "419.24"),
+        ("NVIDIA-H800", "2026-10", "8.000000", "10.0000", "80.00"),
+    ]
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_a_late_extension_of_an_allocation_is_a_correction_of_its_own_time(tmp_path: Path) -> None:
+    apply(tmp_path)
+    running = {"ended_at": None, "end_reason": None, "started_at": "2026-10-31T14:00:00Z"}
+    reporter = Reporter("tests", "usage/gpu-allocations")
+    ingest_allocations(allocation_record(**running, observed_until="2026-10-31T15:00:00Z"), reporter=reporter)
+    call_waive("metering_gap", "hq-1/nlp-train/train-1")
+    close()
+    assert shown("nlp") == [("NVIDIA-H800", "2026-10", "8.000000", "10.0000", "80.00")]
+    ended = {"started_at": "2026-10-31T14:00:00Z", "ended_at": "2026-10-31T17:00:00Z",
+             "observed_until": "2026-10-31T17:00:00Z"}  # fmt: skip
+    assert ingest_allocations(allocation_record(**ended)).accepted == 1
+    close("2026-11", NOVEMBER_OVER)
+    assert [(line["charge_class"], line["charge_period"], line["amount"]) for line in lines("nlp", "2026-11")] == [
+        (None, "2026-11", "80.00"),
+        ("Correction", "2026-10", "80.00"),
+    ]
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def call_waive(kind: str, subject: str, month: str = "2026-10") -> None:
+    call_command("exception_waive", month, kind, subject, reason="seen on the node itself", by="boss")
+
+
+def test_an_end_inside_a_billed_month_is_a_conflict_and_changes_nothing(tmp_path: Path) -> None:
+    apply(tmp_path)
+    running = {"ended_at": None, "end_reason": None}
+    ingest_allocations(allocation_record(**running, observed_until="2026-10-31T16:00:00Z"))
+    close()
+    outcome = ingest_allocations(allocation_record())
+    assert (outcome.accepted, outcome.conflicts) == (0, 1)
+    assert proofs_hold("2026-10")
+
+
+def test_an_end_after_the_closed_month_but_before_the_last_observation_is_taken(tmp_path: Path) -> None:
+    """The pod was seen until 2 November and is then told to have ended on 1 November: nothing of that is billed yet."""
+    apply(tmp_path)
+    start = "2026-10-31T14:00:00Z"
+    ingest_allocations(
+        allocation_record(started_at=start, ended_at=None, end_reason=None, observed_until="2026-11-02T00:00:00Z")
+    )
+    close()
+    assert shown("nlp") == [("NVIDIA-H800", "2026-10", "16.000000", "10.0000", "160.00")]
+    end = "2026-10-31T17:00:00Z"
+    outcome = ingest_allocations(allocation_record(started_at=start, ended_at=end, observed_until=end))
+    assert (outcome.accepted, outcome.conflicts) == (1, 0)
+    close("2026-11", NOVEMBER_OVER)
+    assert shown("nlp", "2026-11") == [("NVIDIA-H800", "2026-10", "8.000000", "10.0000", "80.00")]
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_late_usage_without_owner_holds_the_next_close_and_is_billed_once_owned(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    ingest_allocations(allocation_record(2, namespace="lost"))
+    assert blocking("2026-11", NOVEMBER_OVER) == [
+        ("unowned_namespace", "hq-1/lost", Decimal(8 * 9433), "gpu_seconds")
+    ]
+    owner = {"cluster": "hq-1", "namespace": "lost", "team": "cv", "valid_from": "2026-10-01"}
+    apply(tmp_path, ownership=[*SET_UP["ownership"], owner])
+    close("2026-11", NOVEMBER_OVER)
+    assert [(line["charge_class"], line["amount"]) for line in lines("cv", "2026-11")] == [("Correction", "209.62")]
+    assert proofs_hold("2026-10")
+
+
+# Nothing changes afterwards
+
+
+def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    ingest_tokens(token_record())
+    close()
+    issue()
+    for statement in (
+        "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL",
+        "UPDATE invoicing_billingperiod SET closed_by = 'x'",
+        "DELETE FROM invoicing_billingperiod",
+        "UPDATE invoicing_invoice SET total = 0",
+        "UPDATE invoicing_invoice SET document = '{}'",
+        "UPDATE invoicing_invoice SET status = 'approved'",
+        "DELETE FROM invoicing_invoice",
+        "UPDATE invoicing_invoiceline SET amount = 0",
+        "DELETE FROM invoicing_invoiceline",
+        "INSERT INTO invoicing_invoiceline SELECT * FROM invoicing_invoiceline",
+        "UPDATE rating_charge SET usage_quantity = 1",
+        "UPDATE rating_charge SET team = 'cv'",
+        "DELETE FROM rating_charge",
+        "UPDATE rates_priceversion SET name = 'x'",
+        "UPDATE rates_priceversion SET valid_from = now()",
+        "UPDATE rates_priceversion SET sealed = false",
+        "DELETE FROM rates_priceversion",
+        "UPDATE rates_gpuprice SET price = 1",
+        "DELETE FROM rates_gpuprice",
+        "INSERT INTO rates_gpuprice (version_id, accelerator, resource, unit, price)"
+        " SELECT id, 'B200', '', 'GPU-Hours', 1 FROM rates_priceversion",
+        "UPDATE rates_tokenprice SET price = 1",
+        "DELETE FROM rates_tokenprice",
+        "UPDATE token_event SET output_tokens = 0",
+        "DELETE FROM token_event",
+        "UPDATE token_key SET content = 0",
+        "DELETE FROM token_key",
+        "UPDATE tenancy_auditentry SET actor = 'x'",
+        "DELETE FROM tenancy_auditentry",
+    ):
+        with pytest.raises(DatabaseError):
+            sql(statement)
+    assert proofs_hold("2026-10")
+
+
+def test_the_open_end_of_a_price_version_is_closed_once(tmp_path: Path) -> None:
+    apply(tmp_path)
+    sql("UPDATE rates_priceversion SET valid_until = '2026-12-01Z'")
+    with pytest.raises(DatabaseError):
+        sql("UPDATE rates_priceversion SET valid_until = '2027-12-01Z'")
+
+
+def test_a_back_dated_owner_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    stolen = {"cluster": "hq-1", "namespace": "nlp-train", "team": "cv", "valid_from": "2026-10-10T01:00:00Z"}
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, ownership=[*SET_UP["ownership"], stolen])
+    assert proofs_hold("2026-10")
+    from_november = {**stolen, "valid_from": "2026-11-01"}
+    assert apply(tmp_path, ownership=[*SET_UP["ownership"], from_november]).changes
+    assert proofs_hold("2026-10")
+
+
+def test_a_back_dated_consumer_owner_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record())
+    close()
+    stolen = {**SET_UP["consumers"][0], "team": "cv", "valid_from": "2026-10-01"}
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, consumers=[*SET_UP["consumers"], stolen])
+
+
+def test_a_back_dated_price_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, **prices(version("cheaper", "2026-10-10T01:00:00Z", "1.0000")))
+    assert proofs_hold("2026-10")
+    assert apply(tmp_path, **prices(version("2026-11", "2026-11-01", "1.0000"))).changes
+
+
+def test_a_published_price_is_never_edited_in_place(tmp_path: Path) -> None:
+    apply(tmp_path)
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, price_versions=[version("2026-10", "2026-10-01T00:00:00+08:00", "1.0000")])
+
+
+def test_another_currency_does_not_reinterpret_published_prices(tmp_path: Path) -> None:
+    apply(tmp_path)
+    with pytest.raises(SetUpFileError, match="currency"):
+        apply(tmp_path, billing={**SET_UP["billing"], "currency": "USD"}, price_versions=None)
+
+
+def test_an_allocation_that_comes_later_does_not_change_the_verdicts_of_a_closed_month(tmp_path: Path) -> None:
+    """A sample of workload `llm` stays with the job that it was rated with, whoever names a workload `llm` next month."""
+    policy = {"name": "bands", "valid_from": "2026-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
+    apply(tmp_path, efficiency_policies=[policy])
+    workload = {"kind": "PyTorchJob", "name": "llm"}
+    ingest_allocations(
+        allocation_record(started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T01:00:00Z",
+                          observed_until="2026-10-10T01:00:00Z", workload=workload)
+    )  # fmt: skip
+    raw = json.dumps(
+        {"cluster": "hq-1", "workload": "llm", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",
+         "gpu_seconds": "28800", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}
+    ).encode()  # fmt: skip
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
+    )
+    close()
+    assert [(line["kind"], line["reason"], line["amount"]) for line in lines("nlp")] == [
+        ("gpu", None, "80.00"),
+        ("efficiency", "penalty", "16.00"),
+    ]
+    assert proofs_hold("2026-10")
+    ingest_allocations(
+        allocation_record(2, namespace="cv", started_at="2026-11-10T00:00:00Z", ended_at="2026-11-10T01:00:00Z",
+                          observed_until="2026-11-10T01:00:00Z", workload=workload)
+    )  # fmt: skip
+    assert proofs_hold("2026-10")
+
+
+# Slices, zones and cuts
+
+
+def test_slices_are_priced_per_slice_hour(tmp_path: Path) -> None:
+    apply(tmp_path)
+    mig = {"resource": "nvidia.com/mig-1g.10gb", "quantity": 3, "device_fraction": "0.142857142857"}
+    ingest_allocations(allocation_record(**mig))
+    close()
+    assert [(line["unit"], line["quantity"], line["amount"]) for line in lines("nlp")] == [
+        ("Slice-Hours", "7.860833", "13.48")  # 3 x 9433 s / 3600 x 1.7143 = 13.4758...
+    ]
+
+
+def test_a_slice_without_a_price_of_its_own_costs_its_fraction_of_the_accelerator(tmp_path: Path) -> None:
+    apply(tmp_path)
+    mig = {"resource": "nvidia.com/mig-2g.20gb", "quantity": 2, "device_fraction": "0.25"}
+    ingest_allocations(allocation_record(**mig))
+    close()
+    assert shown("nlp") == [("NVIDIA-H800", "2026-10", "1.310139", "10.0000", "13.10")]
+
+
+@pytest.mark.parametrize(
+    ("zone", "first", "last", "hours"),
+    [
+        ("Asia/Shanghai", "2026-09-30T16:00:00Z", "2026-10-31T16:00:00Z", 744),
+        ("Europe/Berlin", "2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z", 745),
+        ("Asia/Kolkata", "2026-09-30T18:30:00Z", "2026-10-31T18:30:00Z", 744),
+        ("Asia/Kathmandu", "2026-09-30T18:15:00Z", "2026-10-31T18:15:00Z", 744),
+    ],
+)
+def test_a_month_has_the_hours_of_its_zone_and_tokens_at_its_bounds_are_counted_once(
+    tmp_path: Path, zone: str, first: str, last: str, hours: int
+) -> None:
+    apply(
+        tmp_path, billing={**SET_UP["billing"], "zone": zone},
+        price_versions=[version("2026", "2026-01-01T00:00:00Z", "10.0000")],
+    )  # fmt: skip
+    ingest_allocations(
+        allocation_record(started_at="2026-09-01T00:00:00Z", ended_at="2026-11-29T00:00:00Z",
+                          observed_until="2026-11-29T00:00:00Z", quantity=1)
+    )  # fmt: skip
+    only_output = {"input_tokens": 0, "cache_read_input_tokens": 0, "reasoning_output_tokens": 0}
+
+    def before(instant: str) -> str:
+        moment = datetime.fromisoformat(instant).timestamp() - 1
+        return datetime.fromtimestamp(moment, UTC).replace(microsecond=999_999).isoformat()
+
+    ingest_tokens(
+        token_record(1, time=before(first), output_tokens=1, **only_output),
+        token_record(2, time=first, output_tokens=10, **only_output),
+        token_record(3, time=before(last), output_tokens=100, **only_output),
+        token_record(4, time=last, output_tokens=1000, **only_output),
+    )
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    close(now=now)
+    assert [(line["kind"], line["quantity"], line["amount"]) for line in lines("nlp")] == [
+        ("gpu", f"{hours}.000000", f"{hours * 10}.00"),
+        ("tokens", "0.000110", "0.00"),
+    ]
+    period = BillingPeriod.objects.get()
+    assert (period.end - period.start).total_seconds() == hours * 3600
+    assert proofs_hold("2026-10")
+
+
+def test_a_price_change_inside_an_hour_cuts_gpu_time_and_tokens_exactly(tmp_path: Path) -> None:
+    apply(tmp_path, **prices(version("mid", "2026-10-15T14:07:03Z", "20.0000", "16.0000")))
+    ingest_allocations(
+        allocation_record(started_at="2026-10-15T14:00:00Z", ended_at="2026-10-15T15:00:00Z",
+                          observed_until="2026-10-15T15:00:00Z", quantity=1)
+    )  # fmt: skip
+    only_output = {"input_tokens": 0, "cache_read_input_tokens": 0, "reasoning_output_tokens": 0}
+    ingest_tokens(
+        token_record(1, time="2026-10-15T14:07:02.999999Z", output_tokens=1_000_000, **only_output),
+        token_record(2, time="2026-10-15T14:07:03Z", output_tokens=2_000_000, **only_output),
+        token_record(3, time="2026-10-15T14:00:00Z", output_tokens=4_000_000, **only_output),
+        token_record(4, time="2026-10-15T14:59:59.999999Z", output_tokens=8_000_000, **only_output),
+    )
+    close()
+    assert shown("nlp") == [
+        ("NVIDIA-H800", "2026-10", "0.117500", "10.0000", "1.18"),  # 423 s: 1.175
+        ("NVIDIA-H800", "mid", "0.882500", "20.0000", "17.65"),  # 3177 s
+        ("output", "2026-10", "5.000000", "8.0000", "40.00"),
+        ("output", "mid", "10.000000", "16.0000", "160.00"),
+    ]
+
+
+def test_an_ownership_change_inside_an_hour_cuts_gpu_time_and_tokens_exactly(tmp_path: Path) -> None:
+    at = "2026-10-15T14:07:03Z"
+    moved = {"cluster": "hq-1", "namespace": "nlp-*", "team": "cv", "valid_from": at}
+    key = {**SET_UP["consumers"][0], "team": "cv", "valid_from": at}
+    apply(tmp_path, ownership=[SET_UP["ownership"][0], moved], consumers=[SET_UP["consumers"][0], key])
+    ingest_allocations(
+        allocation_record(started_at="2026-10-15T14:00:00Z", ended_at="2026-10-15T15:00:00Z",
+                          observed_until="2026-10-15T15:00:00Z", quantity=1)
+    )  # fmt: skip
+    only_output = {"input_tokens": 0, "cache_read_input_tokens": 0, "reasoning_output_tokens": 0}
+    ingest_tokens(
+        token_record(1, time="2026-10-15T14:07:02.999999Z", output_tokens=1_000_000, **only_output),
+        token_record(2, time=at, output_tokens=2_000_000, **only_output),
+    )
+    close()
+    assert [line["amount"] for line in lines("nlp")] == ["1.18", "8.00"]
+    assert [line["amount"] for line in lines("cv")] == ["8.83", "16.00"]  # 3177 s x 10 = 8.825
+
+
+def test_a_sub_microsecond_hold_does_not_exist_and_one_of_no_length_is_free(tmp_path: Path) -> None:
+    apply(tmp_path)
+    instant = "2026-10-15T14:00:00Z"
+    ingest_allocations(allocation_record(started_at=instant, ended_at=instant, observed_until=instant))
+    assert AllocationSpan.objects.count() == 0
+    assert close().invoices == 0

@@ -1,0 +1,122 @@
+"""`merge`: any order and any repetition of the same truthful reports of an allocation end in the same state."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.usage.services.allocations import Known, Meaning, merge
+from metering.records import GpuAllocation
+
+START = datetime(2026, 10, 10, tzinfo=UTC)
+moments = st.integers(min_value=0, max_value=40 * 86_400 * 10**6).map(lambda us: START + timedelta(microseconds=us))
+
+
+def seen(until: datetime) -> GpuAllocation:
+    return GpuAllocation(
+        allocation_id="a", cluster="hq-1", namespace="nlp-train", pod="p", pod_uid="u", resource="nvidia.com/gpu",
+        quantity=8, device_fraction=Decimal(1), accelerator="NVIDIA-H800", node="n", started_at=START,
+        observed_until=until,
+    )  # fmt: skip
+
+
+def ended(at: datetime, reason: str | None = "completed") -> GpuAllocation:
+    return msgspec.structs.replace(seen(at), ended_at=at, end_reason=reason)
+
+
+def first_known(report: GpuAllocation) -> Known:
+    """What the ledger holds after the first report of an unknown allocation."""
+    return Known(report.identity, report.ended_at, report.known_until, report.end_reason or "")
+
+
+def told(reports: list[GpuAllocation]) -> Known:
+    state = first_known(reports[0])
+    for report in reports[1:]:
+        _, state, _ = merge(state, report)
+    return replace(state, changed=False)
+
+
+@st.composite
+def truthful_reports(draw: st.DrawFn) -> list[GpuAllocation]:
+    """Open observations, then perhaps the end, which may lie before the last observation."""
+    reports = [seen(until) for until in draw(st.lists(moments, max_size=6))]
+    if draw(st.booleans()) or not reports:
+        reports.append(ended(draw(moments)))
+    return reports
+
+
+@given(truthful_reports(), st.data())
+def test_any_order_and_duplication_ends_in_the_same_state(reports: list[GpuAllocation], data: st.DataObject) -> None:
+    again = data.draw(st.lists(st.sampled_from(reports), max_size=6))
+    shuffled = data.draw(st.permutations(reports + again))
+    assert told(shuffled) == told(reports)
+
+
+@given(truthful_reports())
+def test_the_state_is_the_end_if_there_is_one_else_the_furthest_observation(reports: list[GpuAllocation]) -> None:
+    end = reports[-1].ended_at
+    state = told(reports)
+    assert state.ended_at == end
+    assert state.observed_until == (end or max(report.known_until for report in reports))
+
+
+@given(truthful_reports(), st.data())
+def test_truthful_reports_never_conflict(reports: list[GpuAllocation], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(reports))
+    state = first_known(order[0])
+    for report in order[1:]:
+        meaning, state, why = merge(state, report)
+        assert meaning is not Meaning.CONFLICT, why
+
+
+@given(moments, st.lists(moments, min_size=1, max_size=6))
+def test_ended_stays_ended(end: datetime, later: list[datetime]) -> None:
+    state = first_known(ended(end))
+    for until in later:
+        meaning, after, _ = merge(state, seen(until))
+        assert (meaning, after) == (Meaning.DUPLICATE, state)
+
+
+@given(moments, moments)
+def test_another_end_conflicts_and_the_first_stays(first: datetime, second: datetime) -> None:
+    state = first_known(ended(first))
+    meaning, after, _ = merge(state, ended(second))
+    assert after == state
+    assert meaning is (Meaning.DUPLICATE if first == second else Meaning.CONFLICT)
+
+
+@given(moments)
+def test_the_same_end_with_another_reason_conflicts(end: datetime) -> None:
+    meaning, _, why = merge(first_known(ended(end)), ended(end, "evicted"))
+    assert meaning is Meaning.CONFLICT
+    assert why
+
+
+@given(truthful_reports(), moments)
+def test_other_content_conflicts_whatever_is_known(reports: list[GpuAllocation], until: datetime) -> None:
+    state = told(reports)
+    for other in (seen(until), ended(until)):
+        meaning, after, _ = merge(state, msgspec.structs.replace(other, quantity=4))
+        assert (meaning, after) == (Meaning.CONFLICT, state)
+
+
+@given(moments, moments, moments)
+def test_no_end_before_time_that_a_close_has_billed(observed: datetime, frozen: datetime, end: datetime) -> None:
+    frozen = min(frozen, observed)
+    state = replace(first_known(seen(observed)), frozen_until=frozen)
+    meaning, after, _ = merge(state, ended(end))
+    if end < frozen:
+        assert (meaning, after) == (Meaning.CONFLICT, state)
+    else:
+        assert meaning is Meaning.UPDATE
+        assert (after.ended_at, after.observed_until, after.changed) == (end, end, True)
+
+
+@given(moments, moments)
+def test_an_older_observation_says_nothing_new(first: datetime, second: datetime) -> None:
+    meaning, after, _ = merge(first_known(seen(first)), seen(second))
+    assert after.observed_until == max(first, second)
+    assert meaning is (Meaning.UPDATE if second > first else Meaning.DUPLICATE)
