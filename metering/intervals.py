@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-MONTH: Final = re.compile(r"(\d{4})-(0[1-9]|1[0-2])\Z")
+MONTH: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])\Z")
 MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -29,10 +29,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
-            instant: datetime = getattr(self, name)
-            if instant.tzinfo is None:
-                raise IntervalError(f"{name} {instant.isoformat()} has no offset")
-            object.__setattr__(self, name, instant.astimezone(UTC))
+            object.__setattr__(self, name, _utc(getattr(self, name), name))
         if self.end < self.start:
             raise IntervalError(f"end {self.end.isoformat()} is before start {self.start.isoformat()}")
 
@@ -40,6 +37,10 @@ class Interval:
     def microseconds(self) -> int:
         """Elapsed time, a whole number."""
         return (self.end - self.start) // MICROSECOND
+
+    def contains(self, instant: datetime) -> bool:
+        """Whether start <= instant < end."""
+        return self.start <= _utc(instant, "instant") < self.end
 
     def overlap(self, other: "Interval") -> "Interval | None":
         """The common part, or None where there is none.
@@ -53,7 +54,7 @@ class Interval:
 
     def cut(self, instants: Iterable[datetime]) -> "list[Interval]":
         """The pieces between those of `instants` that lie inside; together they are the interval again."""
-        inside = sorted({at.astimezone(UTC) for at in instants if self.start < at < self.end})
+        inside = sorted({at for at in (_utc(instant, "instant") for instant in instants) if self.start < at < self.end})
         bounds = [self.start, *inside, self.end]
         return [Interval(lo, hi) for lo, hi in pairwise(bounds)]
 
@@ -63,9 +64,14 @@ class Interval:
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time without overlap, in order; touching intervals become one."""
+    """The same time without overlap, in order; touching intervals become one, empty ones vanish.
+
+    >>> hour = lambda a, b: Interval(datetime(2026, 10, 1, a, tzinfo=UTC), datetime(2026, 10, 1, b, tzinfo=UTC))
+    >>> union([hour(5, 6), hour(1, 3), hour(3, 4)]) == [hour(1, 4), hour(5, 6)]
+    True
+    """
     merged: list[Interval] = []
-    for interval in sorted(intervals):
+    for interval in sorted(interval for interval in intervals if interval.start < interval.end):
         if merged and interval.start <= merged[-1].end:
             merged[-1] = Interval(merged[-1].start, max(merged[-1].end, interval.end))
         else:
@@ -76,28 +82,74 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 def billing_month(month: str, zone: str) -> Interval:
     """The month "2026-10" from local midnight to local midnight of `zone`.  Raises IntervalError.
 
+    Where a clock change makes midnight happen twice the first one counts; where it skips midnight, the change itself.
+
     >>> billing_month("2026-03", "Asia/Shanghai").start.isoformat()
     '2026-02-28T16:00:00+00:00'
     """
-    match = MONTH.match(month)
-    if match is None or not 2000 <= int(match.group(1)) < 2200:
-        raise IntervalError(f"month {month!r} must be written like 2026-10")
-    year, number = int(match.group(1)), int(match.group(2))
+    year, number = _year_and_number(month)
     where = _zone(zone)
     start = datetime(year, number, 1, tzinfo=where)
     return Interval(start, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=where))
 
 
 def month_of(instant: datetime, zone: str) -> str:
-    """The billing month that `instant` lies in.
+    """The billing month that contains `instant`.  Raises IntervalError.
+
+    Not always the month of the local date: where clocks fall back over midnight of the first (St. John's, 1 November
+    2009), the repeated last hour of the old month belongs to the new one, which had begun.
 
     >>> month_of(datetime(2026, 2, 28, 16, tzinfo=UTC), "Asia/Shanghai")
     '2026-03'
     """
-    if instant.tzinfo is None:
-        raise IntervalError(f"instant {instant.isoformat()} has no offset")
-    local = instant.astimezone(_zone(zone))
-    return f"{local.year:04d}-{local.month:02d}"
+    local = _utc(instant, "instant").astimezone(_zone(zone))
+    month = f"{local.year:04d}-{local.month:02d}"
+    following = next_month(month)
+    return following if billing_month(month, zone).end <= instant else month
+
+
+def next_month(month: str) -> str:
+    """The month after "2026-12" is "2027-01".
+
+    >>> next_month("2026-12")
+    '2027-01'
+    """
+    return _month_after(month, 1)
+
+
+def previous_month(month: str) -> str:
+    """The month before "2027-01" is "2026-12".
+
+    >>> previous_month("2027-01")
+    '2026-12'
+    """
+    return _month_after(month, -1)
+
+
+def _month_after(month: str, months: int) -> str:
+    year, number = _year_and_number(month)
+    count = 12 * year + number - 1 + months
+    return f"{count // 12:04d}-{count % 12 + 1:02d}"
+
+
+def _year_and_number(month: str) -> tuple[int, int]:
+    match = MONTH.match(month)
+    if match is None or not 2000 <= int(match.group(1)) < 2200:
+        raise IntervalError(f"month {month!r} must be written like 2026-10, from 2000 to 2199")
+    return int(match.group(1)), int(match.group(2))
+
+
+def _utc(instant: datetime, name: str) -> datetime:
+    if not isinstance(instant, datetime):
+        raise IntervalError(f"{name} {instant!r} is a {type(instant).__name__}, not a datetime")
+    if instant.tzinfo is UTC:
+        return instant
+    if instant.utcoffset() is None:
+        raise IntervalError(f"{name} {instant.isoformat()} has no offset")
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as error:
+        raise IntervalError(f"{name} {instant.isoformat()} is outside the calendar") from error
 
 
 @cache

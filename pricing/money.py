@@ -3,6 +3,7 @@
 Binary floats are refused everywhere: 0.1 is not a tenth.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
@@ -11,6 +12,8 @@ from typing import Final
 
 AMOUNT_PLACES: Final = 2
 PRICE_PLACES: Final = 4
+COST_PLACES: Final = 12
+CURRENCY: Final = re.compile(r"[A-Z]{3}\Z")
 
 EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 """Arithmetic that is exact or raises: the default 28 digits would round a large pool's month in silence."""
@@ -44,16 +47,57 @@ def round_to(value: Number, places: int) -> Decimal:
 
 
 def round_amount(value: Number) -> Decimal:
-    """An invoice line: 2 decimals."""
+    """An invoice line: 2 decimals.
+
+    >>> round_amount(Fraction(9433, 450) * 10)
+    Decimal('209.62')
+    """
     return round_to(value, AMOUNT_PLACES)
 
 
 def round_price(value: Number) -> Decimal:
-    """A list price: 4 decimals."""
+    """A list price: 4 decimals.
+
+    >>> round_price(Fraction(20, 3))
+    Decimal('6.6667')
+    """
     return round_to(value, PRICE_PLACES)
 
 
-def split_amount(total: Decimal, weights: Sequence[Number], places: int = AMOUNT_PLACES) -> list[Decimal]:
+def exact_decimal(value: Number, places: int = COST_PLACES) -> str:
+    """A cost for display: fixed decimals, no exponent. Never an input of further arithmetic.
+
+    >>> exact_decimal(Fraction(450, 73)), exact_decimal(0, 4)
+    ('6.164383561644', '0.0000')
+    """
+    return format(round_to(value, places), "f")
+
+
+def round_together(values: Sequence[Number], places: int) -> list[Decimal]:
+    """Rounded parts that add up to the rounded sum of `values`; each part is within one last digit of its value.
+
+    Parts are not negative. Where rounding each by itself already adds up, that is the result.
+
+    >>> round_together([Fraction(1, 3), Fraction(1, 3), Fraction(1, 3)], 2)
+    [Decimal('0.34'), Decimal('0.33'), Decimal('0.33')]
+    """
+    exact = [fraction_of(value) * 10**places for value in values]
+    if any(value < 0 for value in exact):
+        raise MoneyError(f"parts {[str(value) for value in values]} must not be negative")
+    whole = round_to(sum(exact, Fraction(0)), 0)
+    return [EXACT.scaleb(Decimal(share), -places) for share in _largest_remainder(exact, int(whole))]
+
+
+def _largest_remainder(exact: Sequence[Fraction], whole: int) -> list[int]:
+    """Integers that add up to `whole`, each the floor of its exact share or one more; ties go to the earlier share."""
+    shares = [int(value) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda index: (shares[index] - exact[index], index))
+    for index in by_remainder[: whole - sum(shares)]:
+        shares[index] += 1
+    return shares
+
+
+def split_amount(total: Number, weights: Sequence[Number], places: int = AMOUNT_PLACES) -> list[Decimal]:
     """Split a rounded amount in proportion to `weights` by largest remainder; the shares add up to `total`.
 
     Ties go to the earlier share; a negative total gives the mirrored shares.
@@ -68,25 +112,28 @@ def split_amount(total: Decimal, weights: Sequence[Number], places: int = AMOUNT
     whole = sum(parts, Fraction(0))
     if whole <= 0 or any(part < 0 for part in parts):
         raise MoneyError(f"weights {[str(weight) for weight in weights]} must not be negative and sum above zero")
-    exact = [abs(units) * part / whole for part in parts]
-    shares = [int(value) for value in exact]
-    left = int(abs(units)) - sum(shares)
-    by_remainder = sorted(range(len(exact)), key=lambda index: (shares[index] - exact[index], index))
-    for index in by_remainder[:left]:
-        shares[index] += 1
+    shares = _largest_remainder([abs(units) * part / whole for part in parts], int(abs(units)))
     sign = -1 if units < 0 else 1
     return [EXACT.scaleb(Decimal(sign * share), -places) for share in shares]
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """An amount in a currency. Only amounts of one currency combine."""
+    """An amount in a currency. Only amounts of one currency combine, and only without loss.
+
+    >>> Money(Decimal("9.50"), "CNY") - Money(Decimal("10"), "CNY")
+    Money(amount=Decimal('-0.50'), currency='CNY')
+    """
 
     amount: Decimal
     currency: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.amount, Decimal):
+            raise TypeError(f"amount {self.amount!r} is a {type(self.amount).__name__}: Money takes a Decimal")
         fraction_of(self.amount)
+        if not CURRENCY.match(self.currency):
+            raise MoneyError(f"currency {self.currency!r} must be three capital letters such as CNY")
 
     def __add__(self, other: "Money") -> "Money":
         return Money(EXACT.add(self.amount, self._same(other).amount), self.currency)
@@ -97,11 +144,27 @@ class Money:
     def __neg__(self) -> "Money":
         return Money(EXACT.minus(self.amount), self.currency)
 
+    def __lt__(self, other: "Money") -> bool:
+        return self.amount < self._same(other).amount
+
+    def __le__(self, other: "Money") -> bool:
+        return self.amount <= self._same(other).amount
+
+    def times(self, quantity: Number) -> "Money":
+        """An invoice line: this unit price times an exact quantity, rounded once to 2 decimals.
+
+        >>> Money(Decimal("10"), "CNY").times(Fraction(9433, 450))
+        Money(amount=Decimal('209.62'), currency='CNY')
+        """
+        return Money(round_amount(fraction_of(self.amount) * fraction_of(quantity)), self.currency)
+
     def split(self, weights: Sequence[Number]) -> "list[Money]":
         """Shares by largest remainder that add up to this amount."""
         return [Money(share, self.currency) for share in split_amount(self.amount, weights)]
 
     def _same(self, other: "Money") -> "Money":
+        if not isinstance(other, Money):
+            raise TypeError(f"{other!r} is no Money")
         if other.currency != self.currency:
             raise MoneyError(f"{self.currency} and {other.currency} do not add up")
         return other

@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Iterator
 
-from billing.config.embedded import EmbeddedError, Services, attach
+from billing.config.embedded import Services, attach
+from billing.config.home import HomeError
 
 WITHOUT_SERVICES = {"help", "version", "--help", "-h", "--version", "collectstatic", "compilemessages"}
 """Commands that never talk to a service; everything else finds its database and broker ready."""
@@ -17,14 +18,14 @@ OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbsh
 def main(argv: list[str]) -> int:
     """Run one command and return its exit status: 0 done, 2 bad usage or input, 3 a person must decide."""
     command = argv[1] if len(argv) > 1 else "help"
-    if command in WITHOUT_SERVICES or "--help" in argv or "-h" in argv:
-        return _execute(argv)
     try:
+        if command in WITHOUT_SERVICES or "--help" in argv or "-h" in argv:
+            return _execute(argv)
         with embedded_services() as services:
             if services is not None and command not in OWN_SCHEMA:
                 _bring_schema()
             return _execute(argv)
-    except EmbeddedError as error:
+    except HomeError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:

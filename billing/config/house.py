@@ -7,6 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
+import httpx
 from django.contrib.auth.models import User
 
 from billing.config.home import home_dir
@@ -14,7 +15,7 @@ from billing.config.supervisor import Child
 from billing.tenancy.models import Membership, Team
 
 BIN = Path(sys.executable).parent
-WEB_WORKERS = 2
+WEB_WORKERS, WEB_THREADS = 2, 4
 
 
 class PortTakenError(RuntimeError):
@@ -40,26 +41,42 @@ def free_port() -> int:
 
 def children(port: int) -> list[Child]:
     """Web on `port`, one worker process per core but at most two, and the scheduler."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "billing.config.settings"}
-    celery = [str(BIN / "celery"), "-A", "billing.config.celery"]
-    beat = home_dir() / "run" / "beat"
-    beat.parent.mkdir(parents=True, exist_ok=True)
+    run, static = home_dir() / "run", home_dir() / "static"
+    for directory in (run, static):
+        directory.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "billing.config.settings",
+        "STATIC_ROOT": str(static),
+        # a private installation may well be root's
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
+    }
+    celery = [str(BIN / "celery"), "--quiet", "-A", "billing.config.celery"]
     return [
         Child(
             name="web",
             argv=[
                 str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers",
-                str(WEB_WORKERS), "--no-access-log", "--log-level", "warning", "billing.config.wsgi:application",
+                str(WEB_WORKERS), "--blocking-threads", str(WEB_THREADS), "--backpressure", "64", "--no-access-log",
+                "--log-level", "warning", "billing.config.wsgi:application",
             ],
             env=environment,
+            ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
         ),
         Child(name="worker", argv=[*celery, "worker", "--concurrency", "2", "--loglevel", "warning"], env=environment),
         Child(
             name="scheduler",
-            argv=[*celery, "beat", "--schedule", str(beat), "--pidfile=", "--loglevel", "warning"],
+            argv=[*celery, "beat", "--schedule", str(run / "beat"), "--pidfile=", "--loglevel", "warning"],
             env=environment,
         ),
     ]  # fmt: skip
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
 
 
 def account_put(*, username: str, staff: bool, team: str | None = None) -> tuple[str, str]:

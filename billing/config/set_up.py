@@ -13,7 +13,7 @@ from billing.config.set_up_file import Entry, Fields, SetUpFileError, read_field
 from billing.invoicing.models import BillingPeriod
 from billing.invoicing.services import closed_periods_check
 from billing.invoicing.services.proof import ClosedPeriodError
-from billing.rates.models import CostSheet, GpuPrice
+from billing.rates.models import CostSheet, GpuPrice, PriceVersion
 from billing.rates.services import (
     GpuPriceInput,
     PriceVersionInput,
@@ -122,7 +122,12 @@ class _Application:
         self.applied.note(changed, f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}")
 
     def _refuse_new_basis(self, entry: Entry) -> None:
-        """Periods keep the zone and currency that they were opened with."""
+        """Periods keep the zone and currency that they were opened with, prices the currency they were published in."""
+        published = PriceVersion.objects.exclude(currency=self.currency).first()
+        if published is not None:
+            raise entry.error(
+                "currency", f"price version {published.name} is published in {published.currency}, not {self.currency}"
+            )
         known = BillingSetup.objects.first()
         if known is None or not BillingPeriod.objects.exists():
             return

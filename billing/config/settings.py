@@ -9,6 +9,8 @@
 | CSRF_TRUSTED_ORIGINS | comma separated, with scheme | none |
 | SECURE_COOKIES | 1 behind TLS | 0 |
 | SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
+| LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
+| STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 """

@@ -17,6 +17,7 @@ from billing.config.linux import session_members
 
 _LOOK_SECONDS = 0.1
 _ORPHANED_GRACE_SECONDS = 2.0
+_KILLED_SECONDS = 5.0  # one that survives this hangs in the kernel
 _TAIL_LINES = 15
 _LONGEST_BACK_OFF_SECONDS = 10.0
 _LONGEST_LINE_BYTES = 64 * 1024
@@ -126,7 +127,7 @@ class Supervisor:
             if not part.is_ready and time.monotonic() > part.started_at + part.child.ready_seconds:
                 _kill(part.process)
                 self._forget(part)
-                return self._failed(part, f"not ready after {part.child.ready_seconds:.0f} s")
+                return self._failed(part, f"not ready after {part.child.ready_seconds:g} s")
         return True
 
     def _start(self, part: _Part) -> None:
@@ -134,6 +135,7 @@ class Supervisor:
         environment = os.environ if part.child.env is None else part.child.env
         part.process = subprocess.Popen(  # noqa: S603 -- the caller's command
             [*guard, *part.child.argv],
+            bufsize=0,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -194,7 +196,8 @@ class Supervisor:
             return
         _kill(part.process)
         try:
-            self._take(part)
+            while self._take(part):
+                pass
             if part.unfinished:
                 self._line(part, part.unfinished)
         finally:
@@ -204,18 +207,19 @@ class Supervisor:
 
     def _read(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
-            if not self._take(key.data):
+            if self._take(key.data) == b"":
                 time.sleep(_LOOK_SECONDS)  # closed by a part that goes on: always readable, nothing to read
 
-    def _take(self, part: _Part) -> bool:
-        """Pass on what a part has written; False at the end of its output."""
-        written = part.process.stdout.read(_LONGEST_LINE_BYTES) if part.process and part.process.stdout else b""
+    def _take(self, part: _Part) -> bytes | None:
+        """Pass on what a part has written; b"" at the end of its output, None if there is nothing for now."""
+        output = part.process.stdout if part.process else None
+        written: bytes | None = output.read(_LONGEST_LINE_BYTES) if output else b""
         *lines, part.unfinished = (part.unfinished + (written or b"")).split(b"\n")
         if len(part.unfinished) > _LONGEST_LINE_BYTES:
             lines, part.unfinished = [*lines, part.unfinished], b""
         for line in lines:
             self._line(part, line)
-        return written != b""
+        return written
 
     def _line(self, part: _Part, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
@@ -232,22 +236,21 @@ class Supervisor:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a part and everything of its session; the guard's pid is the session's name."""
-    members = session_members(process.pid)
-    while members or process.poll() is None:
+    deadline = time.monotonic() + _KILLED_SECONDS
+    while ((members := session_members(process.pid)) or process.poll() is None) and time.monotonic() < deadline:
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_LOOK_SECONDS)
-        members = session_members(process.pid)
 
 
 def _ending(code: int) -> str:
     """What an exit status means, in words."""
-    status = 128 - code if code < 0 else code
+    status = 128 - code if code < 0 else code  # the guard passes the signal of its command on as 128 + n
     if status in _ENDINGS:
         return f"exit status {code}, {_ENDINGS[status]}"
-    if 128 < status <= 128 + max(signal.valid_signals()):
-        return f"exit status {code}, ended by {signal.Signals(status - 128).name}"
+    if status > 128 and (meaning := signal.strsignal(status - 128)):
+        return f"exit status {code}, ended by signal {status - 128} ({meaning})"
     return f"exit status {code}"

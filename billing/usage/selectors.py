@@ -17,6 +17,12 @@ from metering.intervals import Interval
 HOUR = timedelta(hours=1)
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
               ELSE 'pod/' || a.pod_uid END"""
+MEASURED = """a.cluster = e.cluster AND (
+        (e.pod_uid <> '' AND a.pod_uid = e.pod_uid) OR (e.workload <> '' AND a.workload_name = e.workload))
+    AND EXISTS (SELECT 1 FROM usage_allocationspan m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
+                AND m.start < e."end" AND m.until > e.start)"""
+"""Allocation `a` is what sample `e` measured: it held devices at that time, as was known before the close. Without the
+second part, an allocation of a later month that reuses the name of a workload would change a closed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +72,7 @@ def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[Gpu
     """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces."""
     scored = f"""(a.cluster, a.namespace, {JOB}) IN (
         SELECT a.cluster, a.namespace, {JOB} FROM usage_efficiencysample e
-        JOIN usage_gpuallocation a ON a.cluster = e.cluster AND (
-            (e.pod_uid <> '' AND a.pod_uid = e.pod_uid) OR (e.workload <> '' AND a.workload_name = e.workload))
-        WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s)"""
+        JOIN usage_gpuallocation a ON {MEASURED} WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s)"""
     return _gpu_sums(pieces, epochs, job=JOB, where=scored)
 
 
@@ -199,11 +203,10 @@ def efficiency_samples(window: Interval, before: int) -> list[Sample]:
             f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
                        e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage
                 FROM usage_efficiencysample e
-                JOIN usage_gpuallocation a ON a.cluster = e.cluster AND (
-                    (e.pod_uid <> '' AND a.pod_uid = e.pod_uid) OR (e.workload <> '' AND a.workload_name = e.workload))
-                WHERE e.epoch < %s AND e.start < %s AND e."end" > %s
+                JOIN usage_gpuallocation a ON {MEASURED}
+                WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s
                 ORDER BY e.id, a.namespace, a.allocation_id""",
-            [before, window.end, window.start],
+            {"before": before, "end": window.end, "start": window.start},
         )
         return [Sample(*row) for row in cursor.fetchall()]
 

@@ -4,6 +4,7 @@ Only processes that a test started, or that a home of a test names as its own, a
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -19,6 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from billing.config.embedded import attach
+from billing.config.embedded.locks import acquire, open_lock
 from billing.config.home import PROJECT
 
 CLIENT = Path(__file__).with_name("client.py")
@@ -93,8 +96,26 @@ def new_home() -> Iterator[Callable[[], Path]]:
 
 
 @pytest.fixture
-def home(new_home: Callable[[], Path]) -> Path:
+def empty_home(new_home: Callable[[], Path]) -> Path:
     return new_home()
+
+
+@pytest.fixture(scope="session")
+def used_home() -> Iterator[Path]:
+    """A home that was used once; copied, because making a cluster takes longer than most tests."""
+    directory = Path(tempfile.mkdtemp(prefix="suanpan-embedded-"))
+    with attach(directory / "home"):
+        pass
+    shutil.rmtree(directory / "home" / "run")
+    yield directory / "home"
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def home(new_home: Callable[[], Path], used_home: Path) -> Path:
+    copy = new_home()
+    subprocess.run(["cp", "-a", str(used_home), str(copy)], check=True)  # owners and modes as they are
+    return copy
 
 
 def family(home: Path) -> list[psutil.Process]:
@@ -136,11 +157,9 @@ def is_running(process: psutil.Process) -> bool:
 
 def await_silence(home: Path) -> None:
     """Wait until nothing of a home runs, told by the locks that its processes hold while they live."""
-    from billing.config.embedded.locks import acquire, open_lock
-
     for lock in sorted((home / "run").glob("*.lock")):
         descriptor = open_lock(lock)
         try:
-            assert acquire(descriptor, 2, 20), f"something still holds {lock}"
+            assert acquire(descriptor, fcntl.LOCK_EX, 20), f"something still holds {lock}"
         finally:
             os.close(descriptor)

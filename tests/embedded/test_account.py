@@ -23,14 +23,14 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 @as_root
-def test_root_runs_the_servers_as_a_lesser_account_below_a_closed_directory(home):
-    assert stat.S_IMODE(home.parent.stat().st_mode) == 0o700
-    with attach(home) as services:
-        assert 0 not in member(home, "postgres").uids()
-        assert 0 not in member(home, "broker").uids()
+def test_root_runs_the_servers_as_a_lesser_account_below_a_closed_directory(empty_home):
+    assert stat.S_IMODE(empty_home.parent.stat().st_mode) == 0o700
+    with attach(empty_home) as services:
+        assert 0 not in member(empty_home, "postgres").uids()
+        assert 0 not in member(empty_home, "broker").uids()
         psycopg.connect(services.database_url).close()
-    assert stat.S_IMODE(home.parent.stat().st_mode) == 0o700
-    assert home.stat().st_uid == 0
+    assert stat.S_IMODE(empty_home.parent.stat().st_mode) == 0o700
+    assert empty_home.stat().st_uid == 0
 
 
 @as_root
@@ -47,38 +47,38 @@ def test_root_runs_programs_that_are_installed_below_a_closed_directory(home, at
 
 
 @as_root
-def test_no_capability_is_kept_where_nothing_is_in_the_way(home):
-    assert account.server_account(home / "postgres", ()).keep == linux.CAP_DAC_READ_SEARCH
-    home.parent.chmod(0o711)
-    assert account.server_account(home / "postgres", ()).keep is None
+def test_no_capability_is_kept_where_nothing_is_in_the_way(empty_home):
+    assert account.server_account(empty_home / "postgres", ()).keep == linux.CAP_DAC_READ_SEARCH
+    empty_home.parent.chmod(0o711)
+    assert account.server_account(empty_home / "postgres", ()).keep is None
 
 
 @as_root
-def test_a_program_that_others_may_not_execute_takes_the_stronger_capability(home):
-    home.mkdir()
-    program = home / "postgres"
+def test_a_program_that_others_may_not_execute_takes_the_stronger_capability(empty_home):
+    empty_home.mkdir()
+    program = empty_home / "postgres"
     program.touch(mode=0o700)
-    assert account.server_account(home / "postgres", (program,)).keep == linux.CAP_DAC_OVERRIDE
+    assert account.server_account(empty_home / "postgres", (program,)).keep == linux.CAP_DAC_OVERRIDE
 
 
 @as_root
-def test_without_a_capability_the_directory_in_the_way_is_named(home, monkeypatch):
+def test_without_a_capability_the_directory_in_the_way_is_named(empty_home, monkeypatch):
     monkeypatch.setattr(linux, "permitted_capabilities", lambda: 0)
-    with pytest.raises(EmbeddedError, match=f"cannot pass {home.parent}"):
-        account.server_account(home / "postgres", ())
+    with pytest.raises(EmbeddedError, match=f"cannot pass {empty_home.parent}"):
+        account.server_account(empty_home / "postgres", ())
 
 
 @as_root
-def test_the_capability_of_a_container_does_as_well(home, monkeypatch):
+def test_the_capability_of_a_container_does_as_well(empty_home, monkeypatch):
     monkeypatch.setattr(linux, "permitted_capabilities", lambda: 1 << linux.CAP_DAC_OVERRIDE)
-    assert account.server_account(home / "postgres", ()).keep == linux.CAP_DAC_OVERRIDE
+    assert account.server_account(empty_home / "postgres", ()).keep == linux.CAP_DAC_OVERRIDE
 
 
 @as_root
-def test_data_that_exists_keeps_its_owner(home):
-    (home / "postgres").mkdir(parents=True)
-    os.chown(home / "postgres", NOBODY.pw_uid, NOBODY.pw_gid)
-    assert account.server_account(home / "postgres", ()).uid == NOBODY.pw_uid
+def test_data_that_exists_keeps_its_owner(empty_home):
+    (empty_home / "postgres").mkdir(parents=True)
+    os.chown(empty_home / "postgres", NOBODY.pw_uid, NOBODY.pw_gid)
+    assert account.server_account(empty_home / "postgres", ()).uid == NOBODY.pw_uid
 
 
 def test_an_ordinary_user_runs_everything_as_himself(attached):

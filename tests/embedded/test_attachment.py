@@ -18,9 +18,9 @@ from billing.config.embedded import EmbeddedError, attach
 from .conftest import family, kill_all, member, survivors
 
 
-def test_an_empty_home_serves_within_three_seconds_and_a_used_one_within_one(home):
+def test_an_empty_home_serves_within_three_seconds_and_a_used_one_within_one(empty_home):
     begin = time.monotonic()
-    with attach(home) as services:
+    with attach(empty_home) as services:
         cold = time.monotonic() - begin
         assert services.started
         with psycopg.connect(services.database_url) as connection:
@@ -31,7 +31,7 @@ def test_an_empty_home_serves_within_three_seconds_and_a_used_one_within_one(hom
         with redis.Redis.from_url(services.broker_url) as broker:
             assert broker.ping()
     begin = time.monotonic()
-    with attach(home):
+    with attach(empty_home):
         warm = time.monotonic() - begin
     assert cold < 3, f"cold start took {cold:.2f} s"
     assert warm < 1, f"warm start took {warm:.2f} s"
@@ -91,7 +91,7 @@ def test_many_start_at_once_and_one_keeper_serves_them_all(home):
 
 
 def test_a_newcomer_waits_for_the_stop_and_starts_again(home, attached):
-    for _ in range(5):
+    for _ in range(3):
         client = attached(home)
         assert client.ask("SELECT 1") == [1]
         client.process.kill()  # not waited for: the next one meets a keeper that is stopping
@@ -206,11 +206,11 @@ def test_a_server_that_was_started_by_hand_is_not_run_over(home):
         by_hand.kill()
 
 
-def test_a_half_made_cluster_is_made_again(home):
-    draft = home / "postgres.new"
+def test_a_half_made_cluster_is_made_again(empty_home):
+    draft = empty_home / "postgres.new"
     draft.mkdir(parents=True)
     (draft / "half").touch()
-    with attach(home) as services:
+    with attach(empty_home) as services:
         psycopg.connect(services.database_url).close()
     assert not draft.exists()
 
@@ -242,8 +242,8 @@ def test_a_home_that_cannot_be_made_is_explained(tmp_path):
         attach(tmp_path / "file" / "home")
 
 
-def test_data_of_another_major_version_is_explained(home):
-    (home / "postgres").mkdir(parents=True)
-    (home / "postgres" / "PG_VERSION").write_text("9\n")
+def test_data_of_another_major_version_is_explained(empty_home):
+    (empty_home / "postgres").mkdir(parents=True)
+    (empty_home / "postgres" / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedError, match="was made by PostgreSQL 9"):
-        attach(home)
+        attach(empty_home)

@@ -85,6 +85,8 @@ def _run_training(month: Month, node: Node, slot: int, width: int, random: Rando
         workload = f"{namespace.split('-')[-1]}-{node.name}-{slot}{number:03d}"
         attempts = 2 if random.random() < 0.12 else 1
         for attempt in range(attempts):
+            if now >= month.window.end:
+                break
             part = seconds // attempts + attempt
             end = now + timedelta(seconds=part)
             reason = "completed" if attempt == attempts - 1 else "preempted"

@@ -8,12 +8,15 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.utils.html import format_html_join
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 
 register = template.Library()
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EM DASH}"
 HOUR = 3600
+CODE = ((mark_safe(""), mark_safe("")), (mark_safe("<code>"), mark_safe("</code>")))
 NEARLY = Decimal("0.8")
 LONG_NUMBER = re.compile(r"(?<![\w.,/-])\d{5,}(?![\w-])")
 
@@ -74,6 +77,12 @@ def word(code: str) -> Any:
 def money(value: Decimal | None) -> str:
     """``1234.5`` as ``1,234.50``."""
     return NOTHING if value is None else _grouped(value, 2)
+
+
+@register.filter
+def whole(value: Decimal) -> str:
+    """An amount in whole units, where two decimals would not fit and stand elsewhere."""
+    return _grouped(value, 0)
 
 
 @register.filter
@@ -196,6 +205,15 @@ def decimal(text: str) -> Decimal:
 def blocking_first(exceptions: Sequence[Any]) -> list[Any]:
     """What holds the close before what only wants to be seen."""
     return sorted(exceptions, key=lambda item: not item.blocks)
+
+
+@register.filter
+def codes(text: str) -> str:
+    """What stands in backticks as code; everything is escaped."""
+    pieces = text.split("`")
+    return format_html_join(
+        "", "{}{}{}", ((CODE[index % 2][0], piece, CODE[index % 2][1]) for index, piece in enumerate(pieces))
+    )
 
 
 @register.filter

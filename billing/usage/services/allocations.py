@@ -31,13 +31,18 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of an allocation. `frozen_until`: how far documents of earlier closes may have billed it."""
+    """What the ledger knows of an allocation.
+
+    `frozen_until`: how far a close has billed it. `kept_until`: how far pieces of earlier epochs reach; what of them
+    lies after `frozen_until` is in a month that is still open.
+    """
 
     identity: int
     ended_at: datetime | None
     observed_until: datetime
     end_reason: str
     frozen_until: datetime | None = None
+    kept_until: datetime | None = None
     row_id: int | None = None
     changed: bool = False
 
@@ -177,13 +182,16 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
 def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
     cursor.execute(
         """SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
-                  (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %s)
-           FROM usage_gpuallocation a WHERE a.allocation_id = ANY(%s) ORDER BY a.allocation_id FOR UPDATE OF a""",
-        [epoch, ids],
+                  (SELECT max(least(s.until, w."end")) FROM usage_allocationspan s
+                   JOIN usage_closedwindow w ON s.start < w."end" AND s.until > w.start
+                   WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
+                  (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s)
+           FROM usage_gpuallocation a WHERE a.allocation_id = ANY(%(ids)s) ORDER BY a.allocation_id FOR UPDATE OF a""",
+        {"epoch": epoch, "ids": ids},
     )
     return {
-        name: Known(identity, ended_at, observed, reason, frozen, row_id)
-        for name, identity, ended_at, observed, reason, row_id, frozen in cursor.fetchall()
+        name: Known(identity, ended_at, observed, reason, frozen, kept, row_id)
+        for name, identity, ended_at, observed, reason, row_id, frozen, kept in cursor.fetchall()
     }
 
 
@@ -205,13 +213,25 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     )
     cursor.execute("SELECT id, started_at FROM usage_gpuallocation WHERE id = ANY(%s)", [[s.row_id for s in changed]])
     started = dict(cursor.fetchall())
-    spans = [
-        (state.row_id, epoch, state.frozen_until or started[state.row_id], state.observed_until) for state in changed
-    ]
+    spans = [(state.row_id, epoch, state.kept_until or started[state.row_id], state.observed_until) for state in changed]
     _put_spans(cursor, [span for span in spans if span[3] > span[2]])
     empty = [span[0] for span in spans if span[3] <= span[2]]
     if empty:
         cursor.execute("DELETE FROM usage_allocationspan WHERE epoch = %s AND allocation_id = ANY(%s)", [epoch, empty])
+    _shorten(cursor, [state for state in changed if state.kept_until and state.observed_until < state.kept_until])
+
+
+def _shorten(cursor: Any, ended_early: Sequence[Known]) -> None:
+    """Cut pieces of earlier epochs where a hold ended before it was last seen: `merge` saw that no close billed that."""
+    for state in ended_early:
+        cursor.execute(
+            "DELETE FROM usage_allocationspan WHERE allocation_id = %s AND start >= %s",
+            [state.row_id, state.observed_until],
+        )
+        cursor.execute(
+            "UPDATE usage_allocationspan SET until = %s WHERE allocation_id = %s AND until > %s",
+            [state.observed_until, state.row_id, state.observed_until],
+        )
 
 
 def _put_spans(cursor: Any, spans: Sequence[tuple[int | None, int, datetime, datetime]]) -> None:

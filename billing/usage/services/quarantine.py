@@ -9,7 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.tenancy.audit import audit_record
-from billing.usage.models import QuarantinedRecord
+from billing.usage.models import ClosedWindow, QuarantinedRecord
 from billing.usage.services.outcome import Refusal, Reporter
 from metering.records import EARLIEST, LATEST
 
@@ -23,6 +23,9 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
     for refusal in refusals:
         digest = blake2b(b"\0".join((reporter.door.encode(), refusal.reason.encode(), refusal.raw)), digest_size=16)
         rows[digest.digest()] = refusal
+    if not rows:
+        return
+    closed = sorted(ClosedWindow.objects.values_list("start", "end"))
     with connection.cursor() as cursor:
         for digest, refusal in sorted(rows.items()):
             now = timezone.now()
@@ -34,7 +37,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
                 [
                     reporter.door, reporter.name[:512], refusal.reason, _text(refusal.error), _text(refusal.key),
                     _text(refusal.raw[:MAX_KEPT_BYTES].decode(errors="backslashreplace")), digest,
-                    _instant(refusal.raw) or now, now,
+                    _still_open(_instant(refusal.raw) or now, closed), now,
                 ],
             )  # fmt: skip
 
@@ -51,6 +54,14 @@ def quarantine_dismiss(*, record_id: int, actor: str, resolution: str) -> Quaran
         actor=actor, action="quarantine_dismiss", subject=f"{record.door} {record.key}", detail={"reason": resolution}
     )
     return record
+
+
+def _still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> datetime:
+    """The instant, or the first after it that no close has billed: late usage holds the close that would bill it."""
+    for start, end in closed:
+        if start <= instant < end:
+            instant = end
+    return instant
 
 
 def _text(value: str) -> str:

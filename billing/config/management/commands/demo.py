@@ -1,17 +1,20 @@
 """`manage.py demo [--no-serve] [--json]`: a full month of a made-up company, then the portal."""
 
-import contextlib
+import os
+import signal
+import sys
+import threading
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 from django.core.management import call_command
+from django.db import connection
 from django.utils import timezone
 
-from billing.config.commands import DONE, HouseCommand, fail
-from billing.config.demo.driver import DemoError, Demonstration, last_month
+from billing.config.commands import DECIDE, HouseCommand, fail
+from billing.config.demo.driver import Demonstration, last_month
 from billing.config.demo.set_up_text import ZONE
 from billing.config.home import home_dir
 from billing.config.house import PortTakenError, account_put, check_port, children, free_port
@@ -19,8 +22,6 @@ from billing.config.supervisor import Supervisor
 from billing.invoicing.selectors import invoices_as_dict, invoices_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.selectors import usage_counts
-
-WEB_WITHIN_S = 60
 
 
 class Command(HouseCommand):
@@ -41,20 +42,16 @@ class Command(HouseCommand):
         say = (lambda _: None) if json else self.say
         month = last_month(timezone.now(), ZONE)
         say(f"Suanpan demonstration: {month} of a made-up company, from a fixed seed")
-        supervisor = Supervisor(children(port))
-        with _running(supervisor):
-            url = f"http://127.0.0.1:{port}"
-            try:
-                _wait_for(url)
-                demonstration = Demonstration(url=url, month=month, home=home_dir(), say=say)
-                demonstration.run()
-            except (DemoError, httpx.HTTPError) as error:
-                fail(f"demo: {error}")
-            self._conclude(demonstration, url, time.monotonic() - started, json=json, served=not no_serve)
-            return DONE if no_serve else supervisor.wait()
+        demonstration = Demonstration(url=f"http://127.0.0.1:{port}", month=month, home=home_dir(), say=say)
+        steps = _Steps(demonstration, then_stop=no_serve)
+        steps.conclude = lambda: self._conclude(demonstration, time.monotonic() - started, json=json, served=not no_serve)
+        status = Supervisor(children(port), on_ready=steps.start, out=sys.stderr).run()
+        if steps.error is not None:
+            fail(f"demo: {steps.error}")
+        return status if steps.done else DECIDE
 
     def _conclude(
-        self, demonstration: Demonstration, url: str, elapsed: float, *, json: bool, served: bool
+        self, demonstration: Demonstration, elapsed: float, *, json: bool, served: bool
     ) -> None:
         finance = account_put(username="finance", staff=True)
         lead = account_put(username="lead-nlp", staff=False, team="nlp")
@@ -69,7 +66,7 @@ class Command(HouseCommand):
                     "usage": usage_counts(),
                     "home": str(home_dir()),
                     "documents": [str(path) for path in demonstration.documents],
-                    "url": url,
+                    "url": demonstration.url,
                     "accounts": {"finance": finance[1], "lead-nlp": lead[1]},
                     "api_token": token,
                 }
@@ -84,28 +81,30 @@ class Command(HouseCommand):
         self.say(f"  set-up      {home_dir() / 'demo' / 'set-up.yaml'}")
         self.say(f"  API token   {token}")
         if served:
-            self.say(f"\nPortal: {url}")
+            self.say(f"\nPortal: {demonstration.url}")
             self.say(f"  {finance[0]:<9} password {finance[1]:<14} sees everything")
             self.say(f"  {lead[0]:<9} password {lead[1]:<14} sees team nlp")
             self.say("Ctrl-C stops everything.")
 
 
-@contextlib.contextmanager
-def _running(supervisor: Supervisor) -> Iterator[None]:
-    supervisor.start()
-    try:
-        yield
-    finally:
-        supervisor.stop()
+class _Steps(threading.Thread):
+    """The steps of the demonstration, beside the supervisor, which has the main thread for its signals."""
 
+    def __init__(self, demonstration: Demonstration, *, then_stop: bool) -> None:
+        super().__init__(name="demonstration", daemon=True)
+        self.demonstration, self.then_stop = demonstration, then_stop
+        self.conclude: Callable[[], None] = lambda: None
+        self.error: Exception | None = None
+        self.done = False
 
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + WEB_WITHIN_S
-    while time.monotonic() < deadline:
+    def run(self) -> None:
         try:
-            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise DemoError(f"{url} did not become ready within {WEB_WITHIN_S} s")
+            self.demonstration.run()
+            self.conclude()
+            self.done = True
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: the main thread reports it
+            self.error = error
+        finally:
+            connection.close()
+            if self.then_stop or not self.done:
+                os.kill(os.getpid(), signal.SIGTERM)

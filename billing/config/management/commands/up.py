@@ -27,5 +27,5 @@ class Command(HouseCommand):
         if not User.objects.filter(is_superuser=True).exists():
             name, password = account_put(username="admin", staff=True)
             self.say(f"First start: sign in as {name} with {password} (kept in {home_dir() / 'accounts.json'})")
-        self.say(f"Suanpan: http://127.0.0.1:{port}  (state in {home_dir()}; Ctrl-C stops everything)")
-        return Supervisor(children(port)).run()
+        served = f"Suanpan: http://127.0.0.1:{port}  (state in {home_dir()}; Ctrl-C stops everything)"
+        return Supervisor(children(port), on_ready=lambda: self.say(served)).run()
