@@ -41,8 +41,11 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m pytest
 
-lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without index lines
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-annotate pyproject.toml -o requirements.txt
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-annotate pyproject.toml --group dev -o requirements-dev.txt
+traces: $(VENV)/.dev  ## real production traces to the cent; SUANPAN_TRACES names their folder
+	$(BIN)/python -m pytest tests/traces
 
-.PHONY: help install demo up check test lock
+lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without index lines
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
+
+.PHONY: help install demo up check test traces lock

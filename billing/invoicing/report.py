@@ -104,7 +104,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
     if period.ordinal is None:
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
-        report.exceptions += _gaps(window) + _quarantined(window)
+        report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
     report.exceptions += _double_held(window)
     _waive(report, period)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
@@ -150,14 +150,17 @@ def _unpriced(assessment: Assessment) -> list[ReportedException]:
     ]
 
 
-def _gaps(window: Interval) -> list[ReportedException]:
+def _gaps(window: Interval, until: datetime) -> list[ReportedException]:
+    """Seconds of the period, as far as it has passed, that nobody has watched."""
     return [
         ReportedException(
             "metering_gap", f"{gap.cluster}/{gap.subject}",
-            Decimal(int((window.end - max(gap.seen_until, window.start)).total_seconds())), "seconds", True,
-            "report until the end of the period, or waive with a reason",
+            Decimal(int((until - max(gap.seen_until, window.start)).total_seconds())), "seconds", True,
+            (f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else "")
+            + "report until the end of the period, or waive with a reason",
         )
-        for gap in metering_gaps(window)
+        for gap in metering_gaps(until)
+        if until > window.start
     ]  # fmt: skip
 
 

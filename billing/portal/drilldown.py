@@ -6,7 +6,7 @@ the epochs before it, and as late usage those since the close before. Both are f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -73,6 +73,7 @@ class Scope:
     zone: str
     epochs: EpochFilter
     pieces: list[Interval]
+    card: RateCard
 
 
 def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
@@ -80,7 +81,7 @@ def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
     card = rate_card()
     window, epochs = _seen(line, period)
     if line.key.kind == "tokens":
-        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line))
+        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), card)
     book = namespace_book()
     pieces = window.cut(card.changes() | book.changes() | policy_changes())
     owned = []
@@ -90,7 +91,7 @@ def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
         ours = owner is not None and owner.team == line.key.team and not owner.platform
         if ours and (not line.key.policy or (policy is not None and policy.name == line.key.policy)):
             owned.append(piece)
-    return Scope(window, period.zone, epochs, owned)
+    return Scope(window, period.zone, epochs, owned, card)
 
 
 def _priced(pieces: Sequence[Interval], card: RateCard, line: StatementLine) -> list[Interval]:
@@ -164,7 +165,6 @@ def _skus(line: StatementLine, scope: Scope) -> list[tuple[str, str]]:
     """The accelerators and resources of the namespace that the line's price is the price of."""
     if not scope.pieces:
         return []
-    card = rate_card()
     rows = _rows(
         "SELECT DISTINCT accelerator, resource FROM usage_gpuallocation WHERE cluster = %(cluster)s "
         "AND namespace = %(namespace)s AND started_at < %(end)s",
@@ -173,7 +173,7 @@ def _skus(line: StatementLine, scope: Scope) -> list[tuple[str, str]]:
     return [
         (row["accelerator"], row["resource"])
         for row in rows
-        if _is_of(line, card, row["accelerator"], row["resource"], scope.pieces[0].start)
+        if _is_of(line, scope.card, row["accelerator"], row["resource"], scope.pieces[0].start)
     ]
 
 
@@ -285,13 +285,13 @@ def share_out(line: StatementLine, rows: Sequence[dict[str, Any]], of: Part | No
 
 def _within(scope: Scope, inside: Interval) -> Scope:
     pieces = [cut for piece in scope.pieces if (cut := piece.overlap(inside))]
-    return Scope(scope.window, scope.zone, scope.epochs, pieces)
+    return replace(scope, pieces=pieces)
 
 
 def _by_day(scope: Scope) -> Scope:
     midnights = _midnights(scope)
     pieces = [cut for piece in scope.pieces for cut in piece.cut(midnights)]
-    return Scope(scope.window, scope.zone, scope.epochs, pieces)
+    return replace(scope, pieces=pieces)
 
 
 def _midnights(scope: Scope) -> list[datetime]:

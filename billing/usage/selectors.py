@@ -235,27 +235,27 @@ def capacity_sums(window: Interval) -> list[CapacitySum]:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An agent's allocation or watermark that ends before the window does: nobody knows what came after."""
+    """What an agent saw last: `allocations` of a namespace still open then, or the agent's own watermark (0)."""
 
     cluster: str
     subject: str
     seen_until: datetime
-    quantity: int
+    allocations: int
 
 
-def metering_gaps(window: Interval) -> list[Gap]:
-    """What agents left open: running allocations not seen until the end, and agents silent before it."""
+def metering_gaps(until: datetime) -> list[Gap]:
+    """What agents left open: running allocations not seen until then, and agents silent before it."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT cluster, namespace || '/' || pod, observed_until, quantity FROM usage_gpuallocation
+            """SELECT cluster, namespace, min(observed_until), count(*) FROM usage_gpuallocation
                WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
-               ORDER BY 1, 2, 3""",
-            {"hi": window.end},
+               GROUP BY 1, 2 ORDER BY 1, 2""",
+            {"hi": until},
         )
         gaps = [Gap(*row) for row in cursor.fetchall()]
         cursor.execute(
             "SELECT cluster, 'agent ' || agent, watermark, 0 FROM usage_agentwatermark WHERE watermark < %s ORDER BY 1, 2",
-            [window.end],
+            [until],
         )
         return gaps + [Gap(*row) for row in cursor.fetchall()]
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from billing.config.embedded import attach
 from billing.config.embedded.locks import acquire, open_lock
 from billing.config.home import PROJECT
 
@@ -101,21 +100,17 @@ def empty_home(new_home: Callable[[], Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def used_home() -> Iterator[Path]:
-    """A home that was used once; copied, because making a cluster takes longer than most tests."""
+def shared_home() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="suanpan-embedded-"))
-    with attach(directory / "home"):
-        pass
-    shutil.rmtree(directory / "home" / "run")
     yield directory / "home"
     shutil.rmtree(directory)
 
 
 @pytest.fixture
-def home(new_home: Callable[[], Path], used_home: Path) -> Path:
-    copy = new_home()
-    subprocess.run(["cp", "-a", str(used_home), str(copy)], check=True)  # owners and modes as they are
-    return copy
+def home(shared_home: Path) -> Iterator[Path]:
+    """A home where nothing runs, for tests that leave it usable; making a cluster takes longer than most of them."""
+    yield shared_home
+    await_silence(shared_home)
 
 
 def family(home: Path) -> list[psutil.Process]:

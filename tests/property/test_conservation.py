@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from billing.invoicing.models import Invoice
 from billing.invoicing.services import invoices_issue, period_close, period_verify
 from billing.rating.assessment import Assessment, assess
+from billing.rating.models import Charge as ChargeRow
 from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
 from pricing.money import EXACT
@@ -166,7 +168,7 @@ def test_an_allocation_in_one_row_or_cut_into_consecutive_rows_gives_the_same_in
     rows = [
         {**whole, "allocation_id": f"part-{number}", "started_at": lo.isoformat(), "ended_at": hi.isoformat(),
          "observed_until": hi.isoformat()}
-        for number, (lo, hi) in enumerate(zip(kept, kept[1:], strict=False))
+        for number, (lo, hi) in enumerate(pairwise(kept))
     ]  # fmt: skip
     cut: Story = [("gpu", data.draw(st.permutations(rows)))]
     assert told(directory, cut, **set_up) == told(directory, [("gpu", [whole])], **set_up)
@@ -288,6 +290,36 @@ def test_what_comes_after_the_close_is_billed_by_the_next_one_and_nothing_twice(
     for key, quantity in october(second).items():
         both[key] = EXACT.add(both.get(key, Decimal(0)), quantity)
     assert both == at_once
+
+
+@with_database
+@given(inside, st.lists(around, min_size=1, max_size=3), st.lists(around, max_size=3), around, st.booleans())
+def test_a_hold_told_piece_by_piece_across_a_close_is_billed_exactly_once(
+    directory: Path, start: datetime, before: list[datetime], after: list[datetime], end: datetime, ends: bool
+) -> None:
+    """Observations may reach into the open month and the end may come late, even before the last observation."""
+    before, after = [max(at, start) for at in before], [max(at, start) for at in after]
+    billed = min(max(before), OCTOBER.end)
+    end = max(end, billed)
+    record = {"started_at": start.isoformat(), "ended_at": None, "end_reason": None}
+    with world():
+        apply(directory, **PLAIN)
+        for at in before:
+            ingest_allocations(allocation_record(**record, observed_until=at.isoformat()), now=OVER, from_file=True)
+        period_close(month="2026-10", actor="ops", now=OVER)
+        for at in after:
+            ingest_allocations(allocation_record(**record, observed_until=at.isoformat()), now=OVER, from_file=True)
+        if ends:
+            outcome = ingest_allocations(
+                allocation_record(**{**record, "ended_at": end.isoformat(), "observed_until": None}), now=OVER
+            )
+            assert outcome.conflicts == 0
+        period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 1, tzinfo=UTC))
+        proofs = [proof for month in ("2026-10", "2026-11") for proof in period_verify(month=month)]
+        charged = sum(ChargeRow.objects.values_list("usage_quantity", flat=True), Decimal(0))
+    until = end if ends else max(before + after)
+    assert all(proof.holds for proof in proofs)
+    assert charged == 8 * ((until - start) // MICROSECOND)
 
 
 def october(assessment: Assessment) -> dict[tuple[Any, ...], Decimal]:

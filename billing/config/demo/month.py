@@ -70,7 +70,8 @@ def _serve(month: Month, node: Node) -> None:
     """Inference servers hold their devices all month; the platform pays and recovers through tokens."""
     start, end = month.window.start - timedelta(days=9), month.window.end + timedelta(hours=6)
     for index in range(node.quantity):
-        _allocate(month, node, "serving", f"vllm-{MODELS[index % 3].name}", "Deployment", index, 1, start, end, "1")
+        workload = f"vllm-{MODELS[index % 3].name}"
+        _allocate(month, node, "serving", workload, "Deployment", f"{node.name}-{index}", 1, start, end, "1")
 
 
 def _run_training(month: Month, node: Node, slot: int, width: int, random: Random) -> None:
@@ -121,7 +122,7 @@ def _run_notebooks(month: Month, node: Node, slot: int, random: Random) -> None:
 
 
 def _allocate(
-    month: Month, node: Node, namespace: str, workload: str, kind: str, attempt: int, width: int, start: datetime,
+    month: Month, node: Node, namespace: str, workload: str, kind: str, attempt: int | str, width: int, start: datetime,
     end: datetime, fraction: str, reason: str = "completed", queue: str | None = None,
 ) -> Json:  # fmt: skip
     pod = f"{workload}-{attempt}"

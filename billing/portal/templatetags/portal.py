@@ -163,6 +163,12 @@ def local_minute(instant: datetime | None, zone: str) -> str:
 
 
 @register.filter
+def stamp(text: str) -> str:
+    """An instant of a document to the minute, in the zone that the document says."""
+    return text[:16].replace("T", " ")
+
+
+@register.filter
 def share_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
     """Width of a bar in percent, within 0 and 100; for SVG attributes, so never localised."""
     if not part or not whole:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from django.db import connection, transaction
@@ -22,26 +23,14 @@ def capacity_ingest(
     outcome = IngestOutcome()
     outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
     with transaction.atomic(), connection.cursor() as cursor:
-        for index, record, raw in sorted(records, key=lambda item: (item[1].cluster, item[1].node, item[1].resource)):
+        for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
             key = f"{record.cluster}/{record.node}/{record.resource}/{record.start.isoformat()}"
             if reporter.source and record.cluster != reporter.source:
                 error = f"cluster {record.cluster!r}: this token may report for {reporter.source!r} only"
                 outcome.refusals.append(Refusal(index, key, error, "invalid", raw))
                 continue
-            cursor.execute(
-                """SELECT accelerator, quantity, condition, until FROM usage_nodecapacity
-                   WHERE cluster = %s AND node = %s AND resource = %s AND start = %s FOR UPDATE""",
-                [record.cluster, record.node, record.resource, record.start],
-            )
-            known = cursor.fetchone()
+            known = None if _insert(cursor, record) else _lock(cursor, record)
             if known is None:
-                cursor.execute(
-                    """INSERT INTO usage_nodecapacity
-                           (cluster, node, accelerator, resource, quantity, start, until, condition)
-                       VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-                       ON CONFLICT (cluster, node, resource, start) DO NOTHING""",
-                    [*msgspec.structs.astuple(record)[:7], record.condition or ""],
-                )
                 outcome.accepted += 1
             elif known[:3] != (record.accelerator, record.quantity, record.condition or ""):
                 outcome.conflicts += 1
@@ -51,10 +40,34 @@ def capacity_ingest(
                 cursor.execute(
                     """UPDATE usage_nodecapacity SET until = %s
                        WHERE cluster = %s AND node = %s AND resource = %s AND start = %s""",
-                    [record.until, record.cluster, record.node, record.resource, record.start],
+                    [record.until, *_key(record)],
                 )
                 outcome.accepted += 1
             else:
                 outcome.duplicates += 1
         quarantine_add(reporter=reporter, refusals=outcome.refusals)
     return outcome
+
+
+def _key(record: NodeCapacity) -> tuple[str, str, str, datetime]:
+    return (record.cluster, record.node, record.resource, record.start)
+
+
+def _insert(cursor: Any, record: NodeCapacity) -> bool:
+    """Insert the report, waiting for whoever reports the same at this moment; False where it is known."""
+    cursor.execute(
+        """INSERT INTO usage_nodecapacity (cluster, node, accelerator, resource, quantity, start, until, condition)
+           VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+           ON CONFLICT (cluster, node, resource, start) DO NOTHING RETURNING id""",
+        [*msgspec.structs.astuple(record)[:7], record.condition or ""],
+    )
+    return cursor.fetchone() is not None
+
+
+def _lock(cursor: Any, record: NodeCapacity) -> Any:
+    cursor.execute(
+        """SELECT accelerator, quantity, condition, until FROM usage_nodecapacity
+           WHERE cluster = %s AND node = %s AND resource = %s AND start = %s FOR UPDATE""",
+        list(_key(record)),
+    )
+    return cursor.fetchone()

@@ -1,12 +1,13 @@
 """`manage.py period_report 2026-10 [--json]`"""
 
 from argparse import ArgumentParser
+from decimal import Decimal
 from typing import Any
 
 from django.utils import timezone
 
 from billing.config.commands import DECIDE, DONE, HouseCommand, fail
-from billing.invoicing.report import Report, build_report, number
+from billing.invoicing.report import Report, build_report
 from billing.invoicing.services import period_open
 from billing.tenancy.selectors import NoSetupError
 
@@ -30,6 +31,11 @@ class Command(HouseCommand):
         return DONE if report.closable else DECIDE
 
 
+def shown(value: Decimal) -> str:
+    """A quantity for people: thousands separated, at most three decimals. `--json` has every digit."""
+    return f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
 def print_report(command: HouseCommand, report: Report) -> None:
     """The report for people."""
     verdict = "can be closed" if report.closable else "cannot be closed yet"
@@ -38,9 +44,9 @@ def print_report(command: HouseCommand, report: Report) -> None:
         command.say(f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
     for item in report.exceptions:
         mark = f"waived by {item.waived_by}" if item.waived_by else "BLOCKS" if item.blocks else "note"
-        command.say(f"  {mark}: {item.kind} {item.subject}: {number(item.quantity)} {item.unit} - {item.action}")
+        command.say(f"  {mark}: {item.kind} {item.subject}: {shown(item.quantity)} {item.unit} - {item.action}")
     figures = ", ".join(
-        f"{name} {'unknown' if value is None else number(value)}" for name, value in report.gpu_seconds.items()
+        f"{name} {'unknown' if value is None else shown(value)}" for name, value in report.gpu_seconds.items()
     )
     command.say(f"  GPU-seconds: {figures}")
-    command.say(f"  tokens: {', '.join(f'{name} {count}' for name, count in report.tokens.items()) or 'none'}")
+    command.say(f"  tokens: {', '.join(f'{name} {count:,}' for name, count in report.tokens.items()) or 'none'}")

@@ -1,0 +1,214 @@
+"""PURE: the checked fields of an input mapping. Every bad field gets a message of its own; no field is guessed.
+
+A message names the field, the value and the expected range, and says what a value outside of it usually means.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any, Final
+
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
+LONGEST_NUMBER: Final = 60
+LARGEST_EXPONENT: Final = 60
+"""1e999999999 is eleven characters and a gigabyte as an integer."""
+
+SHOWN_CHARACTERS: Final = 60
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One bad field: where it stands in the input, and what is wrong with it."""
+
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        return f"{path_text(self.path)}: {self.text}"
+
+
+class InputError(ValueError):
+    """Input that cannot be priced; `messages` has one line per bad field."""
+
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self.problems = list(problems)
+        super().__init__("; ".join(self.messages))
+
+    @property
+    def messages(self) -> list[str]:
+        """One line per bad field, each beginning with the field."""
+        return [str(problem) for problem in self.problems]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a numeric field may hold. `hint` says what a value outside of it usually means."""
+
+    low: str
+    high: str
+    unit: str
+    hint: str = ""
+    whole: bool = False
+    above_low: bool = False
+    below_high: bool = False
+
+    @property
+    def expected(self) -> str:
+        """The range in words.
+
+        >>> Bound("0", "1", "ratio", "5 % is 0.05", above_low=True).expected
+        'must be a number above 0 up to 1 (ratio): 5 % is 0.05'
+        """
+        kind = "a whole number" if self.whole else "a number"
+        start = f"above {self.low}" if self.above_low else f"from {self.low}"
+        end = f"to below {self.high}" if self.below_high else f"up to {self.high}" if self.above_low else f"to {self.high}"
+        return f"must be {kind} {start} {end} ({self.unit})" + (f": {self.hint}" if self.hint else "")
+
+    def holds(self, number: Fraction) -> bool:
+        """Whether `number` lies in the range."""
+        low, high = Fraction(self.low), Fraction(self.high)
+        return (
+            low <= number <= high
+            and not (self.above_low and number == low)
+            and not (self.below_high and number == high)
+            and not (self.whole and number.denominator != 1)
+        )
+
+
+def exact_number(given: object) -> Fraction | None:
+    """A decimal text, integer, Decimal or Fraction, exactly; None for what is no number. A binary float is none.
+
+    >>> exact_number("0.1"), exact_number("1_000"), exact_number(0.1), exact_number("10%"), exact_number("NaN")
+    (Fraction(1, 10), Fraction(1000, 1), None, None, None)
+    """
+    if isinstance(given, bool):
+        return None
+    if isinstance(given, int | Fraction):
+        return Fraction(given)
+    if isinstance(given, Decimal):
+        given = str(given)
+    if not isinstance(given, str):
+        return None
+    text = given.strip()
+    if len(text) > LONGEST_NUMBER or not NUMBER.match(text):
+        return None
+    number = Decimal(text)
+    return Fraction(number) if not number or abs(number.adjusted()) <= LARGEST_EXPONENT else None
+
+
+def shown(given: object) -> str:
+    """`given` as it is quoted in a message: one line, not too long."""
+    text = str(given) if isinstance(given, int | Decimal) and not isinstance(given, bool) else repr(given)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def path_text(path: Path) -> str:
+    """A path as it is written in a message.
+
+    >>> path_text(("runs", 2, "duration_s"))
+    'runs[2].duration_s'
+    """
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if step.isprintable() and len(step) <= SHOWN_CHARACTERS else shown(step))
+    return text or "the file"
+
+
+class FieldReader:
+    """Reads the fields of one mapping and collects what is wrong with them.
+
+    Values come back as None where a problem was noted, so that one pass finds every bad field.
+    """
+
+    def __init__(self, given: object, what: str, path: Path = (), problems: list[FieldProblem] | None = None) -> None:
+        self.what = what
+        self.path = path
+        self.problems = [] if problems is None else problems
+        self.fields: Mapping[str, Any] = {}
+        if isinstance(given, Mapping):
+            self.fields = given
+        else:
+            self.problems.append(FieldProblem(path, f"must be a mapping of the fields of {what}, not {_kind(given)}"))
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not empty."""
+        value = self.fields.get(name)
+        return value is not None and not (isinstance(value, str) and not value.strip())
+
+    def refuse(self, name: str | int, text: str) -> None:
+        """Note a problem of a field."""
+        self.problems.append(FieldProblem((*self.path, name), text))
+
+    def number(self, name: str, bound: Bound, default: str | None = None) -> Fraction | None:
+        """A required number, or the default where it stands."""
+        if not self.has(name) and default is None:
+            self.refuse(name, f"is missing, {bound.expected}")
+            return None
+        return self._checked(name, self.fields[name] if self.has(name) else default, bound)
+
+    def optional(self, name: str, bound: Bound) -> Fraction | None:
+        """A number, or None where the field is absent or empty."""
+        return self._checked(name, self.fields[name], bound) if self.has(name) else None
+
+    def text(self, name: str, default: str | None = None, limit: int = 256) -> str:
+        """A name; empty text where a problem was noted."""
+        given = self.fields.get(name)
+        if not self.has(name):
+            if default is None:
+                self.refuse(name, f"is missing, must be text of up to {limit} characters")
+            return default or ""
+        if not isinstance(given, str | int | Decimal) or isinstance(given, bool):
+            self.refuse(name, f"{shown(given)} must be text of up to {limit} characters")
+            return ""
+        text = str(given).strip()
+        if len(text) > limit or not text.isprintable():
+            self.refuse(name, f"{shown(text)} must be printable text of up to {limit} characters")
+            return ""
+        return text
+
+    def each(self, name: str) -> Sequence[Any]:
+        """The items of a required, non-empty list."""
+        given = self.fields.get(name)
+        if not self.has(name):
+            self.refuse(name, "is missing, must be a list")
+        elif not isinstance(given, list | tuple):
+            self.refuse(name, f"{shown(given)} must be a list")
+        elif not given:
+            self.refuse(name, "is an empty list")
+        else:
+            return given
+        return ()
+
+    def nested(self, given: object, what: str, *steps: str | int) -> "FieldReader":
+        """A reader of a mapping inside this one, with the same list of problems."""
+        return FieldReader(given, what, (*self.path, *steps), self.problems)
+
+    def finish(self, known: Iterable[str]) -> None:
+        """Refuse every field that nobody knows."""
+        names = sorted(known)
+        for name in self.fields:
+            if name in names:
+                continue
+            close = get_close_matches(str(name), names, n=1)
+            self.refuse(str(name), f"is no field of {self.what}" + (f", did you mean {close[0]}?" if close else ""))
+
+    def _checked(self, name: str, given: object, bound: Bound) -> Fraction | None:
+        number = exact_number(given)
+        if number is None or not bound.holds(number):
+            self.refuse(name, f"{shown(given)} {bound.expected}")
+            return None
+        return number
+
+
+def _kind(given: object) -> str:
+    if isinstance(given, list | tuple):
+        return "a list"
+    return "empty" if given is None else shown(given)

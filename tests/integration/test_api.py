@@ -1,0 +1,458 @@
+"""The HTTP doors over a real socket: who may enter, what a body may be, and what every answer looks like."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from billing.invoicing.services import invoices_issue, period_close
+from billing.tenancy.models import ApiToken, Team
+from billing.tenancy.tokens import api_token_create, api_token_revoke
+from billing.usage.models import AgentWatermark, GpuAllocation, QuarantinedRecord
+from billing.usage.selectors import metering_gaps
+from metering.intervals import billing_month
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
+
+pytestmark = pytest.mark.django_db
+
+Call = Callable[..., Any]
+MIB = 1024 * 1024
+
+
+def secret(*scopes: str, **bounds: Any) -> str:
+    return api_token_create(name="gateway", scopes=list(scopes or ("usage:write",)), actor="tests", **bounds)[1]
+
+
+def bearer(presented: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {presented}"}
+
+
+@pytest.fixture
+def post(client: Any) -> Call:
+    """POST to a usage door as a gateway with `usage:write`."""
+    presented = secret()
+
+    def send(door: str, body: object, **headers: str) -> Any:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = headers.pop("content_type", "application/json")
+        return client.post(f"/api/v1/{door}", raw, content_type=kind, headers={**bearer(presented), **headers})
+
+    return send
+
+
+@pytest.fixture
+def get(client: Any) -> Call:
+    def read(path: str, presented: str) -> Any:
+        return client.get(f"/api/v1/{path}", headers=bearer(presented))
+
+    return read
+
+
+def problem(answer: Any, status: int) -> dict[str, Any]:
+    """The body of an error, which has the shape of RFC 9457 whatever went wrong."""
+    assert answer.status_code == status, answer.content
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    fields: dict[str, Any] = json.loads(answer.content)
+    assert fields.keys() >= {"type", "title", "status", "detail"}
+    assert fields["status"] == status
+    return fields
+
+
+DOORS = ("usage/tokens", "usage/gpu-allocations", "usage/capacity", "usage/efficiency")
+READING = ("teams", "prices", "price-versions", "charges", "invoices", "invoices/X-1", "periods/2026-10",
+           "periods/2026-10/report")  # fmt: skip
+
+
+# Who may enter
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_without_a_token_nothing_is_taken(client: Any, door: str) -> None:
+    answer = client.post(f"/api/v1/{door}", b"[]", content_type="application/json")
+    problem(answer, 401)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("path", READING)
+def test_without_a_token_nothing_is_read(client: Any, path: str) -> None:
+    problem(client.get(f"/api/v1/{path}"), 401)
+
+
+@pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer wrong", "Basic eDp5", "bearer \xff", "Bearer a b"])
+def test_a_token_that_nobody_made_is_refused(client: Any, value: str) -> None:
+    answer = client.post("/api/v1/usage/tokens", b"[]", content_type="application/json", headers={"Authorization": value})
+    problem(answer, 401)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_token_with_another_scope_may_not_report(client: Any, door: str) -> None:
+    presented = secret("invoices:read", "usage:read")
+    answer = client.post(f"/api/v1/{door}", b"[]", content_type="application/json", headers=bearer(presented))
+    assert "usage:write" in problem(answer, 403)["detail"]
+
+
+@pytest.mark.parametrize("path", READING)
+def test_a_token_that_may_report_may_not_read(get: Call, path: str) -> None:
+    problem(get(path, secret("usage:write")), 403)
+
+
+def test_an_expired_token_and_a_revoked_one_are_refused(client: Any) -> None:
+    now = timezone.now()
+    expired = secret(expires_at=now - timedelta(seconds=1))
+    valid = secret(expires_at=now + timedelta(hours=1))
+    token, revoked = api_token_create(name="old", scopes=["usage:write"], actor="tests")
+    api_token_revoke(token=token, actor="tests", now=now)
+    send: Call = lambda presented: client.post(  # noqa: E731
+        "/api/v1/usage/tokens", b"[]", content_type="application/json", headers=bearer(presented)
+    )
+    problem(send(expired), 401)
+    problem(send(revoked), 401)
+    assert send(valid).status_code == 200
+
+
+def test_a_token_is_kept_as_a_hash_only() -> None:
+    presented = secret()
+    token = ApiToken.objects.get()
+    stored = json.dumps({name: str(value) for name, value in vars(token).items()})
+    assert presented not in stored
+    assert presented.startswith(token.prefix)
+    assert len(token.prefix) == 8
+
+
+# Bodies
+
+
+def test_a_batch_is_answered_record_by_record(post: Call) -> None:
+    body = [token_record(1), token_record(1), token_record(2, output_tokens=-1), {"nothing": 1}, 7, token_record(3)]
+    answer = post("usage/tokens", body).json()
+    assert {name: answer[name] for name in ("accepted", "duplicates", "conflicts")} == {
+        "accepted": 2, "duplicates": 1, "conflicts": 0,
+    }  # fmt: skip
+    assert [(item["index"], item["key"]) for item in answer["rejected"]] == [(2, "litellm-hq/req-2"), (3, ""), (4, "")]
+    assert all(item["error"] for item in answer["rejected"])
+    again = post("usage/tokens", [token_record(1, output_tokens=99)]).json()
+    assert again == {"accepted": 0, "duplicates": 0, "conflicts": 1, "rejected": []}
+    assert QuarantinedRecord.objects.count() == 4
+
+
+def test_newline_delimited_json_is_taken_and_a_broken_line_costs_itself_only(post: Call) -> None:
+    lines = [json.dumps(token_record(1)), "{broken", "", json.dumps(token_record(2)), ""]
+    answer = post("usage/tokens", "\r\n".join(lines).encode(), content_type="application/x-ndjson").json()
+    assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (2, [1])
+
+
+@pytest.mark.parametrize("body", [b"", b"  \n", b"[", b"[{},", b'[{"id":', b"[]x", b"[" * 5000])
+def test_what_is_no_json_array_is_one_clear_400(post: Call, body: bytes) -> None:
+    assert "body" in problem(post("usage/tokens", body), 400)["detail"]
+
+
+def test_an_array_that_is_not_utf_8_keeps_its_good_records(post: Call) -> None:
+    body = b"[" + json.dumps(token_record(1)).encode() + b',{"id":"\xff"}]'
+    answer = post("usage/tokens", body).json()
+    assert (answer["accepted"], len(answer["rejected"])) == (1, 1)
+
+
+def test_a_gzip_body_is_unpacked(post: Call) -> None:
+    packed = gzip.compress(json.dumps([token_record(1)]).encode())
+    assert post("usage/tokens", packed, **{"Content-Encoding": "gzip"}).json()["accepted"] == 1
+
+
+def test_every_member_of_a_gzip_body_counts(post: Call) -> None:
+    """A client that appends compressed chunks sends several members: RFC 1952 reads them as one."""
+    members = [gzip.compress(json.dumps(token_record(number)).encode() + b"\n") for number in range(3)]
+    answer = post("usage/tokens", b"".join(members), **{"Content-Encoding": "gzip"})
+    assert answer.json()["accepted"] == 3
+
+
+def test_gzip_that_is_broken_cut_or_followed_by_something_else_is_a_400(post: Call) -> None:
+    whole = gzip.compress(json.dumps([token_record(1)]).encode())
+    for body in (b"not gzip", whole[:-9], whole[:20], b"", whole + b"rest", whole + whole[:15]):
+        problem(post("usage/tokens", body, **{"Content-Encoding": "gzip"}), 400)
+    damaged = bytearray(whole)
+    damaged[len(damaged) // 2] ^= 0xFF
+    problem(post("usage/tokens", bytes(damaged), **{"Content-Encoding": "gzip"}), 400)
+
+
+def test_another_encoding_is_a_415(post: Call) -> None:
+    problem(post("usage/tokens", zlib.compress(b"[]"), **{"Content-Encoding": "deflate"}), 415)
+    problem(post("usage/tokens", b"[]", **{"Content-Encoding": "br"}), 415)
+
+
+def test_a_body_of_more_than_16_mib_is_refused_whatever_it_holds(post: Call) -> None:
+    padding = b" " * (16 * MIB)
+    problem(post("usage/tokens", padding + b"[]"), 413)
+    exactly = b"[]" + b" " * (16 * MIB - 2)
+    assert post("usage/tokens", exactly).status_code == 200
+
+
+def test_a_small_body_that_unpacks_to_more_than_16_mib_is_refused(post: Call) -> None:
+    bomb = gzip.compress(b" " * (17 * MIB))
+    problem(post("usage/tokens", bomb, **{"Content-Encoding": "gzip"}), 413)
+    two = gzip.compress(b" " * (9 * MIB))
+    problem(post("usage/tokens", two + two, **{"Content-Encoding": "gzip"}), 413)
+
+
+def test_a_batch_has_at_most_10_000_records(post: Call) -> None:
+    record = json.dumps(token_record(1)).encode()
+    problem(post("usage/tokens", b"[" + b",".join([record] * 10_001) + b"]"), 413)
+    problem(post("usage/tokens", b"\n".join([record] * 10_001), content_type="application/x-ndjson"), 413)
+    answer = post("usage/tokens", b"[" + b",".join([record] * 10_000) + b"]").json()
+    assert (answer["accepted"], answer["duplicates"]) == (1, 9_999)
+    too_many = {"allocations": [allocation_record()] * 10_001}
+    problem(post("usage/gpu-allocations", too_many), 413)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"7", b"null", b"{}", b'{"allocations": 7}', b'{"allocations": [], "more": 1}', b'{"allocations": [],',
+     b'{"allocations": [], "watermark": "noon"}', b'{"allocations": [], "watermark": "2026-10-01T00:00:00"}',
+     b'{"allocations": [], "agent": "x"}', b'\xff'],
+)  # fmt: skip
+def test_an_envelope_that_is_not_as_documented_is_a_400(post: Call, body: bytes) -> None:
+    assert problem(post("usage/gpu-allocations", body), 400)["detail"]
+
+
+def envelope(*records: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"agent": {"name": "agent-1", "cluster": "hq-1"}, "allocations": list(records), **fields}
+
+
+def test_allocations_and_the_watermark_are_taken_together(post: Call) -> None:
+    body = envelope(allocation_record(1), allocation_record(2, quantity=0), watermark="2026-10-10T03:00:00Z")
+    answer = post("usage/gpu-allocations", body).json()
+    assert (answer["accepted"], [(item["index"], item["key"]) for item in answer["rejected"]]) == (1, [(1, "alloc-2")])
+    assert list(AgentWatermark.objects.values_list("agent", "cluster", "watermark")) == [
+        ("agent-1", "hq-1", datetime(2026, 10, 10, 3, tzinfo=UTC))
+    ]
+
+
+@pytest.mark.parametrize(
+    "watermark", ["0001-01-01T00:00:00+14:00", "1999-12-31T00:00:00Z", "9999-12-31T23:59:59-14:00"]
+)
+def test_a_watermark_outside_of_time_is_refused_and_breaks_no_report(post: Call, watermark: str) -> None:
+    problem(post("usage/gpu-allocations", envelope(watermark=watermark)), 400)
+    assert metering_gaps(billing_month("2026-10", "Asia/Shanghai")) == []
+
+
+def test_a_watermark_of_the_future_is_refused(post: Call) -> None:
+    """It would hide for ever that the agent has fallen silent, since watermarks only move forward."""
+    ahead = (timezone.now() + timedelta(days=30)).isoformat()
+    problem(post("usage/gpu-allocations", envelope(watermark=ahead)), 400)
+    assert not AgentWatermark.objects.exists()
+
+
+def test_a_token_bound_to_a_cluster_moves_no_other_clusters_watermark(client: Any) -> None:
+    presented = secret(source="hq-2")
+    body = envelope(watermark="2026-10-10T03:00:00Z")
+    answer = client.post(
+        "/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json", headers=bearer(presented)
+    )
+    assert answer.status_code in (200, 400, 403)
+    assert not AgentWatermark.objects.filter(cluster="hq-1").exists()
+
+
+@pytest.mark.parametrize(
+    "agent", [{"name": "a\0b", "cluster": "hq-1"}, {"name": "a", "cluster": "\0"}, {"name": "模" * 512, "cluster": "群" * 512}]
+)
+def test_an_agent_of_any_name_never_costs_its_records(post: Call, agent: dict[str, str]) -> None:
+    body = envelope(allocation_record(), agent=agent, watermark="2026-10-10T03:00:00Z")
+    answer = post("usage/gpu-allocations", body)
+    assert answer.status_code in (200, 400)
+    assert GpuAllocation.objects.count() == (1 if answer.status_code == 200 else 0)
+
+
+def test_capacity_and_efficiency_have_their_doors(post: Call) -> None:
+    node = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
+            "from": "2026-10-01T00:00:00Z", "until": "2026-10-02T00:00:00Z"}  # fmt: skip
+    sample = {"cluster": "hq-1", "pod_uid": "u", "start": "2026-10-01T00:00:00Z", "end": "2026-10-01T01:00:00Z",
+              "gpu_seconds": "28800", "mfu": None, "hfu": None, "dtype": "bf16", "coverage": "1"}  # fmt: skip
+    assert post("usage/capacity", {"nodes": [node, {}]}).json()["accepted"] == 1
+    assert post("usage/efficiency", [sample, sample]).json()["duplicates"] == 1
+
+
+def test_a_record_from_the_future_is_quarantined_not_taken(post: Call) -> None:
+    ahead = (timezone.now() + timedelta(days=30)).isoformat()
+    answer = post("usage/tokens", [token_record(1, time=ahead), token_record(2, time="2026-01-01T00:00:00Z")]).json()
+    assert (len(answer["rejected"]), QuarantinedRecord.objects.filter(reason="future").count()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("get", "usage/tokens", 405), ("put", "usage/tokens", 405), ("post", "invoices", 405), ("get", "nowhere", 404),
+     ("get", "", 404), ("get", "invoices/../teams", 404)],
+)  # fmt: skip
+def test_a_wrong_method_or_door_is_a_problem_too(client: Any, method: str, path: str, status: int) -> None:
+    every = secret("usage:write", "usage:read", "prices:read", "invoices:read")
+    problem(getattr(client, method)(f"/api/v1/{path}", headers=bearer(every)), status)
+
+
+# Reading
+
+
+@pytest.fixture
+def issued(tmp_path: Path) -> dict[str, str]:
+    """Two teams with an issued invoice each: number by team."""
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=1))
+    now = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+    period_close(month="2026-10", actor="ops", now=now)
+    invoices_issue(month="2026-10", actor="ops", now=now)
+    return {"cv": "AI-INFRA-2026-000001", "nlp": "AI-INFRA-2026-000002"}
+
+
+def test_invoices_are_read_as_the_contract_says(get: Call, issued: dict[str, str]) -> None:
+    page = get("invoices?month=2026-10", secret("invoices:read")).json()
+    assert (page["count"], [item["number"] for item in page["results"]]) == (2, sorted(issued.values()))
+    one = get(f"invoices/{issued['nlp']}.json", secret("invoices:read")).json()
+    assert (one["team"], one["currency"], one["total"], one["period"]) == ("nlp", "CNY", "209.62", "2026-10")
+    (line,) = one["lines"]
+    assert (line["kind"], line["quantity"], line["unit"], line["unit_price"], line["amount"]) == (
+        "gpu", "20.962222", "GPU-Hours", "10.0000", "209.62",
+    )  # fmt: skip
+    assert len(one["sha256"]) == 64
+
+
+def test_a_teams_token_sees_its_own_invoices_only(get: Call, issued: dict[str, str]) -> None:
+    own = secret("invoices:read", team=Team.objects.get(code="cv"))
+    assert [item["number"] for item in get("invoices", own).json()["results"]] == [issued["cv"]]
+    assert get("invoices?team=nlp", own).json()["results"] == []
+    for suffix in ("", ".json", ".pdf", ".csv", ".xlsx"):
+        problem(get(f"invoices/{issued['nlp']}{suffix}", own), 404)
+    assert get(f"invoices/{issued['cv']}", own).status_code == 200
+    for team in ("", "?team=nlp"):
+        assert {item["team"] for item in get(f"charges{team}", own).json()["results"]} == {"cv"}
+    assert [item["code"] for item in get("teams", own).json()["results"]] == ["cv"]
+    problem(get("periods/2026-10/report", own), 404)
+    assert get("periods/2026-10", own).json().get("invoices") in (None, 1)
+
+
+def test_drafts_are_not_read_from_outside(get: Call, tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    period_close(month="2026-10", actor="ops", now=datetime(2026, 11, 1, 0, 5, tzinfo=UTC))
+    assert get("invoices", secret("invoices:read")).json()["results"] == []
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start", "kind"),
+    [("csv", b"", "text/csv; charset=utf-8"),
+     ("xlsx", b"PK", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+     ("pdf", b"%PDF", "application/pdf")],
+)  # fmt: skip
+def test_an_invoice_comes_as_a_file(get: Call, issued: dict[str, str], suffix: str, start: bytes, kind: str) -> None:
+    answer = get(f"invoices/{issued['nlp']}.{suffix}", secret("invoices:read"))
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, kind)
+    assert answer.content.startswith(start)
+    assert f"{issued['nlp']}.{suffix}" in answer.headers["Content-Disposition"]
+
+
+def test_prices_are_decimal_strings(get: Call, tmp_path: Path) -> None:
+    apply(tmp_path)
+    (version,) = get("price-versions", secret("prices:read")).json()["results"]
+    assert {"accelerator": "NVIDIA-H800", "resource": "", "unit": "GPU-Hours", "price": "10.0000"} in version["gpu"]
+    assert {"model": "llama-3-8b", "token_class": "output", "price": "8.0000"} in version["tokens"]
+
+
+def test_the_report_of_a_period_is_the_contracts_json(get: Call, issued: dict[str, str]) -> None:
+    report = get("periods/2026-10/report", secret("invoices:read")).json()
+    assert (report["period"], report["status"], report["closable"], report["exceptions"]) == (
+        "2026-10", "closed", True, [],
+    )  # fmt: skip
+    assert report["gpu_seconds"]["charged"] == 9 * 9433
+    problem(get("periods/2026-12", secret("invoices:read")), 404)
+
+
+@pytest.mark.parametrize("query", ["?page=0", "?page=x", "?page=99", "?month=%00", "?team=%00", "?page_size=-1"])
+def test_a_strange_query_is_answered_without_a_500(get: Call, issued: dict[str, str], query: str) -> None:
+    assert get(f"invoices{query}", secret("invoices:read")).status_code in (200, 400, 404)
+    assert get(f"charges{query}", secret("invoices:read")).status_code in (200, 400, 404)
+
+
+@pytest.mark.parametrize("path", ["invoices/%00", "invoices/x%0Ay", "periods/%00", "periods/x%0A", "periods/%00/report"])
+def test_a_strange_path_is_answered_without_a_500(get: Call, path: str) -> None:
+    problem(get(path, secret("invoices:read")), 404)
+
+
+# The description and the probes
+
+
+def test_the_schema_renders_and_has_every_door(client: Any) -> None:
+    answer = client.get("/api/v1/schema/?format=json")
+    assert answer.status_code == 200
+    schema = json.loads(answer.content)
+    assert schema["openapi"].startswith("3.")
+    for door in DOORS:
+        post_door = schema["paths"][f"/api/v1/{door}"]["post"]
+        assert "200" in post_door["responses"]
+        assert post_door["requestBody"]["content"]
+    for path in ("teams", "prices", "price-versions", "charges", "invoices", "periods/{month}", "periods/{month}/report"):
+        assert "get" in schema["paths"][f"/api/v1/{path}"], path
+    assert any(path.startswith("/api/v1/invoices/{number}") for path in schema["paths"])
+    references = [part.split('"')[0] for part in json.dumps(schema).split('"$ref": "#/')[1:]]
+    for reference in references:
+        part: Any = schema
+        for step in reference.split("/"):
+            part = part[step]
+
+
+def test_the_schema_of_a_record_names_every_field(client: Any) -> None:
+    schema = json.loads(client.get("/api/v1/schema/?format=json").content)
+    content = schema["paths"]["/api/v1/usage/tokens"]["post"]["requestBody"]["content"]
+    record = content["application/json"]["schema"]["items"]
+    assert set(token_record()) <= set(record["properties"])
+    assert set(token_record()) == set(record["required"])
+    assert record["additionalProperties"] is False
+
+
+def test_the_schema_generates_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn")
+    assert "openapi" in capsys.readouterr().out
+
+
+def test_the_process_answers(client: Any) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.post("/healthz").status_code == 405
+
+
+def test_readiness_names_every_part(client: Any, settings: Any) -> None:
+    answer = client.get("/readyz").json()
+    assert answer.keys() == {"status", "database", "migrations", "broker"}
+    assert (answer["database"], answer["migrations"]) == ("ok", "ok")
+
+
+def test_readiness_says_when_a_migration_is_missing(client: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'usage' AND name = '0002_token_ledger'")
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "unavailable")
+    assert "not applied" in answer.json()["migrations"]
+
+
+# Over a socket
+
+
+def test_a_gateway_reports_over_a_real_socket(live_server: Any) -> None:
+    headers = {**bearer(secret()), "Content-Type": "application/json", "Content-Encoding": "gzip"}
+    packed = gzip.compress(json.dumps([token_record(1), {"bad": 1}]).encode())
+    with httpx.Client(base_url=live_server.url, timeout=30, trust_env=False) as http:
+        answer = http.post("/api/v1/usage/tokens", content=packed, headers=headers)
+        assert (answer.status_code, answer.json()["accepted"], len(answer.json()["rejected"])) == (200, 1, 1)
+        again = http.post("/api/v1/usage/tokens", content=packed, headers=headers)
+        assert (again.json()["accepted"], again.json()["duplicates"]) == (0, 1)
+        refused = http.post("/api/v1/usage/tokens", content=packed)
+        assert (refused.status_code, refused.headers["Content-Type"]) == (401, "application/problem+json")
+        assert http.get("/healthz").json() == {"status": "ok"}
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE token_event, token_key, token_hour, token_hour_delta")
+
+
+def test_the_set_up_of_these_tests_is_what_the_contract_shows() -> None:
+    assert SET_UP["billing"]["currency"] == "CNY"

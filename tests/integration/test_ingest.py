@@ -1,0 +1,533 @@
+"""Usage arrives twice, late, wrong, all at once: the ledger holds each fact once and every answer adds up."""
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from billing.usage.epochs import epoch_enter
+from billing.usage.models import AllocationSpan, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.selectors import EpochFilter, gpu_sums, metering_gaps, rollup_difference, token_sums
+from billing.usage.services import (
+    IngestOutcome,
+    Reporter,
+    allocations_ingest,
+    capacity_ingest,
+    efficiency_ingest,
+    quarantine_dismiss,
+    rollups_fold,
+    tokens,
+    watermark_advance,
+)
+from metering.intervals import Interval
+from metering.records import EfficiencySample, decode_batch
+from metering.records import NodeCapacity as NodeCapacityRecord
+from tests.factories import AFTER, SHANGHAI_OCTOBER, allocation_record, ingest_allocations, ingest_tokens, token_record
+
+OCTOBER = Interval(*SHANGHAI_OCTOBER)
+NOON = datetime(2026, 10, 15, 12, tzinfo=UTC)
+LIMITED = Reporter("gateway", "usage/tokens", source="litellm-hq", future_limit_s=3600)
+
+
+def answer(outcome: IngestOutcome) -> tuple[int, int, int, int]:
+    body: dict[str, Any] = outcome.answer()
+    return body["accepted"], body["duplicates"], body["conflicts"], len(body["rejected"])
+
+
+def rows(table: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {table}")
+        return int(cursor.fetchone()[0])
+
+
+def quarantine() -> list[tuple[str, str, str]]:
+    return list(QuarantinedRecord.objects.order_by("id").values_list("reason", "key", "error"))
+
+
+def reports(kind: type[Any], ingest: Callable[..., IngestOutcome], *records: dict[str, Any], **reporter: Any) -> Any:
+    raws = [json.dumps(record).encode() for record in records]
+    batch: Any = decode_batch(kind, raws)
+    return ingest(
+        records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
+        reporter=Reporter("tests", "door", **reporter), now=AFTER,
+    )  # fmt: skip
+
+
+# Tokens
+
+
+@pytest.mark.django_db
+def test_a_token_record_sent_again_has_no_effect() -> None:
+    assert answer(ingest_tokens(token_record())) == (1, 0, 0, 0)
+    assert answer(ingest_tokens(token_record())) == (0, 1, 0, 0)
+    assert answer(ingest_tokens(token_record(time="2026-10-15T04:00:00Z"))) == (0, 1, 0, 0)
+    assert (rows("token_event"), rows("token_key"), QuarantinedRecord.objects.count()) == (1, 1, 0)
+
+
+@pytest.mark.django_db
+def test_repetitions_inside_one_batch_are_told_apart() -> None:
+    same, other = token_record(), token_record(output_tokens=101)
+    assert answer(ingest_tokens(same, same, other, token_record(2))) == (2, 1, 1, 0)
+    assert rows("token_event") == 2
+
+
+@pytest.mark.django_db
+def test_the_first_of_two_contents_stays_and_the_second_goes_to_quarantine() -> None:
+    ingest_tokens(token_record())
+    later = token_record(time="2026-12-01T00:00:00Z", output_tokens=7, reasoning_output_tokens=0)
+    assert answer(ingest_tokens(later)) == (0, 0, 1, 0)
+    record = QuarantinedRecord.objects.get()
+    assert (record.reason, record.key, record.status, record.times_received) == (
+        "conflict", "litellm-hq/req-1", "open", 1,
+    )  # fmt: skip
+    assert json.loads(record.record) == later
+    assert record.at == datetime(2026, 12, 1, tzinfo=UTC)
+    assert "was reported before with other content" in record.error
+    assert token_sums([OCTOBER], EpochFilter())[0].output_tokens == 100
+
+
+@pytest.mark.django_db
+def test_the_same_id_of_another_source_is_another_record() -> None:
+    assert answer(ingest_tokens(token_record(), token_record(source="other"))) == (2, 0, 0, 0)
+
+
+@pytest.mark.django_db
+def test_a_bad_record_is_kept_with_its_reason_and_costs_no_neighbour() -> None:
+    outcome = ingest_tokens(token_record(1), token_record(2, output_tokens=-1), token_record(3))
+    assert outcome.answer() == {
+        "accepted": 2, "duplicates": 0, "conflicts": 0,
+        "rejected": [
+            {"index": 1, "key": "litellm-hq/req-2", "error": "output_tokens -1: expected `int` >= 0"},
+        ],
+    }  # fmt: skip
+    record = QuarantinedRecord.objects.get()
+    assert (record.door, record.reporter, record.reason) == ("usage/tokens", "tests", "invalid")
+    assert json.loads(record.record)["output_tokens"] == -1
+
+
+@pytest.mark.django_db
+def test_the_same_bad_record_again_only_raises_its_counter() -> None:
+    for _ in range(3):
+        ingest_tokens(token_record(output_tokens=-1))
+    assert QuarantinedRecord.objects.get().times_received == 3
+
+
+@pytest.mark.django_db
+def test_what_is_no_text_at_all_can_be_kept() -> None:
+    batch: Any = decode_batch(tokens.TokenUsage, [b'{"id": "\xff\x00"}', b'{"id":"\\u0000"}'])
+    outcome = tokens.tokens_ingest(records=[], rejected=batch.rejected, reporter=LIMITED, now=AFTER)
+    assert answer(outcome) == (0, 0, 0, 2)
+    assert [record.record for record in QuarantinedRecord.objects.order_by("id")] != []
+    assert all("\0" not in record.record for record in QuarantinedRecord.objects.all())
+
+
+@pytest.mark.django_db
+def test_a_record_of_the_future_is_quarantined_within_the_tolerance_taken() -> None:
+    clock = datetime(2026, 10, 15, 4, tzinfo=UTC)
+    early = token_record(1, time="2026-10-15T05:00:00Z")
+    late = token_record(2, time="2026-10-15T05:00:00.000001Z")
+    assert answer(ingest_tokens(early, late, reporter=LIMITED, now=clock)) == (1, 0, 0, 1)
+    assert [(reason, key) for reason, key, _ in quarantine()] == [("future", "litellm-hq/req-2")]
+    assert answer(ingest_tokens(late, reporter=LIMITED, now=clock + timedelta(seconds=1))) == (1, 0, 0, 0)
+
+
+@pytest.mark.django_db
+def test_an_operator_may_import_the_future_knowingly() -> None:
+    assert answer(ingest_tokens(token_record(time="2030-01-01T00:00:00Z"))) == (1, 0, 0, 0)
+
+
+@pytest.mark.django_db
+def test_a_token_bound_to_a_source_reports_for_no_other() -> None:
+    outcome = ingest_tokens(token_record(1), token_record(2, source="other"), reporter=LIMITED)
+    assert answer(outcome) == (1, 0, 0, 1)
+    assert quarantine() == [
+        ("invalid", "other/req-2", "source 'other': this token may report for 'litellm-hq' only")
+    ]
+
+
+@pytest.mark.django_db
+def test_a_forged_source_does_not_take_the_key_of_the_true_record() -> None:
+    ingest_tokens(token_record(source="other"), reporter=LIMITED)
+    assert answer(ingest_tokens(token_record(source="other"))) == (1, 0, 0, 0)
+
+
+@pytest.mark.django_db
+def test_an_empty_batch_is_no_error() -> None:
+    assert answer(ingest_tokens()) == (0, 0, 0, 0)
+    assert answer(ingest_allocations()) == (0, 0, 0, 0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("attributes", [{"n": 10**40}, {"n": -(2**63) - 1}, {"f": 1e300}, {"x": {"y": [1, None]}}])
+def test_attributes_of_any_json_never_fail_their_batch(attributes: dict[str, Any]) -> None:
+    outcome = ingest_tokens(token_record(1), token_record(2, attributes=attributes), token_record(3))
+    assert outcome.accepted >= 2
+    assert outcome.accepted + len(outcome.refusals) == 3
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("depth", [50, 200, 500, 900])
+def test_deeply_nested_attributes_never_fail_their_batch(depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    raws = [
+        json.dumps(token_record(1)).encode(),
+        json.dumps(token_record(2, attributes={"x": "HERE"})).replace('"HERE"', nested).encode(),
+    ]
+    batch: Any = decode_batch(tokens.TokenUsage, raws)
+    outcome = tokens.tokens_ingest(
+        records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
+        reporter=LIMITED, now=AFTER,
+    )  # fmt: skip
+    assert outcome.accepted + len(outcome.refusals) == 2
+    assert outcome.accepted >= 1
+
+
+@pytest.mark.django_db
+def test_the_roll_up_is_the_sum_of_the_rows_whenever_it_is_folded() -> None:
+    chance = random.Random(20261015)
+    expected: dict[str, int] = {}
+    for number in range(60):
+        at = NOON + timedelta(minutes=chance.randrange(-2000, 2000))
+        record = token_record(number, time=at.isoformat(), consumer=chance.choice("abc"), output_tokens=number * 7 + 40)
+        ingest_tokens(record)
+        expected[record["consumer"]] = expected.get(record["consumer"], 0) + record["output_tokens"]
+        if chance.random() < 0.3:
+            rollups_fold()
+        if chance.random() < 0.3:
+            ingest_tokens(record)
+    difference = rollup_difference(OCTOBER)
+    assert set(difference.values()) == {0}
+    assert {item.consumer: item.output_tokens for item in token_sums([OCTOBER], EpochFilter())} == expected
+    assert rows("token_hour_delta") > 0
+    rollups_fold()
+    assert (rows("token_hour_delta"), set(rollup_difference(OCTOBER).values())) == (0, {0})
+    assert {item.consumer: item.output_tokens for item in token_sums([OCTOBER], EpochFilter())} == expected
+    assert rollups_fold() == 0
+
+
+# Allocations
+
+
+@pytest.mark.django_db
+def test_an_allocation_sent_again_has_no_effect() -> None:
+    assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
+    assert answer(ingest_allocations(allocation_record(), allocation_record())) == (0, 2, 0, 0)
+    assert (GpuAllocation.objects.count(), AllocationSpan.objects.count()) == (1, 1)
+
+
+def running(until: str, **changed: Any) -> dict[str, Any]:
+    return allocation_record(ended_at=None, end_reason=None, observed_until=until, **changed)
+
+
+def held_seconds() -> Decimal:
+    return sum((item.device_us for item in gpu_sums([OCTOBER], EpochFilter())), Decimal(0)) / 1_000_000
+
+
+@pytest.mark.django_db
+def test_an_open_allocation_grows_with_each_later_observation_and_ends_once() -> None:
+    assert answer(ingest_allocations(running("2026-10-10T01:00:00Z"))) == (1, 0, 0, 0)
+    assert answer(ingest_allocations(running("2026-10-10T02:00:00Z"))) == (1, 0, 0, 0)
+    assert held_seconds() == 8 * 7200
+    assert answer(ingest_allocations(running("2026-10-10T01:30:00Z"))) == (0, 1, 0, 0)
+    assert held_seconds() == 8 * 7200
+    assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
+    assert answer(ingest_allocations(running("2026-10-10T09:00:00Z"))) == (0, 1, 0, 0)
+    assert held_seconds() == 8 * 9433
+    row = GpuAllocation.objects.get()
+    assert (row.ended_at, row.observed_until, row.end_reason) == (
+        datetime(2026, 10, 10, 2, 37, 13, tzinfo=UTC), datetime(2026, 10, 10, 2, 37, 13, tzinfo=UTC), "completed",
+    )  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_an_end_before_the_last_observation_gives_the_time_back() -> None:
+    ingest_allocations(running("2026-10-10T03:00:00Z"))
+    assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
+    assert held_seconds() == 8 * 9433
+
+
+@pytest.mark.django_db
+def test_an_end_at_the_start_leaves_no_time_held() -> None:
+    ingest_allocations(running("2026-10-10T03:00:00Z"))
+    start = "2026-10-10T00:00:00Z"
+    assert answer(ingest_allocations(allocation_record(ended_at=start, observed_until=start))) == (1, 0, 0, 0)
+    assert (held_seconds(), AllocationSpan.objects.count()) == (0, 0)
+
+
+@pytest.mark.django_db
+def test_a_whole_life_in_one_batch_is_one_allocation() -> None:
+    batch = (running("2026-10-10T01:00:00Z"), running("2026-10-10T02:00:00Z"), allocation_record(), allocation_record())
+    assert answer(ingest_allocations(*batch)) == (3, 1, 0, 0)
+    assert held_seconds() == 8 * 9433
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("changed", [{"quantity": 4}, {"namespace": "cv"}, {"accelerator": "NVIDIA-A100"},
+                                     {"started_at": "2026-10-10T00:00:01Z"}, {"ended_at": "2026-10-10T03:00:00Z"},
+                                     {"end_reason": "evicted"}])  # fmt: skip
+def test_an_allocation_with_other_content_conflicts_and_the_first_stays(changed: dict[str, Any]) -> None:
+    ingest_allocations(allocation_record())
+    assert answer(ingest_allocations(allocation_record(**changed))) == (0, 0, 1, 0)
+    assert [(reason, key) for reason, key, _ in quarantine()] == [("conflict", "alloc-1")]
+    assert held_seconds() == 8 * 9433
+
+
+@pytest.mark.django_db
+def test_an_allocation_of_the_future_or_of_another_cluster_is_refused() -> None:
+    agent = Reporter("agent", "usage/gpu-allocations", source="hq-1", future_limit_s=60)
+    clock = datetime(2026, 10, 10, 2, 36, tzinfo=UTC)
+    outcome = ingest_allocations(allocation_record(), allocation_record(2, cluster="hq-2"), reporter=agent, now=clock)
+    assert answer(outcome) == (0, 0, 0, 2)
+    assert sorted((reason, key) for reason, key, _ in quarantine()) == [("future", "alloc-1"), ("invalid", "alloc-2")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("fraction", ["1E-2000000", "0E-20000", f"0.{'9' * 40}", f"0.{'0' * 20000}1"])
+def test_a_fraction_of_any_spelling_never_fails_its_batch(fraction: str) -> None:
+    outcome = ingest_allocations(allocation_record(1), allocation_record(2, device_fraction=fraction))
+    assert outcome.accepted + len(outcome.refusals) == 2
+    assert outcome.accepted >= 1
+
+
+@pytest.mark.django_db
+def test_a_heartbeat_that_stops_is_a_metering_gap_and_one_that_reaches_the_end_is_none() -> None:
+    ingest_allocations(running("2026-10-31T15:59:59.999999Z"))
+    (gap,) = metering_gaps(OCTOBER)
+    assert (gap.cluster, gap.subject, gap.seen_until, gap.quantity) == (
+        "hq-1", "nlp-train/train-1", datetime(2026, 10, 31, 15, 59, 59, 999999, tzinfo=UTC), 8,
+    )  # fmt: skip
+    ingest_allocations(running("2026-10-31T16:00:00Z"))
+    assert metering_gaps(OCTOBER) == []
+
+
+@pytest.mark.django_db
+def test_an_allocation_from_a_file_needs_no_heartbeat() -> None:
+    ingest_allocations(running("2026-10-10T01:00:00Z"), from_file=True)
+    assert metering_gaps(OCTOBER) == []
+
+
+@pytest.mark.django_db
+def test_a_watermark_only_moves_forward_and_a_silent_agent_is_a_gap() -> None:
+    for hour in (3, 1, 2):
+        watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.start + timedelta(hours=hour))
+    (gap,) = metering_gaps(OCTOBER)
+    assert (gap.cluster, gap.subject, gap.seen_until) == ("hq-1", "agent a", OCTOBER.start + timedelta(hours=3))
+    watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.end)
+    assert metering_gaps(OCTOBER) == []
+
+
+# Capacity and efficiency
+
+
+def capacity(**changed: Any) -> dict[str, Any]:
+    return {
+        "cluster": "hq-1", "node": "node-1", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
+        "from": "2026-10-01T00:00:00Z", "until": "2026-10-02T00:00:00Z", **changed,
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_capacity_extends_repeats_and_conflicts() -> None:
+    later = capacity(until="2026-10-03T00:00:00Z")
+    assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity(), capacity())) == (1, 1, 0, 0)
+    assert answer(reports(NodeCapacityRecord, capacity_ingest, later)) == (1, 0, 0, 0)
+    assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity())) == (0, 1, 0, 0)
+    assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity(quantity=7))) == (0, 0, 1, 0)
+    assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity(), source="hq-2")) == (0, 0, 0, 1)
+    assert NodeCapacity.objects.get().until == datetime(2026, 10, 3, tzinfo=UTC)
+
+
+def sample(**changed: Any) -> dict[str, Any]:
+    return {
+        "cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",
+        "gpu_seconds": "28800", "mfu": "0.41", "hfu": None, "dtype": "bf16", "coverage": "0.99", **changed,
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_efficiency_repeats_and_conflicts() -> None:
+    assert answer(reports(EfficiencySample, efficiency_ingest, sample(), sample(mfu="0.410"))) == (1, 1, 0, 0)
+    assert answer(reports(EfficiencySample, efficiency_ingest, sample(mfu="0.42"))) == (0, 0, 1, 0)
+    assert answer(reports(EfficiencySample, efficiency_ingest, sample(), source="hq-2")) == (0, 0, 0, 1)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("ratio", ["1E-2000000", "0E-20000", "0E+20000", f"0.{'0' * 20000}"])
+def test_a_ratio_of_any_spelling_never_fails_its_batch(ratio: str) -> None:
+    outcome = reports(EfficiencySample, efficiency_ingest, sample(), sample(pod_uid="uid-2", mfu=ratio))
+    assert outcome.accepted + len(outcome.refusals) == 2
+    assert outcome.accepted >= 1
+
+
+# Quarantine
+
+
+@pytest.mark.django_db
+def test_a_dismissal_needs_a_reason_and_keeps_the_record() -> None:
+    ingest_tokens(token_record(output_tokens=-1))
+    record = QuarantinedRecord.objects.get()
+    with pytest.raises(ValueError, match="reason"):
+        quarantine_dismiss(record_id=record.pk, actor="ops", resolution="  ")
+    quarantine_dismiss(record_id=record.pk, actor="ops", resolution="a test")
+    record.refresh_from_db()
+    assert (record.status, record.resolved_by, record.resolution) == ("dismissed", "ops", "a test")
+    assert json.loads(record.record)["output_tokens"] == -1
+
+
+@pytest.mark.django_db
+def test_the_epoch_of_an_untouched_ledger_is_zero() -> None:
+    assert epoch_enter() == 0
+
+
+# Many at once, each with a connection of its own
+
+THREADS = 8
+
+
+@pytest.fixture
+def ledger(transactional_db: None) -> Iterator[None]:
+    """Tables of the token ledger are no Django models: nobody else empties them after a test that commits."""
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE token_event, token_key, token_hour, token_hour_delta")
+
+
+def at_once(work: Callable[[int], Any]) -> list[Any]:
+    """`work(0)` to `work(7)` at the same time; raises the first error."""
+    start = threading.Barrier(THREADS)
+    results: list[Any] = [None] * THREADS
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            start.wait(timeout=30)
+            results[number] = work(number)
+        except Exception as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def test_overlapping_token_batches_of_many_writers_make_one_row_per_key(ledger: None) -> None:
+    """Eight writers deliver overlapping halves of the same 400 records, each in its own order; two contents of some."""
+    keys = 400
+
+    def work(number: int) -> list[IngestOutcome]:
+        chance = random.Random(number)
+        mine = chance.sample(range(keys), 250)
+        outcomes = []
+        for offset in range(0, 250, 50):
+            batch = [
+                token_record(key, output_tokens=200 + (number if key < 40 else 0), time=NOON.isoformat())
+                for key in mine[offset : offset + 50]
+            ]
+            outcomes.append(ingest_tokens(*batch))
+            rollups_fold()
+        return outcomes
+
+    outcomes = [outcome for outcomes in at_once(work) for outcome in outcomes]
+    answers = [answer(outcome) for outcome in outcomes]
+    assert all(sum(counts) == 50 for counts in answers)
+    told = {key for number in range(THREADS) for key in random.Random(number).sample(range(keys), 250)}
+    accepted, duplicates, conflicts, rejected = (sum(column) for column in zip(*answers, strict=True))
+    assert (accepted, rejected) == (len(told), 0)
+    assert accepted + duplicates + conflicts == THREADS * 250
+    assert (rows("token_event"), rows("token_key")) == (len(told), len(told))
+    assert conflicts > 0
+    assert set(rollup_difference(OCTOBER).values()) == {0}
+    rollups_fold()
+    assert set(rollup_difference(OCTOBER).values()) == {0}
+
+
+def test_writers_that_meet_a_new_month_and_new_consumers_at_once_agree(ledger: None) -> None:
+    def work(number: int) -> IngestOutcome:
+        records = [
+            token_record(number * 100 + day, time=f"2031-0{1 + day % 9}-10T00:00:00Z", consumer=f"new-{day % 4}")
+            for day in range(20)
+        ]
+        return ingest_tokens(*records)
+
+    assert [answer(outcome) for outcome in at_once(work)] == [(20, 0, 0, 0)] * THREADS
+    assert rows("token_event") == 20 * THREADS
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM token_dimension WHERE consumer LIKE 'new-%'")
+        assert cursor.fetchone()[0] == 4
+
+
+def test_overlapping_allocation_reports_of_many_writers_end_in_the_furthest_state(ledger: None) -> None:
+    """Writers report the same forty allocations in their own order: some open, some ended."""
+
+    def work(number: int) -> list[tuple[int, int, int, int]]:
+        order = list(range(40))
+        random.Random(number).shuffle(order)
+        answers = []
+        for offset in range(0, 40, 10):
+            batch = [
+                allocation_record(key)
+                if key % 2 and number == key % THREADS
+                else allocation_record(
+                    key, ended_at=None, end_reason=None, observed_until=f"2026-10-10T02:{10 + number}:00Z"
+                )
+                for key in order[offset : offset + 10]
+            ]
+            outcome: IngestOutcome = ingest_allocations(*batch)
+            answers.append(answer(outcome))
+        return answers
+
+    answers = [counts for results in at_once(work) for counts in results]
+    assert all(sum(counts) == 10 and counts[2:] == (0, 0) for counts in answers)
+    assert (GpuAllocation.objects.count(), AllocationSpan.objects.count()) == (40, 40)
+    ended = GpuAllocation.objects.exclude(ended_at=None)
+    assert {row.allocation_id for row in ended} == {f"alloc-{key}" for key in range(1, 40, 2)}
+    assert set(ended.values_list("observed_until", flat=True)) == {datetime(2026, 10, 10, 2, 37, 13, tzinfo=UTC)}
+    still = GpuAllocation.objects.filter(ended_at=None)
+    assert set(still.values_list("observed_until", flat=True)) == {datetime(2026, 10, 10, 2, 17, tzinfo=UTC)}
+    assert held_seconds() == 8 * (20 * 9433 + 20 * (2 * 3600 + 17 * 60))
+
+
+def test_two_agents_reporting_the_same_capacity_and_samples_at_once_count_them_once(ledger: None) -> None:
+    def work(number: int) -> list[tuple[int, int, int, int]]:
+        nodes = [capacity(node=f"node-{index}") for index in range(20)]
+        random.Random(number).shuffle(nodes)
+        measured = [sample(pod_uid=f"uid-{index}") for index in range(20)]
+        return [
+            answer(reports(NodeCapacityRecord, capacity_ingest, *nodes)),
+            answer(reports(EfficiencySample, efficiency_ingest, *measured)),
+        ]
+
+    results = at_once(work)
+    for index in (0, 1):
+        answers = [result[index] for result in results]
+        assert all(sum(counts) == 20 and counts[2:] == (0, 0) for counts in answers)
+        assert sum(counts[0] for counts in answers) == 20
+    assert NodeCapacity.objects.count() == 20
+
+
+def test_the_ingest_of_allocations_is_one_transaction(ledger: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure at the end of a batch leaves nothing of it, so that a retry is whole."""
+
+    def broken(**_: Any) -> None:
+        raise RuntimeError("the disk is gone")
+
+    monkeypatch.setattr("billing.usage.services.allocations.quarantine_add", broken)
+    with pytest.raises(RuntimeError):
+        ingest_allocations(allocation_record())
+    assert (GpuAllocation.objects.count(), AllocationSpan.objects.count()) == (0, 0)
+    monkeypatch.undo()
+    assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
+    assert allocations_ingest is not None
