@@ -129,8 +129,7 @@ class _Composer(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose a node; a reference is refused, since nested ones expand without end."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.composer.ComposerError(None, None, "references (*name) are not read", event.start_mark)
+            raise yaml.composer.ComposerError(None, None, "references (*name) are not read", self.get_mark())
         return super().compose_node(parent, index)
 
 
@@ -149,7 +148,7 @@ def _value(node: yaml.Node) -> Any:
         return [_value(item) for item in node.value]
     if isinstance(node, yaml.MappingNode):
         return dict(_pairs(node))
-    if node.style is not None:
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None:
         return node.value
     return None if node.value in YAML_NULLS else YAML_BOOLEANS.get(node.value, node.value)
 

@@ -49,7 +49,7 @@ class Tariff:
 
     @property
     def price_per_kwh(self) -> Fraction:
-        """tariff [currency/kWh] = sum of kWh x price / sum of kWh.
+        """Tariff [currency/kWh] = sum of kWh x price / sum of kWh.
 
         >>> day = named_periods(Fraction("0.65"), {"peak": ("1.6", 20), "flat": ("1", 30), "valley": ("0.4", 50)})
         >>> day.price_per_kwh == Fraction("0.533")

@@ -1,83 +1,42 @@
 """PURE: cost sheet -> cost and price of a GPU-hour, component by component. Components add up to the cost, exactly.
 
-The simple sheet (FS2-FS6) takes hardware, power, hosting and operations; markup is on cost.
+The simple sheet (FS2-FS6) takes hardware, power, hosting and operations. The complete part (FE1-FE12) adds what the
+simple one leaves out: residual value, cost of capital, maintenance, two-part tariff, fabric, scratch, spares, and the
+hours that nobody buys. Markup is on cost; a reserve is a component of its own.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from pricing.money import round_price, round_to
+from pricing.cost_sheet import CostSheet, CostSheetError, parse_cost_sheet
+from pricing.money import COST_PLACES, exact_decimal, round_price, round_to, round_together
+from pricing.tariff import demand_charge_per_gpu_hour
+
+__all__ = [
+    "Component", "CostSheet", "CostSheetError", "GpuHourCost", "capital_per_gpu", "cost_of_gpu_hour", "parse_cost_sheet",
+]  # fmt: skip
 
 HOURS_PER_YEAR: Final = 8760
-COST_PLACES: Final = 12
-
-
-class CostSheetError(ValueError):
-    """A sheet that gives no cost; `messages` has one line per bad field."""
-
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__("; ".join(messages))
-        self.messages = messages
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What a numeric field may hold. `hint` says what a value outside of it usually means."""
-
-    low: str
-    high: str
-    unit: str
-    hint: str = ""
-    whole: bool = False
-    above_low: bool = False
-
-
-FIELDS: Final[dict[str, Bound]] = {
-    "gpus_per_server": Bound("1", "64", "GPUs", whole=True),
-    "server_price": Bound("0", "1e9", "currency per server without its GPUs"),
-    "gpu_price": Bound("0", "1e8", "currency per GPU"),
-    "network_price_per_port": Bound("0", "1e8", "currency per port"),
-    "ports_per_gpu": Bound("0", "64", "ports"),
-    "gpus_per_rack": Bound("1", "4096", "GPUs", whole=True),
-    "cluster_gpus": Bound("1", "1e7", "GPUs", whole=True),
-    "markup": Bound("0", "10", "ratio on cost", "10 % is 0.10"),
-    "life_years": Bound("0", "50", "years", above_low=True),
-    "gpu_power_kw": Bound("0", "20", "kW of one GPU", "700 W is 0.7"),
-    "server_other_power_kw": Bound("0", "100", "kW of the rest of one server", "4600 W is 4.6"),
-    "pue": Bound("1", "5", "ratio", "a building uses at least what its machines use"),
-    "electricity_price_per_kwh": Bound("0", "1e4", "currency per kWh"),
-    "rack_rent_per_month": Bound("0", "1e9", "currency per rack and month"),
-    "bandwidth_per_month": Bound("0", "1e9", "currency per rack and month"),
-    "labour_per_month": Bound("0", "1e12", "currency per cluster and month"),
-    "software_per_month": Bound("0", "1e12", "currency per cluster and month"),
-    "hours_per_month": Bound("600", "800", "hours", "730 x 12 is a year"),
-}
-DEFAULTS: Final = {"hours_per_month": "730"}
-NAMES: Final = ("accelerator", "currency")
-
-
-@dataclass(frozen=True)
-class CostSheet:
-    """A checked sheet: names, and numbers as exact rationals."""
-
-    accelerator: str
-    currency: str
-    numbers: Mapping[str, Fraction]
-
-    def __getitem__(self, field: str) -> Fraction:
-        return self.numbers[field]
+KW_PLACES: Final = 6
+ROOTS: Final = Context(prec=50)
+"""Half years of life have an irrational annuity: 50 digits, then exact again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One part of the cost of a GPU-hour, with the inputs that it came from."""
+    """One part of the cost of a GPU-hour, with the fields of the sheet that it came from."""
 
     name: str
     cost_per_gpu_hour: Fraction
     inputs: tuple[str, ...]
+    unit: str = "per GPU-hour"
+
+    def share_of(self, cost: Fraction) -> Fraction:
+        """Part of the whole cost, 0 where the whole is 0."""
+        return self.cost_per_gpu_hour / cost if cost else Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -103,84 +62,93 @@ class GpuHourCost:
     def as_dict(self) -> dict[str, Any]:
         """The JSON of the contract: costs with 12 decimals, the price with 4.
 
-        The shown components are rounded so that they add up to the shown cost.
+        The shown components are rounded together, so that they add up to the shown cost to the last digit.
         """
+        parts = round_together([part.cost_per_gpu_hour for part in self.components], COST_PLACES)
         return {
             "accelerator": self.accelerator,
             "currency": self.currency,
             "components": [
-                {"name": part.name, "cost_per_gpu_hour": _shown(part.cost_per_gpu_hour)} for part in self.components
+                {"name": part.name, "cost_per_gpu_hour": format(rounded, "f")}
+                for part, rounded in zip(self.components, parts, strict=True)
             ],
-            "cost_per_gpu_hour": _shown(self.cost),
+            "cost_per_gpu_hour": exact_decimal(self.cost),
             "price_per_gpu_hour": format(self.price, "f"),
         }
 
 
-def _shown(value: Fraction) -> str:
-    return format(round_to(value, COST_PLACES), "f")
-
-
-def parse_cost_sheet(fields: Mapping[str, Any]) -> CostSheet:
-    """Check a sheet of text or numbers.  Raises CostSheetError with a message for every bad field at once."""
-    messages: list[str] = []
-    names = {name: str(fields.get(name, "")).strip() for name in NAMES}
-    messages += [f"{name}: is missing" for name in NAMES if not names[name]]
-    numbers: dict[str, Fraction] = {}
-    for field, bound in FIELDS.items():
-        given = fields.get(field, DEFAULTS.get(field))
-        if given is None or given == "":
-            messages.append(f"{field}: is missing ({bound.unit})")
-            continue
-        number = _number(given)
-        problem = _problem(number, bound)
-        if number is None or problem:
-            messages.append(f"{field}: {given!r} {problem}")
-            continue
-        numbers[field] = number
-    messages += [f"{field}: is no field of a cost sheet" for field in fields if field not in FIELDS | dict.fromkeys(NAMES)]
-    if messages:
-        raise CostSheetError(messages)
-    return CostSheet(names["accelerator"], names["currency"], numbers)
-
-
-def _number(given: object) -> Fraction | None:
-    """A decimal string, integer or Decimal, exactly; a float is taken as it prints."""
-    if isinstance(given, bool):
-        return None
-    try:
-        number = Decimal(str(given).strip())
-    except InvalidOperation:
-        return None
-    return Fraction(number) if number.is_finite() else None
-
-
-def _problem(number: Fraction | None, bound: Bound) -> str:
-    expected = f"must be a number from {bound.low} to {bound.high} ({bound.unit})"
-    if bound.hint:
-        expected += f": {bound.hint}"
-    if number is None or not Fraction(bound.low) <= number <= Fraction(bound.high):
-        return expected
-    if bound.above_low and number == Fraction(bound.low):
-        return f"must be above {bound.low} ({bound.unit})"
-    if bound.whole and number.denominator != 1:
-        return f"must be a whole number ({bound.unit})"
-    return ""
-
-
 def cost_of_gpu_hour(sheet: CostSheet) -> GpuHourCost:
-    """Cost of one GPU-hour (FS2 to FS5) and what it is made of."""
-    components = (
-        Component("hardware", hardware_cost(sheet), ("server_price", "gpu_price", "network_price_per_port", "life_years")),
-        Component("power", power_cost(sheet), ("gpu_power_kw", "server_other_power_kw", "pue", "electricity_price_per_kwh")),
-        Component("hosting", hosting_cost(sheet), ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack")),
-        Component("operations", operations_cost(sheet), ("labour_per_month", "software_per_month", "cluster_gpus")),
-    )
-    facility_kw = round_to(power_kw(sheet) * sheet["pue"], 6)
+    """Cost of one sold GPU-hour and what it is made of.
+
+    P = {[A/8760 + rho K/8760 + C_idc + C_om + demand + fabric + scratch] x G/(G-S) / (A U) + energy} x (1 + markup)
+
+    Energy is not spread over unsold hours: a card that nobody uses draws little. With only the simple fields this is
+    FS2 + FS3 + FS4 + FS5.  Source: FE12, assembled price; FE3, sell-through.
+    """
+    fixed = fixed_components(sheet)
+    installed = sum((part.cost_per_gpu_hour for part in fixed), Fraction(0))
+    uplifts = _uplifts(sheet, installed)
+    power = Component("power", energy_cost(sheet), _energy_inputs(sheet))
+    components = (fixed[0], power, *fixed[1:], *uplifts)
+    if sheet.has("reserve_ratio"):
+        cost = sum((part.cost_per_gpu_hour for part in components), Fraction(0))
+        components = (*components, Component("reserve", cost * sheet["reserve_ratio"], ("reserve_ratio",)))
+    facility_kw = round_to(facility_power_kw(sheet), KW_PLACES)
     return GpuHourCost(sheet.accelerator, sheet.currency, components, sheet["markup"], facility_kw)
 
 
+def fixed_components(sheet: CostSheet) -> tuple[Component, ...]:
+    """What an installed GPU costs every hour, whether it is used or not."""
+    parts = [_capital_component(sheet)]
+    if sheet.has("maintenance_ratio_per_year"):
+        parts.append(Component("maintenance", maintenance_cost(sheet), ("maintenance_ratio_per_year", *CAPITAL_FIELDS)))
+    parts += [
+        Component("hosting", hosting_cost(sheet), ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack")),
+        Component("operations", operations_cost(sheet), ("labour_per_month", "software_per_month", "cluster_gpus")),
+    ]
+    if sheet.has("demand_charge_per_kw_month"):
+        demand = demand_charge_per_gpu_hour(
+            power_kw(sheet) * sheet["pue"], sheet["demand_charge_per_kw_month"], sheet["hours_per_month"]
+        )
+        parts.append(Component("demand_charge", demand, ("demand_charge_per_kw_month", *POWER_FIELDS, "hours_per_month")))
+    if sheet.has("fabric_price"):
+        parts.append(Component("fabric", fabric_cost(sheet), ("fabric_price", "fabric_gpus", "life_years")))
+    if sheet.has("scratch_tb_per_gpu"):
+        inputs = ("scratch_tb_per_gpu", "storage_price_per_tb_month", "hours_per_month")
+        parts.append(Component("scratch", scratch_cost(sheet), inputs))
+    return tuple(parts)
+
+
+CAPITAL_FIELDS: Final = (
+    "server_price", "gpus_per_server", "gpu_price", "network_price_per_port", "ports_per_gpu",
+)  # fmt: skip
+POWER_FIELDS: Final = ("gpu_power_kw", "server_other_power_kw", "gpus_per_server", "pue")
+
+
+def _capital_component(sheet: CostSheet) -> Component:
+    inputs = (*CAPITAL_FIELDS, "life_years", *(("residual_ratio",) if sheet.has("residual_ratio") else ()))
+    if sheet.get("cost_of_capital"):
+        return Component("capital", capital_cost(sheet), (*inputs, "cost_of_capital"))
+    return Component("hardware", hardware_cost(sheet), inputs)
+
+
+def _uplifts(sheet: CostSheet, installed: Fraction) -> list[Component]:
+    parts = []
+    with_spares = installed * spares_uplift(sheet)
+    if sheet.has("spare_gpus"):
+        parts.append(Component("spares", with_spares - installed, ("spare_gpus", "installed_gpus")))
+    sold = [field for field in ("availability", "sold_share") if sheet.has(field)]
+    if sold:
+        unsold = with_spares / (sheet.get("availability", 1) * sheet.get("sold_share", 1)) - with_spares
+        parts.append(Component("unsold", unsold, tuple(sold)))
+    return parts
+
+
 def capital_per_gpu(sheet: CostSheet) -> Fraction:
-    """Purchase price of one GPU with its share of the server and its network ports."""
+    """Purchase price of one GPU with its share of the server and its network ports: K = K_server/n + K_gpu + k_port x p.
+
+    Dividing the server by its GPUs matters: undivided, the hardware cost of the worked example is 2.296 times too high.
+    """
     return (
         sheet["server_price"] / sheet["gpus_per_server"]
         + sheet["gpu_price"]
@@ -188,19 +156,106 @@ def capital_per_gpu(sheet: CostSheet) -> Fraction:
     )
 
 
+def straight_line(capital: Fraction, life_years: Fraction, residual_ratio: Fraction = Fraction(0)) -> Fraction:
+    """C_hw [currency/GPU-h] = K x (1 - s) / (L x 8760).
+
+    >>> straight_line(Fraction(270_000), Fraction(5))
+    Fraction(450, 73)
+
+    Source: FS2 depreciation per GPU-hour; FE1 residual value.
+    """
+    return capital * (1 - residual_ratio) / (life_years * HOURS_PER_YEAR)
+
+
 def hardware_cost(sheet: CostSheet) -> Fraction:
-    """FS2: C_hw = (K_server / n + K_gpu + k_port x p) / (L x 8760), per GPU-hour."""
-    return capital_per_gpu(sheet) / (sheet["life_years"] * HOURS_PER_YEAR)
+    """Depreciation of one GPU with its share of server and network, per GPU-hour (FS2, FE1)."""
+    return straight_line(capital_per_gpu(sheet), sheet["life_years"], sheet.get("residual_ratio"))
+
+
+def capital_recovery_factor(rate: Fraction, years: Fraction) -> Fraction:
+    """CRF [1/year] = r (1+r)^L / ((1+r)^L - 1); 1/L where r is 0.
+
+    >>> capital_recovery_factor(Fraction("0.08"), Fraction(5))
+    Fraction(14348907, 57291025)
+
+    Source: FE2; https://en.wikipedia.org/wiki/Capital_recovery_factor
+    """
+    if not rate:
+        return 1 / years
+    growth = _growth(rate, years)
+    return rate * growth / (growth - 1)
+
+
+def annuity_per_year(capital: Fraction, rate: Fraction, years: Fraction, residual_ratio: Fraction = Fraction(0)) -> Fraction:
+    """A [currency/year] = (K - S / (1+r)^L) x CRF, with S = s K.
+
+    >>> annuity_per_year(Fraction(270_000), Fraction("0.08"), Fraction(5), Fraction("0.10")) / 8760
+    Fraction(1203511005, 167289793)
+
+    Source: FE2, capital recovery with residual value.
+    """
+    present_residual = capital * residual_ratio / _growth(rate, years)
+    return (capital - present_residual) * capital_recovery_factor(rate, years)
+
+
+def _growth(rate: Fraction, years: Fraction) -> Fraction:
+    """(1 + r)^L: exact for whole years, to 50 digits otherwise."""
+    base = 1 + rate
+    if years.denominator == 1:
+        return base ** int(years)
+    decimals = [ROOTS.divide(Decimal(value.numerator), Decimal(value.denominator)) for value in (base, years)]
+    return Fraction(ROOTS.power(*decimals))
+
+
+def capital_cost(sheet: CostSheet) -> Fraction:
+    """Depreciation and interest of one GPU with its share of server and network, per GPU-hour (FE2)."""
+    rate, years = sheet["cost_of_capital"], sheet["life_years"]
+    return annuity_per_year(capital_per_gpu(sheet), rate, years, sheet.get("residual_ratio")) / HOURS_PER_YEAR
+
+
+def simple_capital_charge(capital: Fraction, rate: Fraction, years: Fraction, residual_ratio: Fraction) -> Fraction:
+    """C_cap [currency/GPU-h] = (K (1-s) / L + r (K + S) / 2) / 8760: depreciation and interest on the mean book value.
+
+    >>> simple_capital_charge(Fraction(270_000), Fraction("0.08"), Fraction(5), Fraction("0.10"))
+    Fraction(504, 73)
+
+    Source: FE2b.
+    """
+    interest = rate * capital * (1 + residual_ratio) / 2
+    return (capital * (1 - residual_ratio) / years + interest) / HOURS_PER_YEAR
+
+
+def maintenance_cost(sheet: CostSheet) -> Fraction:
+    """FE8: C_maint = rho x K / 8760, per GPU-hour."""
+    return sheet["maintenance_ratio_per_year"] * capital_per_gpu(sheet) / HOURS_PER_YEAR
 
 
 def power_kw(sheet: CostSheet) -> Fraction:
-    """Power of one GPU with its share of the rest of the server, in kW at the rack."""
+    """Nameplate power of one GPU with its share of the rest of the server, in kW at the rack."""
     return sheet["gpu_power_kw"] + sheet["server_other_power_kw"] / sheet["gpus_per_server"]
 
 
-def power_cost(sheet: CostSheet) -> Fraction:
-    """FS3: C_power = (w_gpu + w_other / n) x PUE x tariff, per GPU-hour."""
-    return power_kw(sheet) * sheet["pue"] * sheet["electricity_price_per_kwh"]
+def drawn_kw(sheet: CostSheet) -> Fraction:
+    """What one GPU draws at the rack: metered kWh per GPU-hour where there is one (FE5), else the nameplate."""
+    return sheet["metered_kwh_per_gpu_hour"] if sheet.has("metered_kwh_per_gpu_hour") else power_kw(sheet)
+
+
+def facility_power_kw(sheet: CostSheet) -> Fraction:
+    """What one GPU draws at the meter of the building: kW x PUE."""
+    return drawn_kw(sheet) * sheet["pue"]
+
+
+def energy_cost(sheet: CostSheet) -> Fraction:
+    """FS3: C_power = (w_gpu + w_other / n) x PUE x tariff, per GPU-hour; the tariff is the mean of its periods (FE4)."""
+    return facility_power_kw(sheet) * sheet.tariff.price_per_kwh
+
+
+power_cost = energy_cost
+
+
+def _energy_inputs(sheet: CostSheet) -> tuple[str, ...]:
+    drawn = ("metered_kwh_per_gpu_hour", "pue") if sheet.has("metered_kwh_per_gpu_hour") else POWER_FIELDS
+    return (*drawn, "tariff" if sheet.has_tariff else "electricity_price_per_kwh")
 
 
 def hosting_cost(sheet: CostSheet) -> Fraction:
@@ -213,6 +268,64 @@ def hosting_cost(sheet: CostSheet) -> Fraction:
 def operations_cost(sheet: CostSheet) -> Fraction:
     """FS5: C_om = (labour + licences) / (GPUs of the cluster x hours per month), per GPU-hour."""
     return (sheet["labour_per_month"] + sheet["software_per_month"]) / (sheet["cluster_gpus"] * sheet["hours_per_month"])
+
+
+def operations_by_capital(
+    cost_per_month: Fraction, pools: Mapping[str, tuple[int, Fraction]], hours_per_month: Fraction
+) -> dict[str, Fraction]:
+    """C_om of each pool [currency/GPU-h] = cost x capex per card / (sum of cards x capex) / H_month.
+
+    `pools` is name -> (cards, capital per card): an old inference card does not carry what a training card does.
+
+    >>> pools = {"A": (800, Fraction(270_000)), "B": (224, Fraction(60_000))}
+    >>> operations_by_capital(Fraction(700_000), pools, Fraction(720))
+    {'A': Fraction(4375, 3824), 'B': Fraction(4375, 17208)}
+
+    Source: FS5b, operations weighted by capital.
+    """
+    invested = sum((cards * capital for cards, capital in pools.values()), Fraction(0))
+    return {name: cost_per_month * capital / invested / hours_per_month for name, (_, capital) in pools.items()}
+
+
+def fabric_cost(sheet: CostSheet) -> Fraction:
+    """FE7: C_fabric = K_fabric / (GPUs on the fabric x L x 8760), per GPU-hour: spine, optics, cables beyond the port."""
+    return sheet["fabric_price"] / (sheet["fabric_gpus"] * sheet["life_years"] * HOURS_PER_YEAR)
+
+
+def scratch_cost(sheet: CostSheet) -> Fraction:
+    """FE7: C_scratch = TB per GPU x price per TB-month / hours per month, per GPU-hour."""
+    return sheet["scratch_tb_per_gpu"] * sheet["storage_price_per_tb_month"] / sheet["hours_per_month"]
+
+
+def spares_uplift(sheet: CostSheet) -> Fraction:
+    """FE6: G / (G - S): the installed GPUs that are held back are paid by the others."""
+    if not sheet.has("spare_gpus"):
+        return Fraction(1)
+    return sheet["installed_gpus"] / (sheet["installed_gpus"] - sheet["spare_gpus"])
+
+
+def cost_per_sold_hour(fixed: Fraction, variable: Fraction, *, availability: Fraction, sold_share: Fraction) -> Fraction:
+    """C [currency/sold GPU-h] = C_fix / (A x U) + C_var.
+
+    A and U are of the planned practical capacity of a year: last month's sales would raise the price when demand falls.
+
+    >>> cost_per_sold_hour(Fraction(10), Fraction(1), availability=Fraction("0.8"), sold_share=Fraction("0.5"))
+    Fraction(26, 1)
+
+    Source: FE3, sell-through.
+    """
+    return fixed / (availability * sold_share) + variable
+
+
+def break_even_sold_share(markup: Fraction) -> Fraction:
+    """U [ratio] = 1 / (1 + markup): the sold share at which a price that assumes full sale just recovers its cost.
+
+    >>> break_even_sold_share(Fraction("0.20"))
+    Fraction(5, 6)
+
+    Source: FE3, break-even.
+    """
+    return 1 / (1 + markup)
 
 
 def price_with_margin(cost: Fraction, margin: Fraction) -> Fraction:

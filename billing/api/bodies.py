@@ -1,6 +1,8 @@
 """Bodies of the usage doors: bounded in size, decompressed, split into raw records. Nothing here knows a rule."""
 
+import gzip
 import zlib
+from io import BytesIO
 from typing import Final
 
 import msgspec
@@ -38,15 +40,15 @@ def read_body(request: Request) -> bytes:
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
-    unpacker = zlib.decompressobj(wbits=31)
+    """All members of the body (RFC 1952); a client that appends compressed chunks sends several."""
     try:
-        unpacked = unpacker.decompress(body, limit + 1)
-    except zlib.error as error:
+        unpacked = gzip.GzipFile(fileobj=BytesIO(body)).read(limit + 1)
+    except EOFError as error:
+        raise ParseError("the gzip body ends in the middle") from error
+    except (OSError, zlib.error) as error:
         raise ParseError(f"the body is not valid gzip: {error}") from error
     if len(unpacked) > limit:
         raise TooLarge(f"the body unpacks to more than {limit} bytes: send smaller batches")
-    if not unpacker.eof:
-        raise ParseError("the gzip body ends in the middle")
     return unpacked
 
 

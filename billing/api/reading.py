@@ -9,6 +9,7 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -31,6 +32,14 @@ TEAM = OpenApiParameter("team", str, description="team code")
 def _team_of(request: Request) -> Team | None:
     """The one team that a token is bound to, if it is."""
     return request.auth.team if isinstance(request.auth, ApiToken) else None
+
+
+def _asked(request: Request, name: str) -> str | None:
+    """A query parameter; NUL, which PostgreSQL cannot compare with, is refused."""
+    value: str | None = request.query_params.get(name)
+    if value is not None and "\0" in value:
+        raise ParseError(f"{name} contains a NUL character")
+    return value
 
 
 class TeamShape(serializers.ModelSerializer[Team]):
@@ -117,10 +126,10 @@ class Charges(ListAPIView[Charge]):
     def get_queryset(self) -> QuerySet[Charge]:
         charges = Charge.objects.order_by("id")
         bound = _team_of(self.request)
-        team = bound.code if bound else self.request.query_params.get("team")
+        team = bound.code if bound else _asked(self.request, "team")
         if team:
             charges = charges.filter(team=team)
-        month = self.request.query_params.get("month")
+        month = _asked(self.request, "month")
         return charges.filter(charge_period=month) if month else charges
 
 
@@ -153,9 +162,9 @@ class Invoices(ListAPIView[Invoice]):
 
     def get_queryset(self) -> QuerySet[Invoice]:
         invoices = _invoices(self.request)
-        if team := self.request.query_params.get("team"):
+        if team := _asked(self.request, "team"):
             invoices = invoices.filter(team__code=team)
-        month = self.request.query_params.get("month")
+        month = _asked(self.request, "month")
         return invoices.filter(period__month=month) if month else invoices
 
 
@@ -166,7 +175,7 @@ class InvoiceDocument(APIView):
 
     @extend_schema(responses={200: InvoiceShape, (200, "application/pdf"): OpenApiTypes.BINARY})
     def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
-        invoice = _invoices(request).filter(number=number).first()
+        invoice = None if "\0" in number else _invoices(request).filter(number=number).first()
         if invoice is None:
             raise Http404
         if suffix in (None, "json"):
@@ -196,10 +205,12 @@ class Period(APIView):
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:
         period = _period(month)
+        bound = _team_of(request)
+        invoices = period.invoices.filter(team=bound) if bound else period.invoices
         return Response(
             {
                 "month": period.month, "zone": period.zone, "start": period.start, "end": period.end,
-                "status": period.status, "closed_at": period.closed_at, "invoices": period.invoices.count(),
+                "status": period.status, "closed_at": period.closed_at, "invoices": invoices.count(),
             }
         )  # fmt: skip
 
@@ -219,7 +230,7 @@ class PeriodReport(APIView):
 
 
 def _period(month: str) -> BillingPeriod:
-    period = BillingPeriod.objects.filter(month=month).first()
+    period = None if "\0" in month else BillingPeriod.objects.filter(month=month).first()
     if period is None:
         raise Http404
     return period

@@ -54,4 +54,14 @@ def _resolve(schema: Any, parts: dict[str, Any]) -> Any:
         return schema
     if "$ref" in schema:
         return _resolve(parts[schema["$ref"].removeprefix("#/")], parts)
+    if {"type": "null"} in schema.get("anyOf", ()):
+        return _nullable(schema, parts)
     return {key: _resolve(value, parts) for key, value in schema.items()}
+
+
+def _nullable(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """OpenAPI 3.0 has no type `null`: what may be null says so beside its own type."""
+    kinds = [_resolve(kind, parts) for kind in schema["anyOf"] if kind != {"type": "null"}]
+    rest = {key: _resolve(value, parts) for key, value in schema.items() if key != "anyOf"}
+    shape = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return {**shape, **rest, "nullable": True}

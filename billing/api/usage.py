@@ -1,14 +1,14 @@
 """The doors through which agents and gateways report usage. Shape only: rules stand in `billing.usage`."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import msgspec
 from django.conf import settings
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import ParseError, PermissionDenied
 from rest_framework.parsers import BaseParser
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -28,7 +28,15 @@ from billing.usage.services import (
     tokens_ingest,
     watermark_advance,
 )
-from metering.records import EfficiencySample, GpuAllocation, NodeCapacity, TokenUsage, decode_batch
+from metering.records import (
+    EARLIEST,
+    MAX_NAME_BYTES,
+    EfficiencySample,
+    GpuAllocation,
+    NodeCapacity,
+    TokenUsage,
+    decode_batch,
+)
 
 
 class AnyBody(BaseParser):
@@ -129,20 +137,43 @@ class AllocationsDoor(UsageDoor):
     )
     def post(self, request: Request) -> Response:
         envelope = _envelope(AllocationEnvelope, read_body(request))
-        if envelope.watermark is not None and envelope.watermark.tzinfo is None:
-            raise ParseError(f"watermark {envelope.watermark.isoformat()} has no offset")
+        name, clusters = self._teller(request, envelope)
         answer = self.take(request, bounded(list(envelope.allocations)), GpuAllocation, allocations_ingest)
-        if envelope.watermark is not None:
-            self._note_watermark(request, envelope)
+        if envelope.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
+            for cluster in sorted(clusters):
+                watermark_advance(agent=name, cluster=cluster, watermark=envelope.watermark)
         return answer
 
-    def _note_watermark(self, request: Request, envelope: AllocationEnvelope) -> None:
-        """After the records are durable, so that a watermark never runs ahead of what it stands for."""
+    def _teller(self, request: Request, envelope: AllocationEnvelope) -> tuple[str, set[str]]:
+        """Whose watermark this is and of which clusters.  Raises ParseError or PermissionDenied."""
+        if envelope.watermark is None:
+            return "", set()
+        _check_watermark(envelope.watermark)
         agent = envelope.agent or {}
-        name = str(agent.get("name") or agent.get("id") or request.user)[:512]
-        clusters = {str(agent["cluster"])} if agent.get("cluster") else _clusters(envelope.allocations)
-        for cluster in sorted(clusters):
-            watermark_advance(agent=name, cluster=cluster[:512], watermark=envelope.watermark or timezone.now())
+        name = _index_text("agent.name", str(agent.get("name") or agent.get("id") or request.user))
+        bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
+        if not agent.get("cluster"):
+            clusters = _clusters(envelope.allocations)
+            return name, clusters & {bound} if bound else clusters
+        cluster = _index_text("agent.cluster", str(agent["cluster"]))
+        if bound and cluster != bound:
+            raise PermissionDenied(f"agent.cluster {cluster!r}: this token may report for {bound!r} only")
+        return name, {cluster}
+
+
+def _check_watermark(watermark: datetime) -> None:
+    """A watermark only moves forward: one of the future would hide for ever that its agent has fallen silent."""
+    if watermark.tzinfo is None:
+        raise ParseError(f"watermark {watermark.isoformat()} has no offset")
+    latest = timezone.now() + timedelta(seconds=settings.FUTURE_TOLERANCE_SECONDS)
+    if not EARLIEST <= watermark <= latest:
+        raise ParseError(f"watermark {watermark.isoformat()} is not between {EARLIEST.year} and now")
+
+
+def _index_text(field: str, value: str) -> str:
+    if "\0" in value or len(value.encode()) > MAX_NAME_BYTES:
+        raise ParseError(f"{field} must be at most {MAX_NAME_BYTES} bytes without NUL")
+    return value
 
 
 class CapacityDoor(UsageDoor):
@@ -174,6 +205,7 @@ def _clusters(raws: list[msgspec.Raw]) -> set[str]:
             fields = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # the record itself was refused with its reason
-        if isinstance(fields, dict) and isinstance(fields.get("cluster"), str):
-            found.add(fields["cluster"])
+        cluster = fields.get("cluster") if isinstance(fields, dict) else None
+        if isinstance(cluster, str) and "\0" not in cluster and len(cluster.encode()) <= MAX_NAME_BYTES:
+            found.add(cluster)
     return found

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _become(command: Sequence[str]) -> None:
+def _become(command: list[str]) -> None:
     die_with_parent(os.getsid(0), signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     try:

@@ -12,7 +12,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _SECBIT_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION_3 = 0x20080522
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SETPCAP = 1, 2, 8
+CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID, CAP_SETPCAP = 0, 1, 2, 6, 7, 8
 
 ON_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,7 +50,7 @@ def permitted_capabilities() -> int:
         return 0
     sets = (_CapabilitySets * 2)()
     _checked(_libc.capget(ctypes.byref(_CapabilityHeader(_CAPABILITY_VERSION_3, 0)), sets))
-    return sets[0].permitted
+    return int(sets[0].permitted)
 
 
 def become(uid: int, gid: int, *, keep: int | None = None) -> None:

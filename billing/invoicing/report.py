@@ -97,6 +97,11 @@ def number(value: Decimal) -> int | Decimal:
     return int(value) if value == value.to_integral_value() else value.normalize()
 
 
+def shown(value: Decimal) -> str:
+    """A quantity for people: thousands separated, at most three decimals."""
+    return f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
 def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True) -> Report:
     """Assess the period as a close now would (or, once closed, as its close did). `thorough` also sums all events."""
     window = Interval(period.start, period.end)
@@ -207,7 +212,7 @@ def _all_accounted(assessment: Assessment, window: Interval, before: int | None)
         (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),
         Decimal(0),
     )
-    detail = f"{number(gpu_seconds(held))} GPU-seconds held, {number(gpu_seconds(parts))} accounted for"
+    detail = f"{shown(gpu_seconds(held))} GPU-seconds held, {shown(gpu_seconds(parts))} accounted for"
     return Check("held GPU time = charged + platform + unowned + unpriced", held == parts, detail)
 
 
@@ -220,7 +225,7 @@ def _all_tokens_accounted(assessment: Assessment) -> Check:
         if charge.key.kind == "tokens" and not charge.key.correction
     )
     left = assessment.tokens_left
-    detail = f"{reported} tokens reported, {charged} charged, {left} unowned or unpriced"
+    detail = f"{reported:,} tokens reported, {charged:,} charged, {left:,} unowned or unpriced"
     return Check("tokens = charged + unowned + unpriced", reported == charged + left, detail)
 
 
@@ -259,7 +264,7 @@ def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) ->
     unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
     if not offered:
         return Check("charged + platform + idle = capacity", True, "capacity unknown: no capacity was reported")
-    detail = f"{number(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
+    detail = f"{shown(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
     if unknown:
         detail += f"; capacity unknown for {', '.join(unknown)}"
     return Check("charged + platform + idle = capacity", True, detail)
@@ -290,4 +295,4 @@ def _invoices_equal_charges(period: BillingPeriod) -> Check:
         ),
         Decimal("0.00"),
     )
-    return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced}, charges {charged}")
+    return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced:,}, charges {charged:,}")

@@ -15,9 +15,10 @@ MONTHS_OFFERED = 36
 
 @dataclass(frozen=True, slots=True)
 class MonthChoice:
-    """The month of a page, and the months that its picker offers, the newest first."""
+    """The month of a page with its period, and the months that its picker offers, the newest first."""
 
     month: str
+    period: BillingPeriod
     offered: list[str]
 
     @property
@@ -34,31 +35,26 @@ class MonthChoice:
 def month_choice(asked: str, setup: BillingSetup, now: datetime) -> MonthChoice:
     """The month asked for, else the newest with usage or invoices, else the current one.  Raises Http404."""
     current = month_of(now, setup.zone)
-    periods = dict(BillingPeriod.objects.values_list("month", "status"))
+    periods = {period.month: period for period in BillingPeriod.objects.all()}
     used = _months_with_usage(setup.zone)
-    billed = [known for known, status in periods.items() if status != BillingPeriod.Status.OPEN]
-    if asked:
-        _bounds(asked, setup.zone)
+    billed = [known.month for known in periods.values() if known.status != BillingPeriod.Status.OPEN]
     month = asked or max([*used, *billed], default=current)
     offered = sorted({*periods, *used, current, month}, reverse=True)[:MONTHS_OFFERED]
-    return MonthChoice(month, offered)
+    return MonthChoice(month, periods.get(month) or _never_opened(month, setup), offered)
 
 
 def period_shown(month: str, setup: BillingSetup) -> BillingPeriod:
-    """The stored period, or what it would be: an unsaved row with key 0, which no row has, so relations are empty."""
-    stored = BillingPeriod.objects.filter(month=month).first()
-    if stored is not None:
-        return stored
-    window = _bounds(month, setup.zone)
-    return BillingPeriod(pk=0, month=month, zone=setup.zone, start=window[0], end=window[1])
+    """The stored period, or what it would be.  Raises Http404."""
+    return BillingPeriod.objects.filter(month=month).first() or _never_opened(month, setup)
 
 
-def _bounds(month: str, zone: str) -> tuple[datetime, datetime]:
+def _never_opened(month: str, setup: BillingSetup) -> BillingPeriod:
+    """An unsaved row; its key 0 is nobody's, so that its relations can be asked and are empty."""
     try:
-        window = billing_month(month, zone)
+        window = billing_month(month, setup.zone)
     except IntervalError as error:
         raise Http404(str(error)) from error
-    return window.start, window.end
+    return BillingPeriod(pk=0, month=month, zone=setup.zone, start=window.start, end=window.end)
 
 
 def _months_with_usage(zone: str) -> list[str]:

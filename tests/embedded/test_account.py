@@ -20,6 +20,7 @@ from .conftest import family, member
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root does can only be shown as root")
 NOBODY = pwd.getpwnam("nobody")
+CHANGING_USERS = 1 << linux.CAP_CHOWN | 1 << linux.CAP_SETGID | 1 << linux.CAP_SETUID
 
 
 @as_root
@@ -63,14 +64,21 @@ def test_a_program_that_others_may_not_execute_takes_the_stronger_capability(emp
 
 @as_root
 def test_without_a_capability_the_directory_in_the_way_is_named(empty_home, monkeypatch):
-    monkeypatch.setattr(linux, "permitted_capabilities", lambda: 0)
+    monkeypatch.setattr(linux, "permitted_capabilities", lambda: CHANGING_USERS)
     with pytest.raises(EmbeddedError, match=f"cannot pass {empty_home.parent}"):
         account.server_account(empty_home / "postgres", ())
 
 
 @as_root
+def test_a_root_that_may_not_change_users_is_told_so(empty_home, monkeypatch):
+    monkeypatch.setattr(linux, "permitted_capabilities", lambda: 0)
+    with pytest.raises(EmbeddedError, match="this root may not change to the account"):
+        account.server_account(empty_home / "postgres", ())
+
+
+@as_root
 def test_the_capability_of_a_container_does_as_well(empty_home, monkeypatch):
-    monkeypatch.setattr(linux, "permitted_capabilities", lambda: 1 << linux.CAP_DAC_OVERRIDE)
+    monkeypatch.setattr(linux, "permitted_capabilities", lambda: CHANGING_USERS | 1 << linux.CAP_DAC_OVERRIDE)
     assert account.server_account(empty_home / "postgres", ()).keep == linux.CAP_DAC_OVERRIDE
 
 

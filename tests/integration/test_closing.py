@@ -223,7 +223,7 @@ def test_a_month_that_is_not_over_blocks(tmp_path: Path) -> None:
 def test_an_open_allocation_not_seen_until_the_end_blocks(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record(ended_at=None, end_reason=None, observed_until="2026-10-31T15:00:00Z"))
-    assert blocking() == [("metering_gap", "hq-1/nlp-train/train-1", Decimal(3600), "seconds")]
+    assert blocking() == [("metering_gap", "hq-1/nlp-train", Decimal(3600), "seconds")]
     ingest_allocations(allocation_record(ended_at=None, end_reason=None, observed_until="2026-10-31T16:00:00Z"))
     assert blocking() == []
 
@@ -396,7 +396,7 @@ def test_a_late_extension_of_an_allocation_is_a_correction_of_its_own_time(tmp_p
     running = {"ended_at": None, "end_reason": None, "started_at": "2026-10-31T14:00:00Z"}
     reporter = Reporter("tests", "usage/gpu-allocations")
     ingest_allocations(allocation_record(**running, observed_until="2026-10-31T15:00:00Z"), reporter=reporter)
-    call_waive("metering_gap", "hq-1/nlp-train/train-1")
+    call_waive("metering_gap", "hq-1/nlp-train")
     close()
     assert shown("nlp") == [("NVIDIA-H800", "2026-10", "8.000000", "10.0000", "80.00")]
     ended = {"started_at": "2026-10-31T14:00:00Z", "ended_at": "2026-10-31T17:00:00Z",

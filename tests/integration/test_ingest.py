@@ -298,28 +298,28 @@ def test_a_fraction_of_any_spelling_never_fails_its_batch(fraction: str) -> None
 @pytest.mark.django_db
 def test_a_heartbeat_that_stops_is_a_metering_gap_and_one_that_reaches_the_end_is_none() -> None:
     ingest_allocations(running("2026-10-31T15:59:59.999999Z"))
-    (gap,) = metering_gaps(OCTOBER)
-    assert (gap.cluster, gap.subject, gap.seen_until, gap.quantity) == (
-        "hq-1", "nlp-train/train-1", datetime(2026, 10, 31, 15, 59, 59, 999999, tzinfo=UTC), 8,
+    (gap,) = metering_gaps(OCTOBER.end)
+    assert (gap.cluster, gap.subject, gap.seen_until, gap.allocations) == (
+        "hq-1", "nlp-train", datetime(2026, 10, 31, 15, 59, 59, 999999, tzinfo=UTC), 1,
     )  # fmt: skip
     ingest_allocations(running("2026-10-31T16:00:00Z"))
-    assert metering_gaps(OCTOBER) == []
+    assert metering_gaps(OCTOBER.end) == []
 
 
 @pytest.mark.django_db
 def test_an_allocation_from_a_file_needs_no_heartbeat() -> None:
     ingest_allocations(running("2026-10-10T01:00:00Z"), from_file=True)
-    assert metering_gaps(OCTOBER) == []
+    assert metering_gaps(OCTOBER.end) == []
 
 
 @pytest.mark.django_db
 def test_a_watermark_only_moves_forward_and_a_silent_agent_is_a_gap() -> None:
     for hour in (3, 1, 2):
         watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.start + timedelta(hours=hour))
-    (gap,) = metering_gaps(OCTOBER)
+    (gap,) = metering_gaps(OCTOBER.end)
     assert (gap.cluster, gap.subject, gap.seen_until) == ("hq-1", "agent a", OCTOBER.start + timedelta(hours=3))
     watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.end)
-    assert metering_gaps(OCTOBER) == []
+    assert metering_gaps(OCTOBER.end) == []
 
 
 # Capacity and efficiency

@@ -32,7 +32,7 @@ def test_components_add_up_to_the_cost() -> None:
         ("server_other_power_kw", "4600", "4600 W is 4.6"),
         ("markup", "20", "10 % is 0.10"),
         ("pue", "0.9", "from 1 to 5"),
-        ("life_years", "0", "must be above 0"),
+        ("life_years", "0", "above 0"),
         ("gpus_per_server", "2.5", "whole number"),
         ("gpu_price", "-1", "from 0"),
         ("gpu_price", "abc", "from 0"),

@@ -16,6 +16,7 @@ from billing.config.embedded.errors import EmbeddedError
 _LESSER_ACCOUNTS = ("postgres", "nobody")
 _TO_READ = (linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE)
 _TO_EXECUTE = (linux.CAP_DAC_OVERRIDE,)
+_TO_CHANGE = (linux.CAP_CHOWN, linux.CAP_SETGID, linux.CAP_SETUID)
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,16 @@ def server_account(data: Path, programs: Sequence[Path]) -> Account:
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), f"uid {os.geteuid()}", change=False)
     account = _owner(data) or _lesser_account()
+    permitted = linux.permitted_capabilities()
+    if linux.ON_LINUX and not all(permitted & (1 << capability) for capability in _TO_CHANGE):
+        raise EmbeddedError(
+            f"PostgreSQL must not run as root, and this root may not change to the account {account.name}: give the "
+            "container CAP_CHOWN, CAP_SETGID and CAP_SETUID, or run as an ordinary user"
+        )
     closed = [program for program in programs if not _may_pass(program.stat(), account)]
     obstacles = closed + [found for path in (data, *programs) if (found := _closed_parent(path, account))]
     if not obstacles:
         return account
-    permitted = linux.permitted_capabilities()
     for capability in _TO_EXECUTE if closed else _TO_READ:
         if permitted & (1 << capability):
             return replace(account, keep=capability)

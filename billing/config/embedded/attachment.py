@@ -69,9 +69,7 @@ class Services:
 
     def _port(self, name: str) -> int:
         if name not in self._need:
-            raise EmbeddedError(
-                f"this attachment to {self.home} did not ask for {name!r}, only for {sorted(self._need)}"
-            )
+            raise EmbeddedError(f"this attachment to {self.home} did not ask for {name!r}, only for {sorted(self._need)}")
         state = read_json(self._layout.services) or {}
         port = state.get("ports", {}).get(name) or (read_json(self._layout.ports) or {}).get(name)
         if port is None:
@@ -81,9 +79,7 @@ class Services:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
 
@@ -110,9 +106,7 @@ def _attach(layout: Layout, need: Collection[str]) -> Services:
     users = open_lock(layout.lock("users"))
     try:
         if not acquire(users, fcntl.LOCK_SH, _STOPPING_SECONDS):
-            raise EmbeddedError(
-                f"the services of {layout.home} are stopping and do not end; see {layout.log('keeper')}"
-            )
+            raise EmbeddedError(f"the services of {layout.home} are stopping and do not end; see {layout.log('keeper')}")
         start = open_lock(layout.lock("start"))
         try:
             if not acquire(start, fcntl.LOCK_EX, _START_SECONDS):
@@ -134,9 +128,7 @@ def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
         state = read_json(layout.services)
         if available(layout.lock("keeper"), fcntl.LOCK_SH):
             if spawned == _KEEPERS_TRIED:
-                raise EmbeddedError(
-                    f"the services of {layout.home} end right after their start; see {layout.log('keeper')}"
-                )
+                raise EmbeddedError(f"the services of {layout.home} end right after their start; see {layout.log('keeper')}")
             _spawn_keeper(layout, need)
             spawned += 1
         elif state is not None and all(name in state["ports"] for name in need):
@@ -149,9 +141,7 @@ def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
         elif state is not None and state["request"] == request:
             raise EmbeddedError(state["failure"])
         time.sleep(_POLL_SECONDS)
-    raise EmbeddedError(
-        f"the services of {layout.home} do not get ready; see the logs in {layout.log('keeper').parent}"
-    )
+    raise EmbeddedError(f"the services of {layout.home} do not get ready; see the logs in {layout.log('keeper').parent}")
 
 
 def _ask_for(layout: Layout, need: Collection[str]) -> str:

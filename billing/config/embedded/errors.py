@@ -10,6 +10,7 @@ _ADVICE = (
     ("Disk quota exceeded", _OTHER_DISK),
     ("Read-only file system", "set SUANPAN_HOME to a directory that can be written"),
     ("could not look up effective user ID", "run under an account that has an entry in /etc/passwd"),
+    ("invalid binary", "install where the server's account may pass every directory, or run as an ordinary user"),
     ("could not create shared memory", "raise the limits on shared memory of this machine or container"),
     ("Cannot allocate memory", "free some memory"),
     ("Operation not permitted", "run as an ordinary user, or give this container its usual capabilities"),

@@ -62,8 +62,8 @@ class Keeper:
 
     def run(self) -> int:
         """Keep the servers until nobody uses them; 1 if they could not be kept."""
-        for number, event in _SIGNALS.items():
-            signal.signal(number, lambda _number, _frame, event=event: self.events.put(event))
+        for number in _SIGNALS:
+            signal.signal(number, lambda received, _frame: self.events.put(_SIGNALS[signal.Signals(received)]))
         lock = open_lock(self.layout.lock("keeper"))
         if not acquire(lock, fcntl.LOCK_EX, _PREDECESSOR_SECONDS):
             _tell_starter(f"another keeper of {self.layout.home} does not end")

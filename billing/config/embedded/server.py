@@ -95,9 +95,7 @@ class Server(ABC):
                 return
             if time.monotonic() > deadline:
                 self.stop()
-                raise start_failed(
-                    f"{self.title} did not answer within {self.ready_seconds:.0f} s; it", self.log, offset
-                )
+                raise start_failed(f"{self.title} did not answer within {self.ready_seconds:.0f} s; it", self.log, offset)
             time.sleep(_POLL_SECONDS)
         raise start_failed(self.title, self.log, offset)
 
@@ -111,9 +109,7 @@ class Server(ABC):
                     os.kill(pid, signal.SIGKILL)
             if not acquire(lock, fcntl.LOCK_EX, _PREDECESSOR_SECONDS):
                 os.close(lock)
-                raise EmbeddedError(
-                    f"an earlier {self.title} of this home does not end (pids {leftovers}); end it by hand"
-                )
+                raise EmbeddedError(f"an earlier {self.title} of this home does not end (pids {leftovers}); end it by hand")
         return lock
 
 

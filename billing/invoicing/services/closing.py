@@ -32,7 +32,9 @@ class CloseRefusedError(Exception):
     """Exceptions that are neither solved nor waived hold the close."""
 
     def __init__(self, report: Report) -> None:
-        super().__init__(f"period {report.period} cannot be closed: {len(report.blocking)} exceptions hold it")
+        count = len(report.blocking)
+        held = "1 exception holds it" if count == 1 else f"{count} exceptions hold it"
+        super().__init__(f"period {report.period} cannot be closed: {held}")
         self.report = report
 
 

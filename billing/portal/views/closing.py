@@ -27,7 +27,7 @@ KINDS = ("close", "issue")
 def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every reconciliation and exception of a month, with what to do about each."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    period = period_shown(choice.month, setup)
+    period = choice.period
     report = build_report(period, now=timezone.now())
     operations = operations_of(choice.month)
     invoices = Invoice.objects.filter(period__month=choice.month).values_list("status", flat=True)

@@ -6,7 +6,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
-from billing.portal.months import month_choice, period_shown
+from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, invoiced_trend, team_rows
 from billing.portal.statements import MonthStatements, month_statements
 from billing.tenancy.models import BillingSetup
@@ -18,7 +18,7 @@ from billing.tenancy.selectors import teams_visible_to
 def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What every visible team owes for a month, how much of its budget that is, and where the month stands."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    period = period_shown(choice.month, setup)
+    period = choice.period
     teams = teams_visible_to(request.user)
     month = month_statements(period, teams)
     rows = team_rows(month)

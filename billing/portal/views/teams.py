@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from billing.invoicing.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
-from billing.portal.months import month_choice, period_shown
+from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
 from billing.portal.views.overview import stage_of
@@ -26,7 +26,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     """The lines of a team's month by kind and place, with the verdicts behind its efficiency lines."""
     found = team_or_404(request, code)
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    period = period_shown(choice.month, setup)
+    period = choice.period
     month, statement = _statement(request, found, period)
     budget = budgets_of([found]).get(found.pk)
     context = {
@@ -50,7 +50,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
     """One line and what it is made of; `workload`, `day` and `hour` open the level below."""
     found = team_or_404(request, code)
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    period = period_shown(choice.month, setup)
+    period = choice.period
     month, statement = _statement(request, found, period)
     shown = statement.line(digest)
     if shown is None:

@@ -81,7 +81,7 @@ class Command(HouseCommand):
         self.say(f"  set-up      {home_dir() / 'demo' / 'set-up.yaml'}")
         self.say(f"  API token   {token}")
         if served:
-            self.say(f"\nPortal: {demonstration.url}")
+            self.say(f"\nPortal: {demonstration.url}/?month={demonstration.month}")
             self.say(f"  {finance[0]:<9} password {finance[1]:<14} sees everything")
             self.say(f"  {lead[0]:<9} password {lead[1]:<14} sees team nlp")
             self.say("Ctrl-C stops everything.")

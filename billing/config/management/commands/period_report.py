@@ -1,13 +1,12 @@
 """`manage.py period_report 2026-10 [--json]`"""
 
 from argparse import ArgumentParser
-from decimal import Decimal
 from typing import Any
 
 from django.utils import timezone
 
 from billing.config.commands import DECIDE, DONE, HouseCommand, fail
-from billing.invoicing.report import Report, build_report
+from billing.invoicing.report import Report, build_report, shown
 from billing.invoicing.services import period_open
 from billing.tenancy.selectors import NoSetupError
 
@@ -29,11 +28,6 @@ class Command(HouseCommand):
         else:
             print_report(self, report)
         return DONE if report.closable else DECIDE
-
-
-def shown(value: Decimal) -> str:
-    """A quantity for people: thousands separated, at most three decimals. `--json` has every digit."""
-    return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
 def print_report(command: HouseCommand, report: Report) -> None:

@@ -1,0 +1,115 @@
+"""`manage.py up` and `manage.py demo` as a user runs them, in an empty home."""
+
+import json
+import os
+import re
+import signal
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from billing.config.house import free_port
+from tests.cli import Home
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, dict[str, Any]]:
+    home = Home(tmp_path_factory.mktemp("demo"))
+    return home, json.loads(home.run("demo", "--no-serve", "--json").stdout)
+
+
+def test_the_demonstration_ends_with_an_invoice_per_team(demonstration: tuple[Home, dict[str, Any]]) -> None:
+    _, told = demonstration
+    assert len(told["invoices"]) == 12
+    assert told["usage"] == {"allocations": 1906, "token_records": 300_050}
+    numbers = [invoice["number"] for invoice in told["invoices"]]
+    year = told["period"][:4]
+    assert numbers == [f"AI-INFRA-{year}-{n:06d}" for n in range(1, 13)]
+    for invoice in told["invoices"]:
+        assert Decimal(invoice["total"]) == sum(Decimal(line["amount"]) for line in invoice["lines"])
+    kinds = {(line["kind"], line["reason"]) for invoice in told["invoices"] for line in invoice["lines"]}
+    assert kinds == {("gpu", None), ("tokens", None), ("efficiency", "reward"), ("efficiency", "penalty")}
+    assert {line["unit"] for i in told["invoices"] for line in i["lines"]} == {"GPU-Hours", "Slice-Hours", "1M Tokens"}
+    assert len(told["documents"]) == 36
+    assert all(Path(path).stat().st_size > 500 for path in told["documents"])
+
+
+def test_the_moved_namespace_is_on_both_teams_invoices(demonstration: tuple[Home, dict[str, Any]]) -> None:
+    _, told = demonstration
+    teams = {
+        invoice["team"] for invoice in told["invoices"] for line in invoice["lines"] if line["namespace"] == "vision-lab"
+    }
+    assert teams == {"cv", "robotics"}
+
+
+def test_the_month_follows_from_its_usage_and_adds_up(demonstration: tuple[Home, dict[str, Any]]) -> None:
+    home, told = demonstration
+    proofs = json.loads(home.run("period_verify", told["period"], "--json").stdout)["proofs"]
+    assert [proof["ok"] for proof in proofs] == [True] * 12
+    report = json.loads(home.run("period_report", told["period"], "--json").stdout, parse_float=Decimal)
+    seconds = report["gpu_seconds"]
+    assert seconds["charged"] + seconds["platform"] + seconds["idle"] == seconds["capacity"]
+    assert all(check["ok"] for check in report["checks"])
+
+
+def test_a_second_demonstration_in_the_same_home_changes_nothing(demonstration: tuple[Home, dict[str, Any]]) -> None:
+    home, told = demonstration
+    again = json.loads(home.run("demo", "--no-serve", "--json").stdout)
+    assert again["invoices"] == told["invoices"]
+    assert again["usage"] == told["usage"]
+
+
+def test_up_serves_reports_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    home, port = Home(tmp_path), free_port()
+    process = home.start("up", "--port", str(port))
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _until_ready(url)
+        assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
+        assert httpx.get(f"{url}/", follow_redirects=True).status_code == 200
+        assert httpx.get(f"{url}/api/v1/schema/").status_code == 200
+        token = home.run("token_create", "gateway", "--scope", "usage:write").stdout.strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx.post(f"{url}/api/v1/usage/tokens", content=b"[]", headers=headers)
+        assert (answer.status_code, answer.json()["accepted"]) == (200, 0)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= 3
+        os.kill(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert re.search(r"sign in as admin with \S+", output)
+        assert "Traceback" not in output
+        gone, left = psutil.wait_procs(family, timeout=10)
+        assert not left
+        assert len(gone) == len(family)
+        assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or ())]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = Home(tmp_path).run("up", "--port", str(port), status=2)
+    assert done.stderr.strip() == f"error: port {port} on 127.0.0.1 is in use: choose another with --port"
+
+
+def _until_ready(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    pytest.fail(f"{url} did not become ready")

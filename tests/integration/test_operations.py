@@ -1,0 +1,141 @@
+"""Closing and issuing as tasks: a real broker that forgets, real workers that are killed, and the month is still right."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+from django.db import connection
+
+from billing.invoicing.models import BillingPeriod, Invoice, Operation
+from billing.invoicing.services import operation_request, period_verify
+from billing.invoicing.tasks import operation_wake, operations_resume
+from billing.rating.models import Charge
+from billing.usage.epochs import USAGE_LOCK
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BIN = Path(sys.executable).parent
+
+
+def database_url() -> str:
+    settings = connection.settings_dict
+    return f"postgresql://{settings['USER']}:{settings['PASSWORD']}@{settings['HOST']}:{settings['PORT']}/{settings['NAME']}"
+
+
+@contextmanager
+def worker() -> Iterator["subprocess.Popen[bytes]"]:
+    """A real Celery worker on the test database; killed with its pool at the end."""
+    process = subprocess.Popen(
+        [str(BIN / "celery"), "--quiet", "-A", "billing.config.celery", "worker", "--pool", "solo", "--loglevel", "error"],
+        env={**os.environ, "DATABASE_URL": database_url(), "PYTHONWARNINGS": "ignore"}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def until(condition: Callable[[], bool], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def is_done(operation: Operation) -> bool:
+    operation.refresh_from_db()
+    return operation.status == Operation.Status.DONE
+
+
+def forget_everything() -> None:
+    client = redis.Redis.from_url(os.environ["BROKER_URL"])
+    client.flushall()
+    client.close()
+
+
+@pytest.fixture(autouse=True)
+def a_month_of_usage(tmp_path: Path) -> None:
+    forget_everything()
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
+    ingest_tokens(token_record(1))
+
+
+def test_a_worker_closes_and_issues_through_the_broker() -> None:
+    with worker():
+        close = operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake)
+        until(lambda: is_done(close))
+        issue = operation_request(kind="issue", month="2026-10", actor="finance", wake=operation_wake)
+        until(lambda: is_done(issue))
+    assert list(Invoice.objects.order_by("number").values_list("number", "team__code")) == [
+        ("AI-INFRA-2026-000001", "cv"),
+        ("AI-INFRA-2026-000002", "nlp"),
+    ]
+
+
+def test_a_broker_that_loses_everything_loses_nothing() -> None:
+    close = operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake)
+    forget_everything()
+    with worker():
+        assert operations_resume() == 1  # what the scheduler does every few seconds
+        until(lambda: is_done(close))
+    assert BillingPeriod.objects.get().status == BillingPeriod.Status.CLOSED
+
+
+def test_a_worker_killed_in_the_middle_of_a_close_is_followed_by_another() -> None:
+    with psycopg.connect(database_url()) as blocker:
+        blocker.execute("SELECT pg_advisory_lock_shared(%s)", [USAGE_LOCK])  # an ingest that takes its time
+        with worker() as first:
+            close = operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake)
+            until(lambda: Operation.objects.get(pk=close.pk).attempts == 1)
+            os.killpg(first.pid, signal.SIGKILL)
+    assert BillingPeriod.objects.get().status == BillingPeriod.Status.OPEN
+    with worker():
+        operations_resume()
+        until(lambda: is_done(close))
+    assert close.attempts == 2
+    assert Invoice.objects.count() == 2
+    assert Charge.objects.count() == 5  # two of GPUs; input, cached input and output of one consumer
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+
+
+def test_two_workers_woken_for_the_same_close_bring_it_about_once() -> None:
+    with worker(), worker():
+        close = operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake)
+        for _ in range(10):
+            operation_wake(close.pk)
+        until(lambda: is_done(close))
+    assert close.attempts == 1
+    assert Invoice.objects.count() == 2
+
+
+REQUEST = """
+import django; django.setup()
+from billing.invoicing.services import operation_request
+from billing.invoicing.tasks import operation_wake
+print(operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake).status)
+"""
+
+
+def test_an_unreachable_broker_does_not_fail_the_request() -> None:
+    environment = {
+        **os.environ, "DATABASE_URL": database_url(), "BROKER_URL": "redis://127.0.0.1:1/0",
+        "DJANGO_SETTINGS_MODULE": "billing.config.settings",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", REQUEST], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "pending"
+    with worker():
+        assert operations_resume() == 1
+        until(lambda: is_done(Operation.objects.get()))

@@ -1,0 +1,452 @@
+"""The pages: who sees what, the same figures at every level, and nothing from outside ever runs in a browser."""
+
+import json
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from billing.invoicing.models import BillingPeriod, Invoice, Operation
+from billing.invoicing.services import invoices_issue, operation_run, period_close
+from billing.portal import drilldown
+from billing.portal.months import period_shown
+from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
+from billing.tenancy.models import BillingSetup, Membership, Team
+from billing.usage.services import Reporter, efficiency_ingest
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import (
+    AFTER,
+    SET_UP,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    token_record,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+MONTH = "2026-10"
+POLICY = {
+    "name": "bands-v1", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
+    "mfu_above": "0.50", "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95",
+}  # fmt: skip
+SAMPLE = {
+    "cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T02:37:13Z",
+    "gpu_seconds": "75464", "mfu": "0.55", "hfu": "0.6", "dtype": "bf16", "coverage": "1",
+}  # fmt: skip
+
+
+@pytest.fixture
+def month(tmp_path: Path) -> str:
+    """Two teams: devices of three workloads over three local days, tokens of three hours, one rewarded job."""
+    apply(tmp_path, efficiency_policies=[POLICY], budgets=[{"team": "nlp", "period": "month", "amount": "2000.00"}])
+    until = "2026-10-12T17:00:01Z"
+    ingest_allocations(
+        allocation_record(1, workload={"kind": "PyTorchJob", "name": "pretrain"}),
+        allocation_record(2, quantity=1, workload={"kind": "Job", "name": "evaluate"}, ended_at=until,
+                          observed_until=until),
+        allocation_record(3, ended_at="2026-10-10T00:00:07Z", observed_until="2026-10-10T00:00:07Z"),
+        allocation_record(4, namespace="cv", quantity=3),
+        allocation_record(5, namespace="serving"),
+    )  # fmt: skip
+    ingest_tokens(
+        token_record(1, input_tokens=1_434_567, output_tokens=345_678),
+        token_record(2, input_tokens=3_333_333, time="2026-10-15T13:59:59+08:00"),
+        token_record(3, input_tokens=7_777_777, time="2026-10-31T23:59:59+08:00"),
+    )
+    sample: Any = decode_batch(EfficiencySample, [json.dumps(SAMPLE).encode()])
+    records = [(index, record, b"{}") for index, record in sample.records]
+    efficiency_ingest(records=records, reporter=Reporter("tests", "usage/efficiency"), now=AFTER)
+    return MONTH
+
+
+@pytest.fixture
+def closed_month(month: str) -> str:
+    period_close(month=month, actor="closer", now=AFTER)
+    return month
+
+
+def signed_in(name: str, *teams: str, staff: bool = False) -> Client:
+    user = User.objects.create_user(name, is_staff=staff)
+    for code in teams:
+        Membership.objects.create(user=user, team=Team.objects.get(code=code))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def statements(month: str) -> MonthStatements:
+    return month_statements(period_shown(month, BillingSetup.objects.get()), Team.objects.filter(is_group=False))
+
+
+def of_team(month: MonthStatements, code: str) -> Statement:
+    return next(statement for statement in month.statements if statement.team.code == code)
+
+
+def lines_of(month: str, code: str, kind: str) -> list[StatementLine]:
+    return [line for line in of_team(statements(month), code).lines if line.key.kind == kind]
+
+
+def addresses(month: str, invoice: Invoice | None, line: StatementLine) -> list[str]:
+    """Every page that shows something of one team."""
+    own = [
+        f"/teams/{line.key.team}/?month={month}",
+        f"/teams/{line.key.team}/lines/{line.digest}/?month={month}",
+        f"/teams/{line.key.team}/lines/{line.digest}/?month={month}&workload=pod%2Fuid-4",
+    ]
+    if invoice is None:
+        return own
+    files = [f"/invoices/{invoice.pk}/download.{kind}" for kind in ("pdf", "csv", "xlsx", "json")]
+    return [*own, f"/invoices/{invoice.pk}/", *files]
+
+
+@pytest.mark.parametrize("path", ["/", "/invoices/", "/prices/", "/ownership/", "/close/", "/quarantine/",
+                                  "/teams/nlp/", "/teams/nlp/lines/ab/", "/invoices/1/", "/invoices/1/download.pdf",
+                                  "/operations/1/"])  # fmt: skip
+def test_every_page_asks_who_you_are(path: str, client: Client) -> None:
+    response = client.get(path)
+
+    assert response.status_code == 302
+    assert response["Location"] == f"/login/?next={path}"
+
+
+def test_signing_in_leads_to_the_overview_and_out_again(client: Client) -> None:
+    User.objects.create_user("mei", password="abacus-2026")
+
+    assert client.get("/login/").status_code == 200
+    assert "alert" in client.post("/login/", {"username": "mei", "password": "wrong"}).content.decode()
+    assert client.post("/login/", {"username": "mei", "password": "abacus-2026"})["Location"] == "/"
+    assert client.get("/logout/").status_code == 405
+    assert client.post("/logout/")["Location"] == "/login/"
+    assert client.get("/").status_code == 302
+
+
+def test_an_empty_installation_says_what_to_do(tmp_path: Path) -> None:
+    client = signed_in("finance", staff=True)
+    for path in ("/", "/close/", "/prices/", "/ownership/", "/invoices/", "/quarantine/"):
+        assert "manage.py apply FILE" in client.get(path).content.decode()
+
+    apply(tmp_path)
+
+    assert "manage.py import_usage" in client.get("/").content.decode()
+    assert "No invoices yet" in client.get("/invoices/").content.decode()
+    assert client.get("/close/?month=2026-10").status_code == 200
+
+
+def test_reading_a_page_stores_nothing(month: str) -> None:
+    client = signed_in("finance", staff=True)
+    for path in ("/", "/close/", "/teams/nlp/"):
+        assert client.get(f"{path}?month={month}").status_code == 200
+
+    assert not BillingPeriod.objects.exists()
+
+
+@pytest.mark.parametrize("wanted", ["2026-13", "october", "2026-1", "9999-01", "'; DROP"])
+def test_a_month_that_is_none_is_not_found(month: str, wanted: str) -> None:
+    client = signed_in("finance", staff=True)
+    for path in ("/", "/close/", "/teams/nlp/"):
+        assert client.get(path, {"month": wanted}).status_code == 404
+
+
+def test_the_overview_opens_at_the_newest_month_with_usage(month: str) -> None:
+    assert "<h1>2026-10</h1>" in signed_in("finance", staff=True).get("/").content.decode()
+
+
+def test_a_member_sees_only_the_own_team(closed_month: str) -> None:
+    invoice = Invoice.objects.get(team__code="cv")
+    line = lines_of(closed_month, "cv", "gpu")[0]
+    cv, nlp, nobody = signed_in("cv-lead", "cv"), signed_in("nlp-lead", "nlp"), signed_in("guest")
+
+    for address in addresses(closed_month, invoice, line):
+        assert cv.get(address).status_code == 200, address
+        assert nlp.get(address).status_code == 404, address
+        assert nobody.get(address).status_code == 404, address
+    for path in ("/", "/invoices/", "/ownership/"):
+        page = nlp.get(path, {"month": closed_month}).content.decode()
+        assert "NLP Research" in page
+        assert "Vision" not in page
+        assert "63.0" not in page
+
+
+def test_a_preview_is_as_confined_as_an_invoice(month: str) -> None:
+    line = lines_of(month, "cv", "gpu")[0]
+    nlp = signed_in("nlp-lead", "nlp")
+
+    assert all(nlp.get(address).status_code == 404 for address in addresses(month, None, line))
+    assert "Vision" not in nlp.get("/", {"month": month}).content.decode()
+    assert nlp.get(f"/teams/nlp/lines/{line.digest}/", {"month": month}).status_code == 404
+
+
+def test_pages_of_finance_are_closed_to_members(closed_month: str) -> None:
+    nlp = signed_in("nlp-lead", "nlp")
+    invoice = Invoice.objects.get(team__code="nlp")
+
+    assert nlp.get("/close/").status_code == 403
+    assert nlp.get("/quarantine/").status_code == 403
+    assert nlp.post(f"/invoices/{invoice.pk}/proof/").status_code == 403
+    assert nlp.post(f"/close/{closed_month}/operations/", {"kind": "issue"}).status_code == 403
+    assert not Operation.objects.exists()
+
+
+def test_overview_team_page_and_invoice_show_the_same_amounts(month: str) -> None:
+    preview = of_team(statements(month), "nlp")
+    client = signed_in("finance", staff=True)
+    before = [client.get(path, {"month": month}).content.decode() for path in ("/", "/teams/nlp/")]
+
+    period_close(month=month, actor="closer", now=AFTER)
+    invoice = Invoice.objects.get(team__code="nlp")
+    after = [client.get(path, {"month": month}).content.decode() for path in ("/", "/teams/nlp/")]
+    after.append(client.get(f"/invoices/{invoice.pk}/").content.decode())
+
+    # gpu 8 x 9433 s + 234001 s + 8 x 7 s at 10/h = 859.78 (309521 s); reward 10 % of 209.6222...
+    assert preview.of_kind("gpu") == Decimal("859.78")
+    assert preview.of_kind("efficiency") == Decimal("-20.96")
+    assert preview.total == invoice.total == sum(line.amount for line in invoice.lines.all())
+    assert [line.key for line in preview.lines] == [line.key for line in of_team(statements(month), "nlp").lines]
+    for page in before + after:
+        assert f"{invoice.total:,}" in page
+        assert "859.78" in page
+        assert "−20.96" in page
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_every_level_adds_up_to_the_line(month: str, closed: bool) -> None:
+    if closed:
+        period_close(month=month, actor="closer", now=AFTER)
+    shown = statements(month)
+    for line in of_team(shown, "nlp").lines:
+        scope = drilldown.scope_of(line, shown.period)
+        if line.key.kind == "tokens":
+            days = drilldown.days_of_tokens(line, scope)
+            assert_adds_up(days, line.quantity, line.amount)
+            for day in days.parts:
+                at = datetime.fromisoformat(f"{day.facts['day']}T00:00:00+08:00")
+                hours = drilldown.hours_of_tokens(line, scope, at, day)
+                assert_adds_up(hours, day.quantity, day.amount)
+                for hour in hours.parts:
+                    requests = drilldown.requests(line, scope, hour.facts["hour"], hour)
+                    assert_adds_up(requests, hour.quantity, hour.amount)
+            continue
+        jobs = ["PyTorchJob/pretrain"] if line.key.kind == "efficiency" else None
+        workloads = drilldown.workloads(line, scope, jobs)
+        assert_adds_up(workloads, line.quantity, line.amount)
+        assert_adds_up(drilldown.days_held(line, scope, jobs), line.quantity, line.amount)
+        for part in workloads.parts:
+            assert_adds_up(drilldown.holds(line, scope, part.facts["job"], part), part.quantity, part.amount)
+
+
+def assert_adds_up(breakdown: drilldown.Breakdown, quantity: Decimal, amount: Decimal) -> None:
+    assert breakdown.parts
+    assert sum(part.quantity for part in breakdown.parts) == breakdown.quantity == quantity
+    assert sum(part.amount for part in breakdown.parts) == breakdown.amount == amount
+
+
+def test_the_workloads_of_a_line_are_the_holds_of_devices(month: str) -> None:
+    line = lines_of(month, "nlp", "gpu")[0]
+    shown = statements(month)
+    workloads = drilldown.workloads(line, drilldown.scope_of(line, shown.period))
+    client = signed_in("nlp-lead", "nlp")
+    address = f"/teams/nlp/lines/{line.digest}/"
+
+    assert [(part.facts["job"], part.quantity, part.amount) for part in workloads.parts] == [
+        ("Job/evaluate", Decimal("65.000278"), Decimal("650.00")),
+        ("PyTorchJob/pretrain", Decimal("20.962222"), Decimal("209.62")),
+        ("pod/uid-3", Decimal("0.015556"), Decimal("0.16")),
+    ]
+    page = client.get(address, {"month": month, "workload": "Job/evaluate"}).content.decode()
+    assert "alloc-2" in page
+    assert "2026-10-13 01:00:01" in page
+    assert "65.000278" in page
+    assert "alloc-1" not in page
+    assert client.get(address, {"month": month, "workload": "Job/none"}).status_code == 404
+
+
+def test_a_token_line_goes_down_to_its_requests(month: str) -> None:
+    line = next(line for line in lines_of(month, "nlp", "tokens") if line.key.token_class == "input")
+    client = signed_in("nlp-lead", "nlp")
+    address = f"/teams/nlp/lines/{line.digest}/"
+    wanted = {"month": month, "day": "2026-10-15", "hour": datetime(2026, 10, 15, 5, tzinfo=UTC).isoformat()}
+
+    page = client.get(address, wanted).content.decode()
+
+    assert "req-2" in page
+    assert "3,333,133" in page
+    assert "req-1" not in page
+    for broken in ({"day": "x"}, {"day": "2026-10-16"}, {**wanted, "hour": "x"}, {**wanted, "hour": "2026-10-15T05:00"}):
+        assert client.get(address, {"month": month, **broken}).status_code == 404
+
+
+def test_late_usage_is_shown_as_a_correction_that_adds_up(closed_month: str) -> None:
+    ingest_allocations(allocation_record(9), allocation_record(10, started_at="2026-11-02T00:00:00Z",
+                                                               ended_at="2026-11-02T01:00:00Z",
+                                                               observed_until="2026-11-02T01:00:00Z"))  # fmt: skip
+    shown = statements("2026-11")
+    late = next(line for line in of_team(shown, "nlp").lines if line.key.correction)
+    scope = drilldown.scope_of(late, shown.period)
+    page = signed_in("nlp-lead", "nlp").get("/teams/nlp/?month=2026-11").content.decode()
+
+    assert [part.facts["job"] for part in drilldown.workloads(late, scope).parts] == ["pod/uid-9"]
+    assert_adds_up(drilldown.workloads(late, scope), late.quantity, Decimal("209.62"))
+    assert "late usage of 2026-10" in page
+    assert of_team(statements(closed_month), "nlp").total == Invoice.objects.get(team__code="nlp").total
+
+
+def test_two_prices_in_one_month_are_two_lines_that_add_up(tmp_path: Path) -> None:
+    first = SET_UP["price_versions"][0]
+    second = {**first, "name": "2026-10b", "valid_from": "2026-10-10T09:00:00+08:00"}
+    apply(tmp_path, price_versions=[first, second])
+    ingest_allocations(allocation_record(1))
+    ingest_tokens(token_record(1, time="2026-10-10T08:30:00+08:00"), token_record(2, time="2026-10-10T09:30:00+08:00"))
+    shown = statements(MONTH)
+
+    for line in of_team(shown, "nlp").lines:
+        scope = drilldown.scope_of(line, shown.period)
+        tokens = line.key.kind == "tokens"
+        level = drilldown.days_of_tokens(line, scope) if tokens else drilldown.workloads(line, scope)
+        assert_adds_up(level, line.quantity, line.amount)
+    assert [line.quantity for line in lines_of(MONTH, "nlp", "gpu")] == [Decimal("8.000000"), Decimal("12.962222")]
+
+
+def test_names_from_outside_stay_text(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    owner = {"cluster": "hq-1", "namespace": "*", "team": "nlp", "valid_from": "2026-01-01"}
+    apply(tmp_path, ownership=[owner])
+    ingest_allocations(allocation_record(1, namespace=evil, pod=evil, workload={"kind": "Job", "name": f'"{evil}'}))
+    ingest_allocations(allocation_record(2, cluster=evil, namespace="lost"))
+    ingest_tokens(token_record(1, consumer=evil), token_record(2, input_tokens=-1, consumer=evil))
+    line = lines_of(MONTH, "nlp", "gpu")[0]
+    client = signed_in("finance", staff=True)
+    level = f"/teams/nlp/lines/{line.digest}/?month={MONTH}"
+    workload = quote(f'Job/"{evil}')
+
+    for address in (f"/?month={MONTH}", f"/teams/nlp/?month={MONTH}", level, f"{level}&workload={workload}",
+                    f"/close/?month={MONTH}", "/quarantine/"):  # fmt: skip
+        response = client.get(address)
+        assert response.status_code == 200, address
+        assert evil not in response.content.decode(), address
+    assert "&lt;script&gt;" in client.get(level).content.decode()
+
+
+def test_pages_carry_no_inline_script_or_style(closed_month: str) -> None:
+    client = signed_in("finance", staff=True)
+    invoice = Invoice.objects.get(team__code="nlp")
+    for address in ("/", "/teams/nlp/", f"/invoices/{invoice.pk}/", "/close/", "/prices/", "/ownership/"):
+        page = client.get(address).content.decode()
+        assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|javascript:", page), address
+
+
+def test_pages_are_not_kept_by_caches(month: str) -> None:
+    assert signed_in("finance", staff=True).get("/")["Cache-Control"] == "private, no-store"
+
+
+@pytest.mark.parametrize("issued", [False, True])
+def test_documents_download_as_what_they_are(closed_month: str, issued: bool) -> None:
+    if issued:
+        invoices_issue(month=closed_month, actor="closer", now=AFTER)
+    invoice = Invoice.objects.get(team__code="nlp")
+    name = "ai-infra-2026-000002" if issued else "draft-2026-10-nlp"
+    client = signed_in("nlp-lead", "nlp")
+    kinds = {
+        "pdf": ("application/pdf", b"%PDF-"), "csv": ("text/csv; charset=utf-8", b"\xef\xbb\xbf"),
+        "xlsx": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", b"PK"),
+        "json": ("application/json", b'{"currency":"CNY"'),
+    }  # fmt: skip
+
+    for kind, (content_type, start) in kinds.items():
+        response = client.get(f"/invoices/{invoice.pk}/download.{kind}")
+        assert response["Content-Type"] == content_type
+        assert response["Content-Disposition"] == f'attachment; filename="{name}.{kind}"'
+        assert response.content.startswith(start)
+    assert client.get(f"/invoices/{invoice.pk}/download.exe").status_code == 404
+
+
+def test_an_issued_invoice_shows_its_hash_and_proves_itself(closed_month: str) -> None:
+    invoices_issue(month=closed_month, actor="closer", now=AFTER)
+    invoice = Invoice.objects.get(team__code="nlp")
+    client = signed_in("finance", staff=True)
+
+    page = client.get(f"/invoices/{invoice.pk}/").content.decode()
+    proof = client.post(f"/invoices/{invoice.pk}/proof/", headers={"HX-Request": "true"}).content.decode()
+
+    assert invoice.number in page
+    assert invoice.sha256 in page
+    assert "the same to the byte" in proof
+    assert proof.count(invoice.sha256) == 2
+    assert "<html" not in proof
+
+
+def test_closing_and_issuing_leave_an_intent_that_a_worker_brings_about(month: str) -> None:
+    client = signed_in("finance", staff=True)
+    start = f"/close/{month}/operations/"
+
+    assert client.get(start).status_code == 405
+    assert client.post(start, {"kind": "drop"}).status_code == 404
+    for kind, said in (("close", "2 invoices drafted"), ("issue", "2 invoices issued")):
+        assert client.post(start, {"kind": kind})["Location"] == f"/close/?month={month}"
+        client.post(start, {"kind": kind})
+        operation = Operation.objects.get(kind=kind)
+        waiting = client.get(f"/operations/{operation.pk}/", headers={"HX-Request": "true"})
+        assert "every 1500ms" in waiting.content.decode()
+        operation_run(operation_id=operation.pk)
+        finished = client.get(f"/operations/{operation.pk}/", headers={"HX-Request": "true"})
+        assert said in finished.content.decode()
+        assert finished["HX-Refresh"] == "true"
+        assert said in client.get("/close/", {"month": month}).content.decode()
+    assert client.get(f"/?month={month}").content.decode().count("AI-INFRA-2026-00000") == 2
+
+
+def test_a_form_of_another_site_changes_nothing(month: str) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_user("finance", is_staff=True))
+
+    response = client.post(f"/close/{month}/operations/", {"kind": "close"})
+
+    assert response.status_code == 403
+    assert "This form has expired" in response.content.decode()
+    assert not Operation.objects.exists()
+
+
+def test_the_close_report_names_what_holds_the_month(month: str) -> None:
+    ingest_allocations(allocation_record(20, namespace="nobodys"), allocation_record(21, accelerator="NVIDIA-B300"))
+    page = signed_in("finance", staff=True).get("/close/", {"month": month}).content.decode()
+
+    assert "Not yet: 2 exceptions hold the month." in page
+    assert "hq-1/nobodys" in page
+    assert "NVIDIA-B300" in page
+    assert "capacity unknown" in page
+    assert "21.0 GPU-h" in page
+
+
+def test_missing_pages_look_like_the_house() -> None:
+    response = signed_in("guest").get("/nowhere/")
+
+    assert response.status_code == 404
+    assert "There is nothing here" in response.content.decode()
+
+
+def test_pages_stay_below_thirty_queries_however_many_teams_there_are(tmp_path: Path) -> None:
+    codes = [f"team-{number:02d}" for number in range(40)]
+    owners = [{"cluster": "hq-1", "namespace": code, "team": code, "valid_from": "2026-01-01"} for code in codes]
+    teams = [{"code": code, "name": code} for code in codes]
+    apply(tmp_path, teams=teams, ownership=owners, consumers=[], efficiency_policies=[POLICY])
+    ingest_allocations(*(allocation_record(n, namespace=code) for n, code in enumerate(codes)))
+    client = signed_in("finance", staff=True)
+    line = lines_of(MONTH, "team-00", "gpu")[0]
+    below = ["/", "/teams/team-00/", f"/teams/team-00/lines/{line.digest}/", "/close/", "/ownership/", "/prices/"]
+
+    for closed in (False, True):
+        if closed:
+            period_close(month=MONTH, actor="closer", now=AFTER)
+            below.append("/invoices/")
+        for path in below:
+            with CaptureQueriesContext(connection) as queries:
+                assert client.get(path, {"month": MONTH}).status_code == 200
+            assert len(queries) < 30, (path, closed, len(queries))
