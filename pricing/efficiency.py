@@ -142,12 +142,14 @@ def _ineligible(
 ) -> str:
     """Why a job is not judged, or empty text (FM3).
 
-    A job too short to be judged owes no telemetry, so that is asked first. Values out of range or MFU above HFU are
-    data errors, but only where enough was measured to say so.
+    Without a metric there is nothing to say but that it is missing: even the minutes are measured minutes. A short job
+    need not be covered. Values out of range and MFU above HFU are data errors where enough was measured to say so.
     """
+    if mfu is None or hfu is None:
+        return "neutral:missing"
     if minutes < policy.min_minutes or gpu_seconds < policy.min_gpu_seconds:
         return "neutral:short"
-    if mfu is None or hfu is None or coverage is None:
+    if coverage is None:
         return "neutral:missing"
     if coverage < policy.min_coverage:
         return "neutral:coverage"

@@ -1,7 +1,7 @@
 """PURE: cost of a GPU-hour and a measured throughput -> price of a million tokens.
 
 FS7: c = C_h x 10^6 / (3600 x X), with C_h the cost (not the price) of a GPU-hour and X tokens/s per GPU at the
-sustainable load. The ratio method spreads C_h over all tokens of the measured mix, so that prices recover it exactly.
+sustainable load. A method spreads C_h over the classes of tokens; each recovers it exactly at the measured mix.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,17 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from pricing.money import Number, fraction_of, round_price
+from pricing.least_squares import CollinearError, Fit, fit_non_negative
+from pricing.money import Number, exact_decimal, fraction_of, round_price
 
 SECONDS_PER_HOUR: Final = 3600
 MILLION: Final = 1_000_000
+LARGEST_CONDITION: Final = 30
+LEAST_RUNS: Final = 4
+LARGEST_RESIDUAL: Final = Fraction(1, 10)
+OUTPUT_RATIO: Final = 4
+CACHED_RATIO: Final = Fraction(1, 10)
+"""Where nothing was measured: output costs about four times, cached input a tenth of uncached input (policy)."""
 
 
 class LoadPointError(ValueError):
@@ -22,7 +29,10 @@ class LoadPointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """One run of a load test; rates in requests/s and tokens/s of the whole deployment, latencies in ms."""
+    """One run of a load test; rates in requests/s and tokens/s of the whole deployment, latencies in ms.
+
+    `input_tps` counts all input, cached included, as the usage objects of inference engines do.
+    """
 
     offered_rps: Fraction
     completed_rps: Fraction
@@ -32,49 +42,79 @@ class LoadPoint:
     tpot_p99_ms: Fraction
     error_rate: Fraction
     cached_input_tps: Fraction = Fraction(0)
+    duration_s: Fraction | None = None
+
+    @property
+    def uncached_input_tps(self) -> Fraction:
+        """Input that had to be computed."""
+        return self.input_tps - self.cached_input_tps
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyBounds:
-    """What a sustainable load must keep: upper bounds, and the least share of offered requests that complete."""
+    """What a sustainable load must keep: upper bounds, the least share of requests that complete, the least duration."""
 
     ttft_p99_ms: Fraction
     tpot_p99_ms: Fraction
     error_rate: Fraction = Fraction(1, 100)
     completed_over_offered: Fraction = Fraction(99, 100)
+    min_duration_s: Fraction = Fraction(600)
 
     def hold(self, point: LoadPoint) -> bool:
         """Whether the run keeps every bound."""
-        return (
-            point.ttft_p99_ms <= self.ttft_p99_ms
-            and point.tpot_p99_ms <= self.tpot_p99_ms
-            and point.error_rate <= self.error_rate
-            and point.completed_rps >= self.completed_over_offered * point.offered_rps
+        return not self.broken(point)
+
+    def broken(self, point: LoadPoint) -> list[str]:
+        """Which bounds the run does not keep, in words."""
+        least = self.completed_over_offered * point.offered_rps
+        short = point.duration_s is not None and point.duration_s < self.min_duration_s
+        checks = (
+            (point.ttft_p99_ms > self.ttft_p99_ms, "TTFT p99", point.ttft_p99_ms, ">", self.ttft_p99_ms, " ms"),
+            (point.tpot_p99_ms > self.tpot_p99_ms, "TPOT p99", point.tpot_p99_ms, ">", self.tpot_p99_ms, " ms"),
+            (point.error_rate > self.error_rate, "error rate", point.error_rate, ">", self.error_rate, ""),
+            (point.completed_rps < least, "completed", point.completed_rps, "<", least, " requests/s"),
+            (short, "duration", point.duration_s or 0, "<", self.min_duration_s, " s"),
         )
+        return [
+            f"{what} {_brief(value)} {sign} {_brief(bound)}{unit}"
+            for broken, what, value, sign, bound, unit in checks
+            if broken
+        ]
+
+
+def _brief(value: Number) -> str:
+    return exact_decimal(value, 4).rstrip("0").rstrip(".")
 
 
 def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> LoadPoint:
-    """The last run of the passing prefix by offered rate (FT1); a later pass, won by shedding load, is void.
+    """The last run of the passing prefix by offered rate; a later pass, won by shedding load, is void.
 
-    Raises LoadPointError if the first run fails already.
+    Raises LoadPointError if the first run fails already.  Source: FT1, sustainable point; DistServe's goodput.
     """
     selected: LoadPoint | None = None
-    for point in sorted(points, key=lambda point: point.offered_rps):
+    ordered = sorted(points, key=lambda point: point.offered_rps)
+    for point in ordered:
         if not bounds.hold(point):
             break
         selected = point
     if selected is None:
-        raise LoadPointError("no run keeps the bounds at the lowest offered rate")
+        if not ordered:
+            raise LoadPointError("the load test has no runs")
+        lowest, broken = _brief(ordered[0].offered_rps), "; ".join(bounds.broken(ordered[0]))
+        raise LoadPointError(f"no run keeps the bounds at the lowest offered rate {lowest}: {broken}")
     return selected
 
 
 def cost_per_million(gpu_hour_cost: Number, tokens_per_second: Number, serving_utilisation: Number = 1) -> Fraction:
-    """FS7 with FT3: cost of 1M tokens at `tokens_per_second` per GPU, of which a share is really served.
+    """Cost of 1M tokens at `tokens_per_second` per GPU, of which a share is really served.
+
+    c [currency/1M tok] = C_h [currency/GPU-h] x 10^6 / (3600 [s/h] x X [tok/s/GPU] x U_s)
 
     >>> cost_per_million(10, 500)
     Fraction(50, 9)
 
     Raises LoadPointError if the throughput is not positive or the utilisation is not in (0, 1].
+    Source: FS7, derived from load-tested throughput; FT3, serving utilisation.
     """
     throughput, used = fraction_of(tokens_per_second), fraction_of(serving_utilisation)
     if throughput <= 0:
@@ -89,6 +129,8 @@ def price_per_million(cost: Number, markup: Number) -> Decimal:
 
     >>> price_per_million(Fraction(50, 9), Decimal("0.20"))
     Decimal('6.6667')
+
+    Source: FT4, list rounding.
     """
     return round_price(fraction_of(cost) * (1 + fraction_of(markup)))
 
@@ -102,6 +144,17 @@ def cost_inside_price(price: Number, markup: Number) -> Fraction:
     return fraction_of(price) / (1 + fraction_of(markup))
 
 
+def serving_utilisation(average_provisioned: Number, peak_provisioned: Number) -> Fraction:
+    """U_s of a fleet: served-equivalent over provisioned capacity. A fleet that scales pays for what it provisions.
+
+    >>> serving_utilisation(Decimal("226.75"), 278)
+    Fraction(907, 1112)
+
+    Source: FT3; the public figures of github.com/deepseek-ai/open-infra-index, day 6.
+    """
+    return fraction_of(average_provisioned) / fraction_of(peak_provisioned)
+
+
 @dataclass(frozen=True, slots=True)
 class ClassCosts:
     """Cost of 1M tokens by class."""
@@ -110,6 +163,26 @@ class ClassCosts:
     cache_read: Fraction
     output: Fraction
 
+    def at_utilisation(self, used: Number) -> "ClassCosts":
+        """FT3: what the tokens cost where only a share of the sustainable load is served.  Raises LoadPointError."""
+        share = fraction_of(used)
+        if not 0 < share <= 1:
+            raise LoadPointError(f"serving utilisation {used} must be above 0 and at most 1")
+        return self.times(1 / share)
+
+    def times(self, factor: Fraction) -> "ClassCosts":
+        """Every class by the same factor."""
+        return ClassCosts(self.input * factor, self.cache_read * factor, self.output * factor)
+
+    def recovered_per_hour(self, *, uncached_tps: Number, cached_tps: Number = 0, output_tps: Number) -> Fraction:
+        """What these costs bring in from an hour of such a mix; at the calibrated mix of one GPU, exactly C_h."""
+        per_second = (
+            self.input * fraction_of(uncached_tps)
+            + self.cache_read * fraction_of(cached_tps)
+            + self.output * fraction_of(output_tps)
+        )
+        return per_second * SECONDS_PER_HOUR / MILLION
+
 
 def ratio_costs(
     gpu_hour_cost: Number,
@@ -117,13 +190,17 @@ def ratio_costs(
     uncached_tps: Number,
     cached_tps: Number = 0,
     output_tps: Number,
-    output_ratio: Number = 4,
-    cached_ratio: Number = Fraction(1, 10),
+    output_ratio: Number = OUTPUT_RATIO,
+    cached_ratio: Number = CACHED_RATIO,
 ) -> ClassCosts:
-    """Method R: c_in = C_h / 3600 / (X_u + q X_c + r X_o); cached input costs q, output r times as much.
+    """Method R, fixed ratios: cached input costs q, output r times as much as uncached input.
+
+    c_in [currency/1M tok] = C_h x 10^6 / 3600 / (X_u + q X_c + r X_o)
 
     >>> ratio_costs(10, uncached_tps=5000, output_tps=500).output
     Fraction(100, 63)
+
+    Raises LoadPointError if there are no tokens.  Source: FT2, fixed ratio.
     """
     r, q = fraction_of(output_ratio), fraction_of(cached_ratio)
     weighted = fraction_of(uncached_tps) + q * fraction_of(cached_tps) + r * fraction_of(output_tps)
@@ -131,6 +208,116 @@ def ratio_costs(
         raise LoadPointError("the load point has no tokens")
     per_input = fraction_of(gpu_hour_cost) * MILLION / (SECONDS_PER_HOUR * weighted)
     return ClassCosts(per_input, q * per_input, r * per_input)
+
+
+def output_only_costs(gpu_hour_cost: Number, *, output_tps: Number) -> ClassCosts:
+    """Everything on output: for SKUs that sell output only, because it makes others pay for long prompts.
+
+    >>> output_only_costs(10, output_tps=500)
+    ClassCosts(input=Fraction(0, 1), cache_read=Fraction(0, 1), output=Fraction(50, 9))
+
+    Source: FT2, output-only baseline.
+    """
+    return ClassCosts(Fraction(0), Fraction(0), cost_per_million(gpu_hour_cost, output_tps))
+
+
+def phase_costs(
+    gpu_hour_cost: Number,
+    *,
+    prefill_share: Number,
+    uncached_tps: Number,
+    cached_tps: Number = 0,
+    output_tps: Number,
+    cached_ratio: Number = CACHED_RATIO,
+) -> ClassCosts:
+    """Method T, phase time: input pays the share of GPU time spent in prefill, output the rest.
+
+    c_in = C_h sigma_p x 10^6 / 3600 / (X_u + q X_c),  c_o = C_h (1 - sigma_p) x 10^6 / 3600 / X_o
+
+    >>> phase_costs(10, prefill_share=Decimal("0.25"), uncached_tps=2500, output_tps=500)
+    ClassCosts(input=Fraction(5, 18), cache_read=Fraction(1, 36), output=Fraction(25, 6))
+
+    Raises LoadPointError where a phase has time but no tokens.  Source: FT2, phase time; Splitwise, arXiv 2311.18677.
+    """
+    share, q = fraction_of(prefill_share), fraction_of(cached_ratio)
+    if not 0 <= share <= 1:
+        raise LoadPointError(f"prefill share {prefill_share} must be from 0 to 1")
+    cost = fraction_of(gpu_hour_cost)
+    per_input = _phase(cost * share, fraction_of(uncached_tps) + q * fraction_of(cached_tps), "prefill")
+    return ClassCosts(per_input, q * per_input, _phase(cost * (1 - share), fraction_of(output_tps), "decode"))
+
+
+def _phase(cost: Fraction, tokens_per_second: Fraction, name: str) -> Fraction:
+    if not cost:
+        return Fraction(0)
+    if tokens_per_second <= 0:
+        raise LoadPointError(f"{name} takes GPU time but the load point has no tokens of it")
+    return cost_per_million(cost, tokens_per_second)
+
+
+def prefill_share(
+    *, input_tokens: Number, output_tokens: Number, prefill_tps: Number, decode_tps: Number
+) -> Fraction:
+    """sigma_p from the throughput of each phase by itself: its part of the time that the tokens take.
+
+    >>> prefill_share(input_tokens=Decimal("608e9"), output_tokens=Decimal("168e9"), prefill_tps=73_700, decode_tps=14_800)
+    Fraction(11248, 26725)
+
+    Source: FT2, phase time from isolated phase throughput.
+    """
+    prefill = fraction_of(input_tokens) / fraction_of(prefill_tps)
+    return prefill / (prefill + fraction_of(output_tokens) / fraction_of(decode_tps))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """Tokens that a run processed, in millions, and the GPU-seconds that it took."""
+
+    input_millions: Fraction
+    cached_millions: Fraction
+    output_millions: Fraction
+    gpu_seconds: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class FittedSeconds:
+    """GPU-seconds per 1M tokens of each class as fitted, before they are scaled to recover the measured time."""
+
+    input: Fraction
+    cache_read: Fraction
+    output: Fraction
+    fit: Fit
+
+    def costs(self, gpu_hour_cost: Number) -> ClassCosts:
+        """Costs that recover the measured GPU time of all runs exactly."""
+        per_second = fraction_of(gpu_hour_cost) / SECONDS_PER_HOUR
+        return ClassCosts(self.input, self.cache_read, self.output).times(per_second * self.fit.recovery_scale)
+
+
+def fit_gpu_seconds(runs: Sequence[MeasuredRun], cached_ratio: Number = CACHED_RATIO) -> FittedSeconds:
+    """Method L, least squares: GPU-seconds = a x input + k x cached + b x output over runs of varied shape.
+
+    Without cached input in any run, k is `cached_ratio` x a.  Raises LoadPointError for too few runs, for shapes too
+    alike (condition number above 30) and for a fit that misses the measured time by more than 10 %.
+
+    Source: FT2, least squares.
+    """
+    with_cache = any(run.cached_millions for run in runs)
+    rows = [
+        (run.input_millions, *((run.cached_millions,) if with_cache else ()), run.output_millions) for run in runs
+    ]
+    if len(rows) < LEAST_RUNS:
+        raise LoadPointError(f"least squares needs {LEAST_RUNS} runs of varied shape, there are {len(rows)}")
+    try:
+        fit = fit_non_negative(rows, [run.gpu_seconds for run in runs])
+    except CollinearError as error:
+        raise LoadPointError(str(error)) from error
+    if fit.condition_squared > LARGEST_CONDITION**2:
+        raise LoadPointError("the runs are too alike (condition number above 30): vary the ratio of input to output")
+    if fit.residual_squared > LARGEST_RESIDUAL**2:
+        raise LoadPointError("the fit misses the measured GPU time by more than 10 %: the runs are not equally loaded")
+    a, *k, b = fit.coefficients
+    return FittedSeconds(a, k[0] if k else a * fraction_of(cached_ratio), b, fit)
 
 
 def token_fee(price_per_1m: Number, tokens: int) -> Fraction:

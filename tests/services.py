@@ -18,6 +18,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
     home = Path(tempfile.mkdtemp(prefix="suanpan-tests-"))
     os.environ["SUANPAN_HOME"] = str(home)
+    os.environ["STATIC_ROOT"] = str(home / "static")
+    (home / "static").mkdir()
     services = None
     if not (os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL")):
         services = attach(home)

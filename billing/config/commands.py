@@ -11,6 +11,7 @@ import msgspec
 from django.core.management.base import BaseCommand
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
+MAX_ACTOR = 200
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -58,8 +59,10 @@ def fail(message: str) -> NoReturn:
 
 
 def actor_of(given: str | None) -> str:
-    """Who acts: what was said, else the login name."""
+    """Who acts: what was said, else the login name; one printable line, since the audit log keeps it."""
     if given:
+        if len(given) > MAX_ACTOR or not given.isprintable():
+            fail(f"--by {given[:40]!r}: must be printable and at most {MAX_ACTOR} characters")
         return given
     try:
         return getpass.getuser()

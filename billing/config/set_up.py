@@ -31,6 +31,7 @@ from billing.tenancy.services import (
     namespace_ownership_put,
     team_put,
 )
+from billing.usage.epochs import epoch_enter
 from pricing.rate_card import TOKEN_CLASSES
 from pricing.tco import CostSheetError, GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 
@@ -38,7 +39,7 @@ PRICE_LIMIT = "1000000"
 
 
 class _DryRun(Exception):
-    pass
+    """Not an error: it ends the transaction without keeping anything."""
 
 
 @dataclass
@@ -62,8 +63,10 @@ def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
     applied = Applied()
     try:
         with transaction.atomic():
+            epoch_enter()  # no period is cut off before this ends, so the check below cannot miss one
             _Application(top, actor, applied).run()
             if applied.changes:
+                _refuse_while_closing(path)
                 closed_periods_check()
             if dry_run:
                 raise _DryRun
@@ -72,6 +75,13 @@ def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
     except (SetupError, RateError, ClosedPeriodError, NoSetupError) as error:
         raise SetUpFileError(f"{path}: {error}") from error
     return applied
+
+
+def _refuse_while_closing(path: Path) -> None:
+    """Between cut-off and bill nothing changes: the bill must find owned and priced what the cut-off found so."""
+    closing = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).first()
+    if closing is not None:
+        raise SetUpFileError(f"{path}: period {closing.month} is being closed: finish `manage.py period_close` first")
 
 
 class _Application:
@@ -113,6 +123,8 @@ class _Application:
             raise entry.error("currency", f"{self.currency!r} must be an ISO 4217 code such as CNY")
         self.zone = entry.zone("zone")
         issuer = entry.text("issuer", limit=64)
+        if "/" in issuer or "\\" in issuer or issuer.startswith("."):
+            raise entry.error("issuer", f"{issuer!r} begins every invoice number and file name: no slash, no leading dot")
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
         entry.finish()
         self._refuse_new_basis(entry)
@@ -143,6 +155,7 @@ class _Application:
             twice = next(code for code in codes if codes.count(code) > 1)
             raise declared[twice].error("code", f"{twice!r} is declared twice")
         for code, entry in declared.items():
+            _refuse_cycle(code, declared)
             self._group(entry, declared)
             name = entry.text("name", default=code)
             cost_center = entry.text("cost_center", default="", limit=64)
@@ -321,13 +334,28 @@ class _Application:
     def _thresholds(self, entry: Entry) -> list[int]:
         items = entry.value("thresholds")
         items = ["50", "80", "100"] if items is None else items
-        if not isinstance(items, list) or not all(isinstance(item, str) and item.isdigit() for item in items):
-            raise entry.error("thresholds", "must be a list of whole percents such as [50, 80, 100]")
+        if not isinstance(items, list) or not all(_is_percent(item) for item in items):
+            raise entry.error("thresholds", "must be a list of whole percents up to 1000 such as [50, 80, 100]")
         return sorted({int(item) for item in items})
+
+
+def _is_percent(item: object) -> bool:
+    return isinstance(item, str) and item.isdecimal() and len(item) <= 4 and int(item) <= 1000
 
 
 def _since(valid_from: datetime | None) -> str:
     return f" from {valid_from.isoformat()}" if valid_from else ""
+
+
+def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
+    """Raise SetUpFileError if `code` stands above itself."""
+    above = declared[code].text("parent", default="", limit=64)
+    for _ in declared:
+        if above == code:
+            raise declared[code].error("parent", f"{code!r} would stand above itself")
+        if above not in declared:
+            return
+        above = declared[above].text("parent", default="", limit=64)
 
 
 def _refuse_twice(entry: Entry, skus: list[tuple[str, str]]) -> None:

@@ -121,26 +121,27 @@ class Entry:
 
         def convert(text: str) -> Decimal:
             value = Decimal(text)
-            exponent = value.normalize().as_tuple().exponent if value.is_finite() else None
-            if not isinstance(exponent, int) or -exponent > places:
+            if not value.is_finite() or not Decimal(at_least) <= value <= Decimal(at_most):
                 raise ValueError
-            if not Decimal(at_least) <= value <= Decimal(at_most):
+            if value and _decimals(value) > places:
                 raise ValueError
-            return value
+            return value or Decimal(0)
 
         expected = f"a decimal from {at_least} to {at_most} with at most {places} decimals"
         return self._converted(field, convert, expected, default)
 
-    def integer(self, field: str, *, at_least: int = 0, default: int | None = None) -> int:
-        """A whole number."""
+    def integer(
+        self, field: str, *, at_least: int = 0, at_most: int = 1_000_000_000, default: int | None = None
+    ) -> int:
+        """A whole number within bounds."""
 
         def convert(text: str) -> int:
             value = int(text)
-            if value < at_least:
+            if not at_least <= value <= at_most:
                 raise ValueError
             return value
 
-        return self._converted(field, convert, f"a whole number of at least {at_least}", default)
+        return self._converted(field, convert, f"a whole number from {at_least} to {at_most}", default)
 
     def choice(self, field: str, options: tuple[str, ...], default: str | None = None) -> str:
         """One of a few words."""
@@ -197,6 +198,13 @@ class Entry:
         prefix = f"{self.where}.{field}" if self.where else field
         for index, item in enumerate(items):
             yield Entry(item, f"{prefix}[{index}]", self.path)
+
+
+def _decimals(value: Decimal) -> int:
+    """How many decimals a finite number needs; exact for any spelling, where a context would round or overflow."""
+    _, digits, exponent = value.as_tuple()
+    zeros = next((count for count, digit in enumerate(reversed(digits)) if digit), 0)
+    return max(0, -(int(exponent) + zeros))
 
 
 def _shown(value: object) -> str:

@@ -25,7 +25,7 @@ from billing.usage.selectors import (
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import EXACT, round_amount, round_to
-from pricing.rating import DIVISOR
+from pricing.rating import DIVISOR, Unpriced
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +142,23 @@ def _unowned(assessment: Assessment) -> list[ReportedException]:
 
 
 def _unpriced(assessment: Assessment) -> list[ReportedException]:
+    advice = "publish a price version that covers it"
+    note = "the platform's own use has no price: its recovery cannot be told"
+    return _unpriced_sums(assessment.unpriced, advice, blocks=True) + _unpriced_sums(
+        assessment.platform_unpriced, note, blocks=False
+    )
+
+
+def _unpriced_sums(items: list[Unpriced], action: str, *, blocks: bool) -> list[ReportedException]:
     totals: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
-    for item in assessment.unpriced:
+    for item in items:
         if item.unit == "tokens":
             key, quantity = (item.sku, "tokens"), item.quantity
         else:
             key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
         totals[key] = EXACT.add(totals[key], quantity)
     return [
-        ReportedException("unpriced", sku, quantity, unit, True, "publish a price version that covers it")
+        ReportedException("unpriced", sku, quantity, unit, blocks, action)
         for (sku, unit), quantity in sorted(totals.items())
     ]
 
@@ -190,7 +198,8 @@ def _double_held(window: Interval) -> list[ReportedException]:
 
 
 def _waive(report: Report, period: BillingPeriod) -> None:
-    waived = {(waiver.kind, waiver.subject): waiver.waived_by for waiver in period.waivers.all()}
+    waivers = period.waivers.all() if period.pk else ()
+    waived = {(waiver.kind, waiver.subject): waiver.waived_by for waiver in waivers}
     report.exceptions = [
         ReportedException(e.kind, e.subject, e.quantity, e.unit, False, e.action, waived[e.kind, e.subject])
         if (e.kind, e.subject) in waived

@@ -6,6 +6,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from billing.invoicing.models import BillingPeriod, Invoice
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import billing_month
 
 
 def invoices_of(month: str) -> QuerySet[Invoice]:
@@ -39,6 +41,19 @@ def document_of(invoice: Invoice) -> dict[str, Any]:
     """The document as issued, or what a draft would say."""
     document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
     return document
+
+
+def period_of(month: str) -> BillingPeriod:
+    """The period of a month as it is stored, or, where nobody has opened it, as it would be; reading stores nothing.
+
+    Raises NoSetupError or IntervalError.
+    """
+    period = BillingPeriod.objects.filter(month=month).first()
+    if period is not None:
+        return period
+    zone = billing_setup().zone
+    window = billing_month(month, zone)
+    return BillingPeriod(month=month, zone=zone, start=window.start, end=window.end)
 
 
 def period_list() -> QuerySet[BillingPeriod]:

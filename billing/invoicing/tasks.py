@@ -1,9 +1,13 @@
 """Celery's side of operations: a message is only a wake-up, its loss costs seconds, its repetition nothing."""
 
+import logging
+
 from celery import shared_task
 from kombu.exceptions import OperationalError
 
 from billing.invoicing.services import operation_run, operations_pending
+
+logger = logging.getLogger(__name__)
 
 
 @shared_task
@@ -21,10 +25,9 @@ def operations_resume() -> int:
     return len(pending)
 
 
-def operation_wake(operation_id: int) -> bool:
+def operation_wake(operation_id: int) -> None:
     """Tell a worker at once where the broker can be reached; otherwise the scheduler will."""
     try:
         operation_execute.delay(operation_id)
     except OperationalError:
-        return False
-    return True
+        logger.warning("the broker cannot be reached: operation %s waits for the scheduler", operation_id)

@@ -17,9 +17,9 @@ from django.db import connection
 
 from billing.invoicing.models import BillingPeriod
 from billing.portal.statements import StatementLine
-from billing.rates.selectors import policy_at, policy_changes, rate_card
+from billing.rates.selectors import PolicyBook, rate_card
 from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.selectors import COUNTS, JOB, EpochFilter, closed_windows
+from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal
 from metering.intervals import Interval
 from pricing.money import round_to, split_amount
 from pricing.rate_card import SLICE_HOURS, RateCard, UnpricedError
@@ -48,17 +48,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Parts of a line, or of one part of it, with what they add up to. `left_out` parts are only in the sums."""
+    """Parts of a line, or of one part of it, with what they add up to; `rest` are `left_out` more in one sum."""
 
     parts: list[Part]
     quantity: Decimal
     amount: Decimal
+    rest: Part | None = None
     left_out: int = 0
 
     @property
     def usage(self) -> Decimal:
         """Sum of the parts in base units."""
-        return sum((part.usage for part in self.parts), Decimal(0))
+        return sum((part.usage for part in self.parts), self.rest.usage if self.rest else Decimal(0))
 
     @property
     def largest(self) -> Decimal:
@@ -83,11 +84,12 @@ def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
     if line.key.kind == "tokens":
         return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), card)
     book = namespace_book()
-    pieces = window.cut(card.changes() | book.changes() | policy_changes())
+    policies = PolicyBook()
+    pieces = window.cut(card.changes() | book.changes() | policies.changes())
     owned = []
     for piece in _priced(pieces, card, line):
         owner = book.owner(line.key.cluster, line.key.namespace, piece.start)
-        policy = policy_at(piece.start) if line.key.policy else None
+        policy = policies.at(piece.start) if line.key.policy else None
         ours = owner is not None and owner.team == line.key.team and not owner.platform
         if ours and (not line.key.policy or (policy is not None and policy.name == line.key.policy)):
             owned.append(piece)
@@ -100,8 +102,7 @@ def _priced(pieces: Sequence[Interval], card: RateCard, line: StatementLine) -> 
 
 
 def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
-    closed = closed_windows()
-    this = period.ordinal if period.ordinal is not None else max((span.ordinal for span in closed), default=0) + 1
+    this = period.ordinal if period.ordinal is not None else last_ordinal() + 1
     if not line.key.correction:
         return Interval(period.start, period.end), EpochFilter(before=this)
     late = BillingPeriod.objects.get(month=line.key.charge_period)
@@ -199,22 +200,35 @@ def hours_of_tokens(line: StatementLine, scope: Scope, day: datetime, share: Par
 
 
 def requests(line: StatementLine, scope: Scope, hour: datetime, share: Part) -> Breakdown:
-    """The requests of one hour of a token line; beyond `ROWS_SHOWN` only summed."""
+    """The first requests of one hour of a token line; an hour may have millions, so the rest is summed up there."""
     inside = _within(scope, Interval(hour, hour + timedelta(hours=1)))
     ranges = _owned_ranges(line, inside)
     rows = _rows(
-        f"""SELECT t.time, t.id, d.source, d.status, {CLASS_SUM[line.key.token_class]}::numeric AS usage
+        f"""SELECT t.time, t.id, d.source, d.status, {CLASS_SUM[line.key.token_class]}::numeric AS usage,
+                   sum({CLASS_SUM[line.key.token_class]}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
             FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
             JOIN token_event t ON t.time >= r.lo AND t.time < r.hi
             JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
                   AND t.epoch >= %(first)s AND t.epoch < %(before)s
                   AND {CLASS_SUM[line.key.token_class]} > 0
-            ORDER BY t.time, d.source, t.id""",  # noqa: S608 - made of this module's own words
+            ORDER BY t.time, d.source, t.id LIMIT {ROWS_SHOWN}""",  # noqa: S608 - made of this module's own words
         _token_parameters(line, inside, ranges),
     )
+    left_out = rows[0]["number"] - len(rows) if rows else 0
+    if left_out:
+        rows.append({"usage": rows[0]["usage_of_all"] - sum(row["usage"] for row in rows)})
     whole = share_out(line, rows, of=share)
-    return Breakdown(whole.parts[:ROWS_SHOWN], whole.quantity, whole.amount, max(len(rows) - ROWS_SHOWN, 0))
+    return replace(whole, parts=whole.parts[:-1], rest=whole.parts[-1], left_out=left_out) if left_out else whole
+
+
+def first_rows(breakdown: Breakdown) -> Breakdown:
+    """What a page shows of a level: as many rows as somebody reads, the rest in one sum."""
+    beyond = breakdown.parts[ROWS_SHOWN:]
+    if not beyond:
+        return breakdown
+    sums = [sum((getattr(part, name) for part in beyond), Decimal(0)) for name in ("usage", "quantity", "amount")]
+    return replace(breakdown, parts=breakdown.parts[:ROWS_SHOWN], rest=Part({}, *sums), left_out=len(beyond))
 
 
 def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> list[dict[str, Any]]:

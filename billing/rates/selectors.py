@@ -27,18 +27,26 @@ def _version(row: VersionRow) -> PriceVersion:
     )
 
 
-def policy_at(instant: datetime) -> EfficiencyPolicy | None:
-    """The efficiency policy in force, or None: then nothing is adjusted."""
-    row = PolicyRow.objects.filter(valid_from__lte=instant).order_by("-valid_from").first()
-    if row is None or (row.valid_until is not None and row.valid_until <= instant):
+class PolicyBook:
+    """All efficiency policies, dated; their ranges do not overlap."""
+
+    def __init__(self) -> None:
+        self._rows = list(PolicyRow.objects.all())
+
+    def at(self, instant: datetime) -> EfficiencyPolicy | None:
+        """The policy in force, or None: then nothing is adjusted."""
+        for row in self._rows:
+            if row.valid_from <= instant and (row.valid_until is None or instant < row.valid_until):
+                return _policy(row)
         return None
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which another policy begins or one ends."""
+        return {at for row in self._rows for at in (row.valid_from, row.valid_until) if at is not None}
+
+
+def _policy(row: PolicyRow) -> EfficiencyPolicy:
     return EfficiencyPolicy(
         name=row.name, valid_from=row.valid_from, hfu_below=row.hfu_below, penalty=row.penalty,
         mfu_above=row.mfu_above, reward=row.reward, min_minutes=row.min_minutes, min_coverage=row.min_coverage,
     )  # fmt: skip
-
-
-def policy_changes() -> set[datetime]:
-    """Every instant at which another policy begins or one ends."""
-    bounds = PolicyRow.objects.values_list("valid_from", "valid_until")
-    return {at for pair in bounds for at in pair if at is not None}

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import reduce
 from hashlib import sha256
 
-from billing.rates.selectors import policy_at, policy_changes, rate_card
+from billing.rates.selectors import PolicyBook, rate_card
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.selectors import (
@@ -21,9 +21,10 @@ from billing.usage.selectors import (
     GpuSum,
     Sample,
     TokenSums,
-    closed_windows,
     efficiency_samples,
     gpu_sums,
+    last_ordinal,
+    late_windows,
     scored_job_sums,
     token_sums,
 )
@@ -91,13 +92,15 @@ class DeviceTime:
 class Assessment:
     """Everything that a close of the period bills or must leave out, and why.
 
-    `tokens` are the period's own by class, `tokens_left` those of them that are in no charge.
+    `tokens` are the period's own by class, `tokens_left` those of them that are in no charge. The platform's own use is
+    billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing.
     """
 
     charges: list[Charge] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     unowned: list[Unowned] = field(default_factory=list)
     unpriced: list[Unpriced] = field(default_factory=list)
+    platform_unpriced: list[Unpriced] = field(default_factory=list)
     device_time: dict[tuple[str, str], DeviceTime] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
@@ -113,14 +116,12 @@ def assess(*, window: Interval, zone: str, ordinal: int | None) -> Assessment:
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time.
     """
-    closed = closed_windows()
-    this = ordinal if ordinal is not None else max((span.ordinal for span in closed), default=0) + 1
-    books = _Books(namespace_book(), consumer_book(), rate_card())
+    this = ordinal if ordinal is not None else last_ordinal() + 1
+    books = _Books(namespace_book(), consumer_book(), rate_card(), PolicyBook())
     assessment = Assessment()
     _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False)
-    for late in closed:
-        if late.ordinal < this:
-            _assess_late(assessment, books, late, this, zone)
+    for late in late_windows(this):
+        _assess_late(assessment, books, late, this, zone)
     assessment.charges.sort(key=lambda charge: charge.key)
     return assessment
 
@@ -135,6 +136,7 @@ class _Books:
     namespaces: OwnershipBook
     consumers: OwnershipBook
     card: RateCard
+    policies: PolicyBook
 
 
 
@@ -142,11 +144,12 @@ def _assess_window(
     assessment: Assessment, books: _Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool
 ) -> None:
     month = month_of(window.start, zone)
-    pieces = window.cut(books.card.changes() | books.namespaces.changes() | policy_changes())
+    pieces = window.cut(books.card.changes() | books.namespaces.changes() | books.policies.changes())
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
-    rated = rate_gpu(owned, books.card)
-    assessment.charges += rated.charges
-    assessment.unpriced += rated.unpriced
+    for platform in (False, True):
+        rated = rate_gpu([usage for usage in owned if usage.platform == platform], books.card)
+        assessment.charges += rated.charges
+        (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
     if not correction:
         _account_devices(assessment, books, owned)
         _assess_efficiency(assessment, books, pieces, epochs, month)
@@ -244,7 +247,7 @@ def _assess_efficiency(
     assessment: Assessment, books: _Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str
 ) -> None:
     """Judge every job with samples by the policy in force, cut where the policy or the owner changes."""
-    policies = [(piece, policy_at(piece.start)) for piece in pieces]
+    policies = [(piece, books.policies.at(piece.start)) for piece in pieces]
     if not any(policy for _, policy in policies):
         return
     sums = [item for item in scored_job_sums(pieces, epochs) if policies[item.piece][1] is not None]

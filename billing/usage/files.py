@@ -6,6 +6,7 @@ what nobody reads would be lost.
 
 import csv
 import gzip
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -121,6 +122,8 @@ def _with_field(error: RecordError) -> str:
 
 
 def _rows(kind: FileKind[Any], path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageFileError(f"{path}: is not a regular file; it is read twice, to refuse it whole if a line is wrong")
     try:
         if path.suffix == ".parquet":
             yield from _parquet_rows(kind, path)
@@ -130,6 +133,8 @@ def _rows(kind: FileKind[Any], path: Path) -> Iterator[tuple[int, dict[str, str 
         raise UsageFileError(f"{path}: {error.strerror or error}") from error
     except EOFError as error:
         raise UsageFileError(f"{path}: ends in the middle: {error}") from error
+    except zlib.error as error:
+        raise UsageFileError(f"{path}: is damaged: {error}") from error
 
 
 def _csv_rows(kind: FileKind[Any], path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:

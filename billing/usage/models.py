@@ -43,6 +43,7 @@ class GpuAllocation(models.Model):
         indexes = [
             models.Index(fields=["cluster", "pod_uid"], name="allocation_pod"),
             models.Index(fields=["cluster", "namespace", "started_at"], name="allocation_namespace"),
+            models.Index(fields=["cluster", "workload_name"], name="allocation_workload"),
         ]
 
 

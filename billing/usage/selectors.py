@@ -17,12 +17,15 @@ from metering.intervals import Interval
 HOUR = timedelta(hours=1)
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
               ELSE 'pod/' || a.pod_uid END"""
-MEASURED = """a.cluster = e.cluster AND (
-        (e.pod_uid <> '' AND a.pod_uid = e.pod_uid) OR (e.workload <> '' AND a.workload_name = e.workload))
-    AND EXISTS (SELECT 1 FROM usage_allocationspan m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
-                AND m.start < e."end" AND m.until > e.start)"""
-"""Allocation `a` is what sample `e` measured: it held devices at that time, as was known before the close. Without the
-second part, an allocation of a later month that reuses the name of a workload would change a closed one."""
+SAMPLED = """usage_efficiencysample e
+    JOIN LATERAL (
+        SELECT * FROM usage_gpuallocation WHERE e.pod_uid <> '' AND cluster = e.cluster AND pod_uid = e.pod_uid
+        UNION ALL
+        SELECT * FROM usage_gpuallocation WHERE e.workload <> '' AND cluster = e.cluster AND workload_name = e.workload
+    ) a ON EXISTS (SELECT 1 FROM usage_allocationspan m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
+                   AND m.start < e."end" AND m.until > e.start)"""
+"""Samples `e` with the allocations `a` that they measured: which held devices at that time, as was known before the
+close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,27 @@ class ClosedSpan:
     end: datetime
 
 
-def closed_windows() -> list[ClosedSpan]:
-    """All closed windows by their ordinal."""
+def late_windows(this: int) -> list[ClosedSpan]:
+    """The windows closed before the `this`-th close of which something was learned since the close before it."""
     with connection.cursor() as cursor:
-        cursor.execute('SELECT ordinal, start, "end" FROM usage_closedwindow ORDER BY ordinal')
+        cursor.execute(
+            """SELECT w.ordinal, w.start, w."end" FROM usage_closedwindow w
+               WHERE w.ordinal < %(this)s AND (
+                   EXISTS (SELECT 1 FROM usage_allocationspan s
+                           WHERE s.epoch = %(this)s - 1 AND s.start < w."end" AND s.until > w.start)
+                   OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.epoch = %(this)s - 1
+                              AND t.hour >= date_trunc('hour', w.start, 'UTC') AND t.hour < w."end"))
+               ORDER BY w.ordinal""",
+            {"this": this},
+        )
         return [ClosedSpan(*row) for row in cursor.fetchall()]
+
+
+def last_ordinal() -> int:
+    """Ordinal of the last close, 0 before the first."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow")
+        return int(cursor.fetchone()[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +90,8 @@ def gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
 def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
     """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces."""
     scored = f"""(a.cluster, a.namespace, {JOB}) IN (
-        SELECT a.cluster, a.namespace, {JOB} FROM usage_efficiencysample e
-        JOIN usage_gpuallocation a ON {MEASURED} WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s)"""
+        SELECT a.cluster, a.namespace, {JOB} FROM {SAMPLED}
+        WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s)"""
     return _gpu_sums(pieces, epochs, job=JOB, where=scored)
 
 
@@ -202,8 +221,7 @@ def efficiency_samples(window: Interval, before: int) -> list[Sample]:
         cursor.execute(
             f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
                        e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage
-                FROM usage_efficiencysample e
-                JOIN usage_gpuallocation a ON {MEASURED}
+                FROM {SAMPLED}
                 WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s
                 ORDER BY e.id, a.namespace, a.allocation_id""",
             {"before": before, "end": window.end, "start": window.start},

@@ -271,8 +271,8 @@ def test_the_close_command_exits_3_and_names_subject_and_quantity(
         call_command("period_close", "2024-10")
     assert stopped.value.code == 3
     said = capsys.readouterr()
-    assert "unowned_namespace hq-1/lost: 75464 gpu_seconds" in said.out
-    assert "unpriced X9: 75464 gpu_seconds" in said.out
+    assert "unowned_namespace hq-1/lost: 75,464 gpu_seconds" in said.out
+    assert "unpriced X9: 75,464 gpu_seconds" in said.out
     assert said.err.startswith("refused: ")
 
 

@@ -284,6 +284,21 @@ def test_a_token_line_goes_down_to_its_requests(month: str) -> None:
         assert client.get(address, {"month": month, **broken}).status_code == 404
 
 
+def test_a_busy_hour_shows_some_requests_and_the_sum_of_the_rest(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drilldown, "ROWS_SHOWN", 2)
+    ingest_tokens(*(token_record(n, input_tokens=n, cache_read_input_tokens=0, time="2026-10-20T10:00:00+08:00")
+                    for n in range(101, 106)))  # fmt: skip
+    line = next(line for line in lines_of(month, "nlp", "tokens") if line.key.token_class == "input")
+    page = signed_in("nlp-lead", "nlp").get(
+        f"/teams/nlp/lines/{line.digest}/", {"month": month, "day": "2026-10-20", "hour": "2026-10-20T02:00:00+00:00"}
+    )
+
+    requests = page.context["requests"]
+    assert [part.facts["id"] for part in requests.parts] == ["req-101", "req-102"]
+    assert (requests.left_out, requests.rest.usage, requests.usage) == (3, 103 + 104 + 105, 515)
+    assert "3 more requests" in page.content.decode()
+
+
 def test_late_usage_is_shown_as_a_correction_that_adds_up(closed_month: str) -> None:
     ingest_allocations(allocation_record(9), allocation_record(10, started_at="2026-11-02T00:00:00Z",
                                                                ended_at="2026-11-02T01:00:00Z",

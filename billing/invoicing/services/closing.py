@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Max
 
 from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
@@ -162,8 +161,3 @@ def line_row(invoice: Invoice, line: Line) -> InvoiceLine:
         unit_price=line.charge.unit_price, amount=line.amount, price_version=key.price_version, policy=key.policy,
         reason=key.reason, energy_kwh=line.energy_kwh,
     )  # fmt: skip
-
-
-def last_close() -> int:
-    """Ordinal of the last close, 0 before the first."""
-    return BillingPeriod.objects.aggregate(last=Max("ordinal"))["last"] or 0

@@ -1,7 +1,7 @@
 """How figures and codes look on a page. Money and quantities stay decimals: nothing here makes a float of them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -187,12 +187,6 @@ def rest_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
 def largest_total(points: Sequence[Any]) -> Decimal:
     """The tallest column of a trend."""
     return max((point.total for point in points), default=Decimal(0))
-
-
-@register.filter
-def entry(mapping: Mapping[str, Any], key: str) -> Any:
-    """A value by a key that only the page knows."""
-    return mapping.get(key)
 
 
 @register.filter

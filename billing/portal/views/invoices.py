@@ -43,10 +43,7 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = invoice_or_404(request, pk)
     document = document_of(found)
     context = {
-        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": _sections(document),
-        "following": Invoice.objects.filter(previous_sha256=found.sha256).exclude(sha256="").exists()
-        if found.sha256
-        else False,
+        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": _sections(document)
     }
     return render(request, "portal/invoice.html", context)
 

@@ -37,8 +37,7 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Who owns which namespaces and consumers, since when."""
     teams = teams_visible_to(request.user)
     context = {
-        "nav": "ownership", "setup": setup, "namespaces": namespaces_owned(teams), "consumers": consumers_owned(teams),
-        "now": timezone.now(),
+        "nav": "ownership", "setup": setup, "namespaces": namespaces_owned(teams), "consumers": consumers_owned(teams)
     }  # fmt: skip
     return render(request, "portal/ownership.html", context)
 

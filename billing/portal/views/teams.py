@@ -1,5 +1,6 @@
 """A team's month, down to single holds of devices and single requests."""
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,7 +15,7 @@ from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
-from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
+from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, month_statements
 from billing.portal.views.overview import stage_of
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import teams_visible_to
@@ -57,35 +58,33 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         raise Http404(f"team {code} has no line {digest} in {choice.month}")
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "line": shown,
-        "month": month, "stage": stage_of(month), "statement": statement, "as_of": timezone.now(),
+        "month": month, "stage": stage_of(month), "statement": statement,
     }  # fmt: skip
     if shown.key.kind == "tokens":
         context |= _token_levels(request, shown, period)
     else:
-        context |= _device_levels(request, shown, period, month)
+        context |= _device_levels(request, shown, period, month.verdicts(found))
     return render(request, "portal/line.html", context)
 
 
 def _device_levels(
-    request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements
+    request: HttpRequest, line: StatementLine, period: BillingPeriod, judged: Sequence[AnyVerdict]
 ) -> dict[str, Any]:
     scope = drilldown.scope_of(line, period)
-    verdicts = [verdict for verdict in month.verdicts(_team_of(month)) if _made(verdict, line)]
+    verdicts = [verdict for verdict in judged if _made(verdict, line)]
     jobs = [verdict.job for verdict in verdicts] if line.key.kind == "efficiency" else None
     by_workload = drilldown.workloads(line, scope, jobs)
-    found: dict[str, Any] = {"by_workload": by_workload, "verdict_of": {verdict.job: verdict for verdict in verdicts}}
+    found: dict[str, Any] = {"by_workload": drilldown.first_rows(by_workload), "verdicts": verdicts}
     chosen = request.GET.get("workload")
     if chosen is None:
         return found | {"by_day": drilldown.days_held(line, scope, jobs)}
     part = _part(by_workload, "job", chosen)
-    return found | {"workload": chosen, "part": part, "holds": drilldown.holds(line, scope, chosen, part)}
+    holds = drilldown.holds(line, scope, chosen, part)
+    return found | {"workload": chosen, "part": part, "holds": drilldown.first_rows(holds)}
 
 
-def _team_of(month: MonthStatements) -> Team:
-    return month.teams[0]
-
-
-def _made(verdict: Any, line: StatementLine) -> bool:
+def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
+    """Whether the verdict is one of those that made the line."""
     key = line.key
     same_place = (verdict.cluster, verdict.namespace) == (key.cluster, key.namespace)
     return same_place and (verdict.policy, verdict.reason) == (key.policy, key.reason)

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from billing.config.commands import DECIDE, DONE, HouseCommand, fail
 from billing.invoicing.report import Report, build_report, shown
-from billing.invoicing.services import period_open
+from billing.invoicing.selectors import period_of
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -20,7 +20,7 @@ class Command(HouseCommand):
 
     def run(self, *, month: str, json: bool, **_: Any) -> int:
         try:
-            report = build_report(period_open(month=month), now=timezone.now())
+            report = build_report(period_of(month), now=timezone.now())
         except (NoSetupError, ValueError) as error:
             fail(str(error))
         if json:

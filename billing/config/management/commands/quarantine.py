@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from billing.config.commands import DONE, HouseCommand, actor_of, fail
-from billing.invoicing.services import period_open
+from billing.invoicing.selectors import period_of
 from billing.tenancy.selectors import NoSetupError
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss
@@ -33,7 +33,7 @@ class Command(HouseCommand):
         records = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).order_by("id")
         if month:
             try:
-                period = period_open(month=month)
+                period = period_of(month)
             except (NoSetupError, ValueError) as error:
                 fail(str(error))
             records = records.filter(at__gte=period.start, at__lt=period.end)

@@ -4,3 +4,5 @@ document.addEventListener("change", (event) => {
   if (form) form.requestSubmit();
 });
 document.documentElement.classList.add("js");
+// On a narrow screen the menu is a strip: show where one is.
+document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });

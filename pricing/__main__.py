@@ -1,0 +1,39 @@
+"""`python -m pricing`: what a GPU-hour, a million tokens, an efficiency band and a training run cost.
+
+Exit status 0 on success, 2 on bad usage or bad input (one line per bad field), 3 where a person must decide.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pricing.commands import efficiency, gpu_hour, tokens, training_plan
+from pricing.commands.files import CommandError
+
+COMMANDS = {"gpu-hour": gpu_hour, "tokens": tokens, "efficiency": efficiency, "training-plan": training_plan}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m pricing", description="Prices of AI compute, explained.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except CommandError as error:
+        sys.stderr.write("".join(f"{line}\n" for line in error.lines))
+        return error.status
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""PURE: energy -> kg of CO2. Information on an invoice, never a monetary line.
+
+Factors of different bases never mix: official averages count what plants emit, lifecycle factors also what was emitted
+before. Location-based is shown by default; where green certificates are counted, the rest takes the residual factor.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+
+class CarbonError(ValueError):
+    """Factors that cannot be combined."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonFactor:
+    """kg of CO2 per kWh of a region and year; `basis` says what is counted."""
+
+    region: str
+    year: int
+    kg_per_kwh: str
+    basis: str
+
+
+OFFICIAL: Final = "official average"
+RESIDUAL: Final = "official residual"
+LIFECYCLE: Final = "lifecycle"
+
+FACTORS: Final = (
+    CarbonFactor("CN", 2022, "0.5366", OFFICIAL),
+    CarbonFactor("CN", 2023, "0.5306", OFFICIAL),
+    CarbonFactor("CN", 2023, "0.6096", RESIDUAL),
+    CarbonFactor("CN-North", 2023, "0.6361", OFFICIAL),
+    CarbonFactor("CN-Northeast", 2023, "0.5122", OFFICIAL),
+    CarbonFactor("CN-East", 2023, "0.5500", OFFICIAL),
+    CarbonFactor("CN-Central", 2023, "0.5271", OFFICIAL),
+    CarbonFactor("CN-Northwest", 2023, "0.5543", OFFICIAL),
+    CarbonFactor("CN-South", 2023, "0.4042", OFFICIAL),
+    CarbonFactor("CN-Southwest", 2023, "0.2472", OFFICIAL),
+    CarbonFactor("CN", 2024, "0.5575", LIFECYCLE),
+    CarbonFactor("EU", 2024, "0.21302", LIFECYCLE),
+    CarbonFactor("WORLD", 2024, "0.47294", LIFECYCLE),
+    CarbonFactor("US", 2024, "0.38355", LIFECYCLE),
+    CarbonFactor("DE", 2024, "0.34206", LIFECYCLE),
+    CarbonFactor("FR", 2024, "0.04418", LIFECYCLE),
+    CarbonFactor("SE", 2024, "0.03589", LIFECYCLE),
+    CarbonFactor("NO", 2024, "0.03075", LIFECYCLE),
+    CarbonFactor("CA", 2024, "0.18499", LIFECYCLE),
+)
+"""Source: China's official averages for 2022 and 2023; Ember 2024 by co2.js (github.com/thegreenwebfoundation/co2.js)."""
+
+
+def carbon_factor(region: str, year: int, basis: str) -> Fraction:
+    """kg per kWh.  Raises CarbonError: there is no nearest year and no neighbouring region.
+
+    >>> carbon_factor("CN", 2023, OFFICIAL)
+    Fraction(2653, 5000)
+    """
+    for factor in FACTORS:
+        if (factor.region, factor.year, factor.basis) == (region, year, basis):
+            return Fraction(factor.kg_per_kwh)
+    raise CarbonError(f"no {basis} carbon factor of {region!r} for {year}")
+
+
+def kg_co2(facility_kwh: Fraction, kg_per_kwh: Fraction) -> Fraction:
+    """kg = kWh at the meter of the building x factor.
+
+    >>> kg_co2(Fraction("50.128"), Fraction("0.5306")) == Fraction("26.5979168")
+    True
+
+    Source: FS14.
+    """
+    return facility_kwh * kg_per_kwh
+
+
+def carbon_intensity(kg_operational: Fraction, kg_embodied: Fraction, units: Fraction) -> Fraction:
+    """SCI [kg/unit] = (E x I + M) / R: operational and embodied emissions per unit of work.
+
+    Source: FS14; Software Carbon Intensity, ISO/IEC 21031.
+    """
+    if units <= 0:
+        raise CarbonError(f"units of work {units} must be above 0")
+    return (kg_operational + kg_embodied) / units

@@ -1,0 +1,78 @@
+"""Reading the files that people name on the command line, and saying in one line each what is wrong with them."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pricing.documents import Document, DocumentError, parse_document
+from pricing.fields import InputError
+
+OK = 0
+BAD_INPUT = 2
+UNDECIDED = 3
+
+
+class CommandError(Exception):
+    """What ends a command: lines for stderr and an exit status."""
+
+    def __init__(self, lines: Sequence[str], status: int = BAD_INPUT) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
+        self.status = status
+
+
+def read_bytes(name: str) -> bytes:
+    """The bytes of a file, or of standard input for "-".  Raises CommandError."""
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise CommandError([f"{name}: {error.strerror or error}"]) from error
+    except ValueError as error:
+        raise CommandError([f"{name!r}: {error}"]) from error
+
+
+def read_document(name: str) -> Document:
+    """A JSON or YAML file.  Raises CommandError."""
+    try:
+        return parse_document(read_bytes(name), name)
+    except DocumentError as error:
+        raise CommandError([str(error)]) from error
+
+
+@contextmanager
+def problems_of(document: Document) -> Iterator[None]:
+    """Turn bad fields into one line each, with file and line."""
+    try:
+        yield
+    except InputError as error:
+        raise CommandError([f"{document.where(problem.path)}: {problem}" for problem in error.problems]) from error
+
+
+def write_json(value: Any) -> None:
+    """One JSON document on stdout; decimals that were given as numbers stay numbers."""
+    encoded = msgspec.json.format(msgspec.json.Encoder(decimal_format="number").encode(value), indent=1)
+    write_lines([encoded.decode()])
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Lines on stdout."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Rows as aligned lines: the first row is the header, columns in `left` are text, others are numbers.
+
+    >>> table([("name", "cost"), ("power", "1.326")])
+    ['name    cost', 'power  1.326']
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(widths[column]) if column in left else cell.rjust(widths[column]) for column, cell in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,28 @@
+"""`training-plan FILE`: GPU-hours, days, cost, energy and CO2 of a training run: low, base, high."""
+
+import argparse
+
+from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines
+from pricing.training_plan import parse_training_plan
+
+HELP = "GPU-hours, days, cost, energy and CO2 of a training run: low, base, high"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("file", metavar="FILE", help="training plan, JSON or YAML, or - for standard input")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Estimate a plan. In JSON the fields of the base case also stand at the top."""
+    document = read_document(arguments.file)
+    with problems_of(document):
+        cases = parse_training_plan(document.value).cases()
+    shown = {name: case.as_dict() for name, case in cases.items()}
+    if arguments.json:
+        write_json({**shown["base"], **shown})
+    else:
+        rows = [(field, *(shown[name][field] for name in shown)) for field in shown["base"]]
+        write_lines(table([("", *shown), *rows]))
+    return OK

@@ -1,0 +1,111 @@
+"""PURE: the own format of a load test: what was tested, and one run per offered rate.
+
+    {"accelerator", "gpus", "model", "engine", "precision", "runs": [{"offered_rps", "completed_rps", "input_tps",
+     "cached_input_tps", "output_tps", "ttft_p99_ms", "tpot_p99_ms", "error_rate", "duration_s"}]}
+
+Rates are of the whole deployment; `input_tps` counts all input, cached included; latencies are in milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from pricing.fields import Bound, FieldReader, InputError
+from pricing.money import exact_decimal
+from pricing.token_price import LoadPoint
+
+GPUS: Final = Bound("1", "1e6", "GPUs of the whole deployment", whole=True)
+TOKENS_PER_SECOND: Final = Bound("0", "1e12", "tokens/s of the whole deployment")
+RUN: Final[dict[str, Bound]] = {
+    "offered_rps": Bound("0", "1e9", "requests/s", "measure at a fixed rate, not as fast as possible", above_low=True),
+    "completed_rps": Bound("0", "1e9", "requests/s"),
+    "input_tps": TOKENS_PER_SECOND,
+    "output_tps": TOKENS_PER_SECOND,
+    "ttft_p99_ms": Bound("0", "1e8", "milliseconds"),
+    "tpot_p99_ms": Bound("0", "1e8", "milliseconds"),
+    "error_rate": Bound("0", "1", "ratio of requests", "2 % is 0.02"),
+    "duration_s": Bound("0", "1e8", "seconds", above_low=True),
+}
+"""Required of every run."""
+
+CACHED: Final = "cached_input_tps"
+NAMES: Final = ("accelerator", "model", "engine", "precision")
+
+
+class LoadTestError(InputError):
+    """A report without load points; `messages` has one line per bad field."""
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """A run as a load point, and its fields as they were given."""
+
+    point: LoadPoint
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """What was tested and the runs. A change of any of the names makes the runs say nothing about the price."""
+
+    accelerator: str
+    gpus: int
+    model: str
+    engine: str
+    precision: str
+    runs: tuple[LoadRun, ...]
+
+    def run_of(self, point: LoadPoint) -> LoadRun:
+        """The run that is this point."""
+        return next(run for run in self.runs if run.point == point)
+
+
+def parse_load_test(fields: object) -> LoadTest:
+    """Check a report in the own format.  Raises LoadTestError with a message for every bad field at once."""
+    reader = FieldReader(fields, "a load test")
+    if reader.problems:
+        raise LoadTestError(reader.problems)
+    names = [reader.text(name) if name == "model" else reader.text(name, default="") for name in NAMES]
+    gpus = reader.number("gpus", GPUS)
+    runs = [_run(reader.nested(run, "a run", "runs", index)) for index, run in enumerate(reader.each("runs"))]
+    reader.finish([*NAMES, "gpus", "runs"])
+    if reader.problems or gpus is None:
+        raise LoadTestError(reader.problems)
+    accelerator, model, engine, precision = names
+    return LoadTest(accelerator, int(gpus), model, engine, precision, tuple(run for run in runs if run is not None))
+
+
+def _run(reader: FieldReader) -> LoadRun | None:
+    if not reader.fields:
+        return None
+    before = len(reader.problems)
+    numbers = {field: reader.number(field, bound) for field, bound in RUN.items()}
+    numbers[CACHED] = reader.number(CACHED, TOKENS_PER_SECOND, default="0")
+    reader.finish([*RUN, CACHED])
+    given = {field: number for field, number in numbers.items() if number is not None}
+    if len(reader.problems) > before:
+        return None
+    _refuse_contradictions(reader, given)
+    return LoadRun(LoadPoint(**given), {field: reader.fields[field] for field in (*RUN, CACHED) if reader.has(field)})
+
+
+def _refuse_contradictions(reader: FieldReader, run: dict[str, Fraction]) -> None:
+    if run[CACHED] > run["input_tps"]:
+        problem = f"{exact_decimal(run[CACHED], 3)} is above input_tps, which counts all input, cached included"
+        reader.refuse(CACHED, problem)
+    if run["completed_rps"] > run["offered_rps"] * Fraction(11, 10):
+        reader.refuse("completed_rps", f"{exact_decimal(run['completed_rps'], 3)} is far above offered_rps")
+
+
+def merge_load_tests(tests: Sequence[LoadTest]) -> LoadTest:
+    """One load test of the runs of all reports.  Raises ValueError where they are not of the same deployment."""
+    first = tests[0]
+    for other in tests[1:]:
+        for name in (*NAMES, "gpus"):
+            if getattr(other, name) != getattr(first, name):
+                raise ValueError(
+                    f"the reports are not of one deployment: {name} is {getattr(first, name)!r} and {getattr(other, name)!r}"
+                )
+    runs = tuple(run for test in tests for run in test.runs)
+    return LoadTest(first.accelerator, first.gpus, first.model, first.engine, first.precision, runs)

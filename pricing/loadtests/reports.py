@@ -1,0 +1,72 @@
+"""Any load-test report -> a document in the own format; the tool is told by what the report looks like."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from pricing.documents import Document, DocumentError, parse_document, parse_json_lines, read_text
+from pricing.loadtests import aiperf, guidellm, locust, sglang, vllm
+from pricing.money import exact_decimal
+
+Reader = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+READERS: Final[tuple[tuple[Callable[[Any], bool], Reader], ...]] = (
+    (sglang.is_report, sglang.own_format),
+    (vllm.is_report, vllm.own_format),
+    (aiperf.is_report, aiperf.own_format),
+    (guidellm.is_report, guidellm.own_format),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Supplement:
+    """What a tool's report does not say about the deployment."""
+
+    accelerator: str = ""
+    gpus: Fraction | None = None
+    model: str = ""
+    error_rate: Fraction | None = None
+
+    def complete(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fill in what is missing; what the report says stays."""
+        given: dict[str, Any] = {"accelerator": self.accelerator, "model": self.model}
+        if self.gpus is not None:
+            given["gpus"] = str(self.gpus)
+        for run in fields.get("runs", ()):
+            if run.get("error_rate") is None and self.error_rate is not None:
+                run["error_rate"] = exact_decimal(self.error_rate)
+        return {**fields, **{name: value for name, value in given.items() if value and not fields.get(name)}}
+
+
+def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
+    """A report in the own format, from a tool's own file.  Raises DocumentError."""
+    text = read_text(raw, name)
+    if locust.is_report(text):
+        return Document(name, "", extra.complete(locust.own_format(text, name)))
+    values = _values(raw, text, name)
+    tool = next((own_format for matches, own_format in READERS if all(map(matches, values))), None)
+    if tool is None:
+        if len(values) > 1:
+            raise DocumentError(f"{name}: holds {len(values)} documents that are no report of a known tool")
+        fields = values[0]
+        return Document(name, text, fields if not _is_own(fields) else extra.complete(dict(fields)))
+    parts = [tool(value) for value in values]
+    merged = {**parts[0], "runs": [run for part in parts for run in part["runs"]]}
+    return Document(name, "", extra.complete(merged))
+
+
+def _values(raw: bytes, text: str, name: str) -> list[Any]:
+    """The one document of the file, or one per line (reports that tools append to)."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
+        return parse_json_lines(text, name)
+    if name.lower().endswith((".jsonl", ".ndjson")):
+        return parse_json_lines(text, name)
+    return [parse_document(raw, name).value]
+
+
+def _is_own(fields: Any) -> bool:
+    return isinstance(fields, dict) and isinstance(fields.get("runs"), list) and all(
+        isinstance(run, dict) for run in fields["runs"]
+    )

@@ -1,0 +1,116 @@
+"""The portal in real Chromium: what a finance person and a team lead do with a month."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from billing.invoicing.services import invoices_issue, period_close
+from billing.tenancy.models import Membership, Team
+from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+HOSTILE = "nlp-<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.fail("no Chromium: install the package chromium (CI does)")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # playwright's loop runs in this thread; the tests are synchronous
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield running
+        running.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def month(tmp_path: Path) -> None:
+    apply(tmp_path, budgets=[{"team": "nlp", "period": "month", "amount": "1000.00", "thresholds": [50, 80, 100]}])
+    ingest_allocations(
+        allocation_record(1, workload={"kind": "PyTorchJob", "name": "llama-sft"}),
+        allocation_record(2, namespace="cv", quantity=1),
+        allocation_record(3, namespace=HOSTILE, quantity=1, started_at="2026-10-12T00:00:00Z", ended_at="2026-10-12T01:00:00Z",
+                          observed_until="2026-10-12T01:00:00Z"),
+    )  # fmt: skip
+    ingest_tokens(token_record(1, input_tokens=2_000_000, cache_read_input_tokens=0, output_tokens=500_000))
+    period_close(month="2026-10", actor="closer", now=AFTER)
+    invoices_issue(month="2026-10", actor="closer", now=AFTER)
+
+
+@pytest.fixture
+def page(browser: Browser, live_server: Any) -> Iterator[Page]:
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.on("dialog", lambda dialog: failures.append(f"dialog {dialog.message}"))
+    yield page
+    context.close()
+    assert not failures
+
+
+def sign_in(page: Page, *, staff: bool) -> None:
+    user = User.objects.create_user("somebody", password="a long pass phrase", is_staff=staff)
+    if not staff:
+        Membership.objects.create(user=user, team=Team.objects.get(code="nlp"), role="lead")
+    page.goto("/?month=2026-10")
+    page.get_by_label("User name").fill("somebody")
+    page.get_by_label("Password").fill("a long pass phrase")
+    page.get_by_role("button", name="Sign in").click()
+
+
+@pytest.mark.usefixtures("month")
+def test_finance_sees_the_month_and_reaches_an_allocation_in_two_clicks(page: Page) -> None:
+    sign_in(page, staff=True)
+    expect(page.get_by_role("heading", name="2026-10")).to_be_visible()
+    body = page.locator("main")
+    expect(body).to_contain_text("253.82")  # 209.62 + 10.00 of GPUs, 4.00 + 4.00 of tokens and 26.20 of the other team
+    page.get_by_role("link", name="NLP Research").click()
+    expect(body).to_contain_text("209.62")
+    expect(body).to_contain_text(HOSTILE)
+    page.get_by_role("link", name="NVIDIA-H800").last.click()
+    expect(body).to_contain_text("llama-sft")
+
+
+@pytest.mark.usefixtures("month")
+def test_a_team_lead_sees_the_own_team_and_downloads_its_invoice(page: Page) -> None:
+    sign_in(page, staff=False)
+    body = page.locator("main")
+    expect(body).to_contain_text("227.62")
+    expect(body).not_to_contain_text("Vision")
+    page.goto("/invoices/")
+    page.get_by_role("link", name="AI-INFRA-2026-000002").first.click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="PDF").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"%PDF-1.7")
+    assert page.goto("/teams/cv/?month=2026-10").status == 404  # type: ignore[union-attr]
+
+
+def test_an_empty_installation_says_what_to_do_next(page: Page) -> None:
+    User.objects.create_user("somebody", password="a long pass phrase", is_staff=True)
+    page.goto("/")
+    page.get_by_label("User name").fill("somebody")
+    page.get_by_label("Password").fill("a long pass phrase")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("main")).to_contain_text("manage.py apply")
+
+
+@pytest.mark.usefixtures("month")
+def test_the_month_reads_well_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    sign_in(page, staff=True)
+    overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0
+

@@ -1,0 +1,607 @@
+"""Every command: its exit status, and one clear line where something is wrong. Never a traceback."""
+
+import csv
+import gzip
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from django.core.management import call_command
+
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.tenancy.models import ApiToken, BillingSetup, NamespaceOwnership, Team
+from billing.usage.models import GpuAllocation, QuarantinedRecord
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+
+pytestmark = pytest.mark.django_db
+
+GPU_COLUMNS = ("cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator", "node",
+               "queue", "workload", "started_at", "ended_at")  # fmt: skip
+GPU_ROW = {
+    "cluster": "hq-1", "namespace": "nlp-train", "pod": "train-1", "pod_uid": "uid-1", "resource": "nvidia.com/gpu",
+    "quantity": "8", "device_fraction": "1", "accelerator": "NVIDIA-H800", "node": "node-1", "queue": "q",
+    "workload": "PyTorchJob/llm", "started_at": "2024-10-10T00:00:00Z", "ended_at": "2024-10-10T02:37:13Z",
+}  # fmt: skip
+TOKEN_ROW = {name: str(value) for name, value in token_record(time="2024-10-15T12:00:00+08:00").items()}
+CAPACITY_ROW = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
+                "quantity": "8", "from": "2024-10-01T00:00:00Z", "until": "2024-10-02T00:00:00Z"}  # fmt: skip
+EFFICIENCY_ROW = {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2024-10-10T00:00:00Z", "end": "2024-10-10T01:00:00Z",
+                  "gpu_seconds": "28800", "mfu": "0.41", "hfu": "", "dtype": "bf16", "coverage": "0.99"}  # fmt: skip
+ROWS = {"gpu": GPU_ROW, "tokens": TOKEN_ROW, "capacity": CAPACITY_ROW, "efficiency": EFFICIENCY_ROW}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error."""
+        assert self.status == 2, (self.status, self.out, self.err)
+        assert self.err.startswith("error: "), self.err
+        assert self.err.count("\n") == 1, self.err
+        assert "Traceback" not in self.err
+        return self.err.removeprefix("error: ").rstrip("\n")
+
+
+class Manage:
+    """Runs a command in this process, on the database of the test."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *arguments: object) -> Done:
+        self.capsys.readouterr()
+        status = 0
+        try:
+            call_command(*(str(argument) for argument in arguments))
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else 1
+        return Done(status, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
+    return Manage(capsys)
+
+
+def since_2024(**changed: Any) -> dict[str, Any]:
+    """The set-up of the factories from 2024 on: commands ask the clock, and 2024 is over."""
+    sections: dict[str, Any] = json.loads(json.dumps(SET_UP).replace("2026-01-01", "2024-01-01"))
+    sections["price_versions"][0]["valid_from"] = "2024-01-01T00:00:00+08:00"
+    return {name: value for name, value in {**sections, **changed}.items() if value is not None}
+
+
+THEN = {"started_at": "2024-10-10T00:00:00Z", "ended_at": "2024-10-10T02:37:13Z", "observed_until": None}
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> None:
+    """A set-up and one allocation of October 2024, worth 209.62."""
+    apply(tmp_path, **since_2024())
+    ingest_allocations(allocation_record(**THEN))
+
+
+# Help and usage
+
+COMMANDS = ("apply", "exception_waive", "export_invoices", "import_usage", "invoice_approve", "invoice_issue",
+            "period_close", "period_report", "period_verify", "quarantine", "token_create", "demo", "up")  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(manage: Manage, command: str) -> None:
+    done = manage(command, "--help")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("usage: ")
+    assert len(done.out.splitlines()) > 5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_bad_usage(manage: Manage, command: str) -> None:
+    needed = {"apply": ["x"], "exception_waive": ["2024-10", "quarantine", "s", "--reason", "r"],
+              "export_invoices": ["2024-10", "--out", "x"], "import_usage": ["gpu", "x"],
+              "invoice_approve": ["2024-10", "--by", "x"], "quarantine": [], "demo": [], "up": [],
+              "token_create": ["x", "--scope", "usage:write"]}  # fmt: skip
+    assert "--nonsense" in manage(command, *needed.get(command, ["2024-10"]), "--nonsense").error
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("quarantine", "demo", "up")])
+def test_a_missing_argument_is_bad_usage(manage: Manage, command: str) -> None:
+    assert "required" in manage(command).error
+
+
+MONTHLY = ("period_report", "period_close", "period_verify", "invoice_issue")
+
+
+@pytest.mark.parametrize("month", ["2024-13", "2024-1", "October", "2024-10-01", "1999-12", "2200-01", "", " 2024-10"])
+@pytest.mark.parametrize("command", MONTHLY)
+def test_what_is_no_month_is_bad_input(manage: Manage, october: None, command: str, month: str) -> None:
+    assert repr(month) in manage(command, month).error
+
+
+@pytest.mark.parametrize("command", ["period_report", "period_close"])
+def test_without_a_set_up_the_line_says_what_to_do(manage: Manage, command: str) -> None:
+    assert "apply" in manage(command, "2024-10").error
+
+
+# A month through its commands
+
+
+def test_a_month_goes_from_report_to_issued_documents(manage: Manage, october: None, tmp_path: Path) -> None:
+    report = manage("period_report", "2024-10", "--json")
+    assert report.status == 0
+    figures = json.loads(report.out)
+    assert (figures["closable"], figures["gpu_seconds"]["charged"]) == (True, 75464)
+    closed = json.loads(manage("period_close", "2024-10", "--by", "ops", "--json").out)
+    assert (closed["status"], [item["status"] for item in closed["invoices"]]) == ("closed", ["approved"])
+    issued = json.loads(manage("invoice_issue", "2024-10", "--json").out)
+    assert [(item["number"], item["total"]) for item in issued["invoices"]] == [("AI-INFRA-2024-000001", "209.62")]
+    assert json.loads(manage("invoice_issue", "2024-10", "--json").out) == issued
+    proofs = json.loads(manage("period_verify", "2024-10", "--json").out)["proofs"]
+    assert [proof["ok"] for proof in proofs] == [True]
+    out = tmp_path / "documents"
+    written = json.loads(manage("export_invoices", "2024-10", "--out", out, "--json").out)["documents"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(Path(name).name for name in written)
+    assert {Path(name).suffix for name in written} == {".pdf", ".csv", ".xlsx"}
+
+
+def test_every_command_also_speaks_to_people(manage: Manage, october: None) -> None:
+    for command, words in (("period_report", "can be closed"), ("period_close", "is closed"),
+                           ("invoice_issue", "AI-INFRA-2024-000001"), ("period_verify", "1 of 1")):  # fmt: skip
+        done = manage(command, "2024-10")
+        assert (done.status, done.err) == (0, "")
+        assert words in done.out
+
+
+def test_what_holds_the_close_is_named_with_status_3(manage: Manage, october: None) -> None:
+    ingest_allocations(allocation_record(2, namespace="lost", **THEN))
+    ingest_tokens(token_record(1, time="2024-10-15T00:00:00Z", model="unknown"))
+    ingest_tokens(token_record(2, time="2024-10-15T00:00:00Z", output_tokens=-1))
+    report = manage("period_report", "2024-10", "--json")
+    assert report.status == 3
+    found = {(item["kind"], item["subject"]): (item["quantity"], item["unit"], item["blocks"])
+             for item in json.loads(report.out)["exceptions"]}  # fmt: skip
+    assert found == {
+        ("unowned_namespace", "hq-1/lost"): (75464, "gpu_seconds", True),
+        ("unpriced", "unknown cache_read"): (200, "tokens", True),
+        ("unpriced", "unknown input"): (800, "tokens", True),
+        ("unpriced", "unknown output"): (100, "tokens", True),
+        ("quarantine", "tests via usage/tokens"): (1, "records", True),
+    }
+    refused = manage("period_close", "2024-10")
+    assert (refused.status, refused.err.count("\n")) == (3, 1)
+    assert refused.err.startswith("refused: ")
+    assert manage("period_close", "2024-10", "--json").status == 3
+    assert BillingPeriod.objects.get().status == "open"
+    assert manage("invoice_issue", "2024-10").status == 3
+
+
+def test_four_eyes_means_somebody_else(manage: Manage, tmp_path: Path) -> None:
+    apply(tmp_path, **since_2024(billing={**SET_UP["billing"], "review": "four-eyes"}))
+    ingest_allocations(allocation_record(**THEN))
+    assert "not closed" in manage("invoice_approve", "2024-10", "--by", "boss").error
+    assert manage("period_close", "2024-10", "--by", "ops").status == 0
+    waiting = manage("invoice_issue", "2024-10")
+    assert (waiting.status, Invoice.objects.exclude(number=None).count()) == (3, 0)
+    assert "ops" in manage("invoice_approve", "2024-10", "--by", "ops").error
+    assert "1 drafts approved" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp").out
+    assert manage("invoice_issue", "2024-10").status == 0
+    assert "AI-INFRA-2024-000001" in manage("invoice_issue", "2024-10").out
+
+
+def test_a_month_not_closed_has_nothing_to_issue_verify_or_export(manage: Manage, october: None, tmp_path: Path) -> None:
+    assert "2024-10" in manage("invoice_issue", "2024-10").error
+    assert "2024-10" in manage("period_verify", "2024-10").error
+    assert "2024-10" in manage("export_invoices", "2024-10", "--out", tmp_path).error
+    manage("period_close", "2024-10")
+    assert "invoice_issue" in manage("export_invoices", "2024-10", "--out", tmp_path).error
+
+
+def test_documents_are_not_written_over_a_file_or_below_one(manage: Manage, october: None, tmp_path: Path) -> None:
+    manage("period_close", "2024-10")
+    manage("invoice_issue", "2024-10")
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert str(file) in manage("export_invoices", "2024-10", "--out", file).error
+    assert str(file) in manage("export_invoices", "2024-10", "--out", file / "below").error
+    assert file.read_text() == "mine"
+
+
+def test_only_what_may_be_waived_is(manage: Manage, october: None) -> None:
+    ingest_tokens(token_record(1, time="2024-10-15T00:00:00Z", output_tokens=-1))
+    waive = ("exception_waive", "2024-10")
+    assert "unowned_namespace cannot be waived" in manage(*waive, "unowned_namespace", "x", "--reason", "r").error
+    assert "reason" in manage(*waive, "quarantine", "tests via usage/tokens", "--reason", " ").error
+    assert manage("period_close", "2024-10").status == 3
+    assert manage(*waive, "quarantine", "tests via usage/tokens", "--reason", "seen", "--by", "boss").status == 0
+    assert manage("period_close", "2024-10").status == 0
+
+
+def test_quarantine_lists_and_dismisses(manage: Manage, october: None) -> None:
+    ingest_tokens(token_record(1, time="2024-10-15T00:00:00Z", output_tokens=-1))
+    (record,) = json.loads(manage("quarantine", "--month", "2024-10", "--json").out)["records"]
+    assert (record["reason"], record["key"]) == ("invalid", "litellm-hq/req-1")
+    assert json.loads(manage("quarantine", "--month", "2024-09", "--json").out)["records"] == []
+    assert "reason" in manage("quarantine", "--dismiss", record["id"]).error
+    assert "--dismiss 10000000" in manage("quarantine", "--dismiss", 10_000_000, "--reason", "x").error
+    assert "--dismiss" in manage("quarantine", "--dismiss", 10**30, "--reason", "x").error
+    assert manage("quarantine", "--dismiss", record["id"], "--reason", "a test").status == 0
+    assert QuarantinedRecord.objects.get().status == "dismissed"
+    assert "'x'" in manage("quarantine", "--month", "x").error
+
+
+def test_a_token_is_made_once_and_shown_once(manage: Manage, october: None) -> None:
+    made = json.loads(manage("token_create", "gateway", "--scope", "usage:write", "--days", "30", "--json").out)
+    assert made["token"].startswith("spn_")
+    assert ApiToken.objects.get().expires_at is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["x", "--scope", "everything"], ["x", "--scope", "usage:write", "--team", "nobody"],
+     ["x", "--scope", "usage:write", "--days", "0"], ["x", "--scope", "usage:write", "--days", "ten"],
+     ["x", "--scope", "usage:write", "--days", "1000000000"], ["n" * 300, "--scope", "usage:write"],
+     ["x", "--scope", "usage:write", "--source", "s" * 600]],
+    ids=["scope", "team", "days", "days that are no number", "too many days", "long name", "long source"],
+)  # fmt: skip
+def test_a_wrong_token_is_not_made(manage: Manage, october: None, wrong: list[str]) -> None:
+    assert manage("token_create", *wrong).error
+    assert not ApiToken.objects.exists()
+
+
+@pytest.mark.parametrize("who", ["x" * 300, "\udcff", "a\nb"], ids=["long", "no utf-8", "two lines"])
+def test_a_name_of_who_acts_that_cannot_be_kept_is_refused(manage: Manage, october: None, who: str) -> None:
+    assert "--by" in manage("period_close", "2024-10", "--by", who).error
+    assert BillingPeriod.objects.filter(status="closed").count() == 0
+
+
+# Files of usage
+
+
+def csv_text(kind: str, *rows: dict[str, str], columns: Sequence[str] | None = None) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns or list(ROWS[kind]))
+    writer.writeheader()
+    writer.writerows(rows or (ROWS[kind],))
+    return text.getvalue()
+
+
+def file(directory: Path, content: str | bytes, name: str = "usage.csv") -> Path:
+    path = directory / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_file_is_imported_once_in_every_form(manage: Manage, tmp_path: Path, kind: str) -> None:
+    text = csv_text(kind)
+    table = pa.table({name: [value or None] for name, value in ROWS[kind].items()})
+    pq.write_table(table, tmp_path / "usage.parquet")
+    paths = [
+        file(tmp_path, text),
+        file(tmp_path, gzip.compress(text.encode()), "usage.csv.gz"),
+        file(tmp_path, "\ufeff" + text, "bom.csv"),
+        file(tmp_path, text.replace("\n", "\r\n"), "windows.csv"),
+        tmp_path / "usage.parquet",
+    ]
+    first, *others = json.loads(manage("import_usage", kind, *paths, "--json").out)["files"]
+    assert (first["accepted"], first["duplicates"], first["conflicts"]) == (1, 0, 0)
+    assert [(other["accepted"], other["duplicates"]) for other in others] == [(0, 1)] * 4
+
+
+def test_typed_parquet_columns_are_taken(manage: Manage, tmp_path: Path) -> None:
+    counts = {name: pa.array([int(TOKEN_ROW[name])]) for name in TOKEN_ROW if name.endswith("_tokens")}
+    texts = {name: pa.array([TOKEN_ROW[name]]) for name in ("source", "id", "consumer", "model")}
+    moment = pa.array([1_728_964_800_000_000], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({**texts, "time": moment, **counts}), tmp_path / "t.parquet")
+    assert manage("import_usage", "tokens", tmp_path / "t.parquet").status == 0
+    pq.write_table(
+        pa.table({**texts, "time": pa.array([1_728_964_800_000_000], pa.timestamp("us")), **counts}), tmp_path / "n.parquet"
+    )
+    assert "time" in manage("import_usage", "tokens", tmp_path / "n.parquet").error
+
+
+def wrong_files(directory: Path) -> dict[str, tuple[Path, Sequence[str]]]:
+    """name: (file, what the line must say besides the file)."""
+    good = csv_text("tokens")
+    header, row = good.splitlines()
+    packed = gzip.compress("\n".join([header, *(row.replace("req-1", f"req-{n}") for n in range(5000))]).encode())
+    damaged = bytearray(packed)
+    damaged[len(damaged) // 2] ^= 0xFF
+    pq.write_table(pa.table({"x": [1]}), directory / "schema.parquet")
+    nested = {name: [value] for name, value in TOKEN_ROW.items()}
+    pq.write_table(pa.table({**nested, "output_tokens": [[1, 2]]}), directory / "nested.parquet")
+    whole = (directory / "schema.parquet").read_bytes()
+    (directory / "folder.csv").mkdir()
+    (directory / "folder.parquet").mkdir()
+    os.mkfifo(directory / "pipe.csv")
+    contents: dict[str, tuple[str | bytes, str, Sequence[str]]] = {
+        "an empty file": ("", "a.csv", ["empty"]),
+        "an empty gz": (gzip.compress(b""), "a.csv.gz", ["empty"]),
+        "no gz at all": (good, "b.csv.gz", []),
+        "a gz cut short": (packed[: len(packed) // 2], "c.csv.gz", ["end"]),
+        "a gz of garbage": (packed[:10] + b"\xff" * 200, "d2.csv.gz", []),
+        "a gz with a flipped bit": (bytes(damaged), "d.csv.gz", []),
+        "zero bytes named gz": (b"", "e.csv.gz", ["empty"]),
+        "UTF-16": (good.encode("utf-16"), "f.csv", ["line 1"]),
+        "GBK": ((header + "\n" + row.replace("nlp-key-1", "模型")).encode("gbk"), "g.csv", ["line 2", "UTF-8"]),
+        "Latin-1": ((header + "\n" + row.replace("nlp-key-1", "é")).encode("latin-1"), "h.csv", ["line 2", "UTF-8"]),
+        "NUL": (good.replace("nlp-key-1", "a\0b"), "i.csv", ["line 2", "NUL"]),
+        "a line of 50 MB": (header + "\n" + "x" * 50_000_000, "j.csv", ["line 2", "longer"]),
+        "an unknown column": (f"{header},cached\n{row},1\n", "k.csv", ["line 1", "'cached'"]),
+        "a missing column": (good.replace("consumer,", ""), "l.csv", ["line 1", "'consumer'"]),
+        "a column twice": (f"{header},model\n{row},x\n", "m.csv", ["line 1", "'model'"]),
+        "a column of another case": (good.replace("consumer", "Consumer"), "n.csv", ["line 1", "'Consumer'"]),
+        "another separator": (good.replace(",", ";"), "o.csv", ["line 1"]),
+        "too few fields": (f"{header}\n{row}\n{row.rpartition(',')[0]}\n", "p.csv", ["line 3", "9", "10"]),
+        "too many fields": (f"{header}\n{row},7\n", "q.csv", ["line 2", "11", "10"]),
+        "an open quote": (f'{header}\n"{row}\n', "r.csv", ["line"]),
+        "a stray quote": (f'{header}\n"a"b,{row.partition(",")[2]}\n', "s.csv", ["line 2"]),
+        "a wrong count": (good.replace("1000", "-1000"), "t.csv", ["line 2", "input_tokens", "-1000"]),
+        "no count": (good.replace("1000", "many"), "u.csv", ["line 2", "input_tokens", "many"]),
+        "an empty required field": (good.replace("nlp-key-1", ""), "v.csv", ["line 2", "consumer"]),
+        "a naive time": (good.replace("+08:00", ""), "w.csv", ["line 2", "time"]),
+        "seconds since 1970": (good.replace(TOKEN_ROW["time"], "1728964800"), "x.csv", ["line 2", "time"]),
+        "year 1": (good.replace("2024-10-15", "0001-01-01"), "y.csv", ["line 2", "time", "2000"]),
+        "text named parquet": (good, "z.parquet", ["Parquet"]),
+        "an empty parquet": (b"", "empty.parquet", ["Parquet"]),
+        "a parquet cut short": (whole[:-20], "cut.parquet", ["Parquet"]),
+    }
+    made = {name: (file(directory, body, path), words) for name, (body, path, words) in contents.items()}
+    return {
+        **made,
+        "a parquet of another schema": (directory / "schema.parquet", ["'x'"]),
+        "a parquet with a list for a count": (directory / "nested.parquet", ["output_tokens"]),
+        "a folder": (directory / "folder.csv", []),
+        "a folder named parquet": (directory / "folder.parquet", []),
+        "nothing there": (directory / "absent.csv", ["No such file"]),
+        "nothing there named parquet": (directory / "absent.parquet", ["No such file"]),
+        "nothing there named gz": (directory / "absent.csv.gz", ["No such file"]),
+        "a device": (Path("/dev/null"), ["regular file"]),
+        "a pipe, which can be read once only": (directory / "pipe.csv", ["regular file"]),
+    }
+
+
+def test_every_wrong_file_is_one_line_that_names_it(manage: Manage, tmp_path: Path) -> None:
+    good = file(tmp_path, csv_text("tokens"), "good.csv")
+    wrong = []
+    for name, (path, words) in wrong_files(tmp_path).items():
+        try:
+            error = manage("import_usage", "tokens", good, path).error
+        except Exception as problem:  # noqa: BLE001 - every file is tried before the test says which failed
+            wrong.append((name, repr(problem)))
+            continue
+        if str(path) not in error or any(word not in error for word in words) or len(error) > 1000:
+            wrong.append((name, error))
+    assert wrong == []
+    again = json.loads(manage("import_usage", "tokens", good, "--json").out)["files"][0]
+    assert again["accepted"] == 1, "one wrong file refuses all: nothing was imported before"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("quantity", "0", ["quantity", "0"]), ("quantity", "8.5", ["quantity"]), ("quantity", "", ["quantity"]),
+        ("device_fraction", "NaN", ["device_fraction"]), ("device_fraction", "2", ["device_fraction", "2"]),
+        ("device_fraction", "", ["device_fraction"]), ("workload", "llm", ["workload", "kind/name"]),
+        ("started_at", "2024-10-10", ["started_at"]), ("ended_at", "2024-10-09T00:00:00Z", ["ended_at"]),
+        ("ended_at", "", ["ended_at", "--until"]), ("namespace", "n" * 600, ["namespace"]),
+        ("device_fraction", "1E-2000000", ["device_fraction"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_allocation_names_file_line_and_field(
+    manage: Manage, tmp_path: Path, column: str, value: str, words: list[str]
+) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "pod_uid": "other"}, {**GPU_ROW, column: value}))
+    error = manage("import_usage", "gpu", path).error
+    assert [word for word in (str(path), "line 3", *words) if word not in error] == [], error
+    assert not GpuAllocation.objects.exists()
+
+
+def test_a_line_after_a_quoted_line_break_is_counted_as_an_editor_does(manage: Manage, tmp_path: Path) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "queue": "a\nb"}, {**GPU_ROW, "quantity": "x"}))
+    assert "line 4" in manage("import_usage", "gpu", path).error
+
+
+def test_a_running_allocation_of_a_file_goes_until_its_end_and_needs_no_heartbeat(
+    manage: Manage, october: None, tmp_path: Path
+) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "pod_uid": "runs", "ended_at": ""}))
+    until = "2024-10-10T01:00:00Z"
+    assert manage("import_usage", "gpu", path, "--until", until).status == 0
+    assert json.loads(manage("period_report", "2024-10", "--json").out)["gpu_seconds"]["charged"] == 75464 + 8 * 3600
+
+
+@pytest.mark.parametrize("until", ["noon", "2024-10-10", "2024-10-10T00:00:00", "", "0001-01-01T00:00:00+14:00"])
+def test_a_wrong_until_is_named(manage: Manage, tmp_path: Path, until: str) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "ended_at": ""}))
+    assert manage("import_usage", "gpu", path, "--until", until).error
+
+
+def test_the_same_start_in_another_offset_is_the_same_row(manage: Manage, tmp_path: Path) -> None:
+    manage("import_usage", "gpu", file(tmp_path, csv_text("gpu")))
+    again = csv_text("gpu", {**GPU_ROW, "started_at": "2024-10-10T08:00:00+08:00"})
+    done = manage("import_usage", "gpu", file(tmp_path, again), "--json")
+    assert json.loads(done.out)["files"][0]["duplicates"] == 1
+
+
+def test_conflicting_rows_exit_3_and_name_the_line(manage: Manage, tmp_path: Path) -> None:
+    path = file(tmp_path, csv_text("tokens", TOKEN_ROW, {**TOKEN_ROW, "output_tokens": "101"}))
+    done = manage("import_usage", "tokens", path)
+    assert (done.status, done.err.count("\n")) == (3, 1)
+    assert f"{path} line 3" in done.err
+    assert "1 accepted, 0 duplicates, 1 conflicts" in done.out
+
+
+def test_an_unknown_kind_is_bad_usage(manage: Manage, tmp_path: Path) -> None:
+    assert "storage" in manage("import_usage", "storage", tmp_path).error
+
+
+# Set-up files
+
+
+def set_up(directory: Path, content: str | dict[str, Any]) -> Path:
+    return file(directory, content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False), "s.yaml")
+
+
+def test_a_set_up_is_applied_once_and_shown_before(manage: Manage, tmp_path: Path) -> None:
+    path = set_up(tmp_path, since_2024())
+    planned = json.loads(manage("apply", path, "--dry-run", "--json").out)
+    assert (planned["dry_run"], planned["unchanged"]) == (True, 0)
+    assert not BillingSetup.objects.exists()
+    done = json.loads(manage("apply", path, "--json").out)
+    assert done["changes"] == planned["changes"]
+    assert json.loads(manage("apply", path, "--json").out)["changes"] == []
+    assert "0 changes" in manage("apply", path).out
+
+
+PRICE = since_2024()["price_versions"][0]
+POLICY = {"name": "b", "valid_from": "2024-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+          "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
+
+
+def changed(section: str, index: int | None = None, **fields: Any) -> dict[str, Any]:
+    whole = since_2024(efficiency_policies=[POLICY], budgets=[{"team": "nlp", "period": "month", "amount": "1.00"}])
+    whole = json.loads(json.dumps(whole))
+    entry = whole[section] if index is None else whole[section][index]
+    entry.update(fields)
+    for name in [name for name, value in fields.items() if value is None]:
+        del entry[name]
+    return whole
+
+
+WRONG: dict[str, tuple[str | dict[str, Any], Sequence[str]]] = {
+    "nothing": ("", ["mapping"]),
+    "a list": ("- a\n", ["mapping"]),
+    "bad YAML": ("billing: {currency: CNY\nteams: [\n", ["line"]),
+    "a tab": ("billing:\n\tcurrency: CNY\n", ["line 2"]),
+    "a key twice": ("billing: {currency: CNY}\nteams: []\nbilling: {}\n", ["line 3", "billing"]),
+    "a field twice": ("billing:\n  currency: CNY\n  currency: USD\n", ["line 3", "currency"]),
+    "a control character": ("billing: {currency: \x01}\n", []),
+    "two documents": ("a: 1\n---\nb: 2\n", []),
+    "an alias to nothing": ("billing: *x\n", ["line 1"]),
+    "a loop": ("billing: &a [*a]\n", []),
+    "a python object": ("billing: !!python/object/apply:os.system [ls]\n", ["billing"]),
+    "a mapping for a key": ("{a: 1}: b\n", []),
+    "a very deep list": ("billing: " + "[" * 5000, []),
+    "an unknown section": ({**since_2024(), "prices": []}, ["prices"]),
+    "an unknown field": (changed("teams", 0, colour="red"), ["teams[0]", "colour"]),
+    "billing that is a list": ({**since_2024(), "billing": []}, ["billing"]),
+    "teams that are text": ({**since_2024(), "teams": "nlp"}, ["teams"]),
+    "no currency": (changed("billing", currency=None), ["billing.currency"]),
+    "a wrong currency": (changed("billing", currency="yuan"), ["billing.currency", "yuan"]),
+    "a wrong zone": (changed("billing", zone="Asia/Shangri-La"), ["billing.zone", "Shangri-La"]),
+    "a zone that is a folder": (changed("billing", zone="Asia"), ["billing.zone"]),
+    "a zone out of the tree": (changed("billing", zone="../../../etc/passwd"), ["billing.zone"]),
+    "a wrong review": (changed("billing", review="maybe"), ["billing.review", "maybe"]),
+    "a long issuer": (changed("billing", issuer="x" * 100), ["billing.issuer"]),
+    "an issuer that is no file name": (changed("billing", issuer="A/B"), ["billing.issuer", "A/B"]),
+    "no team code": (changed("teams", 0, code=None), ["teams[0].code"]),
+    "a team twice": (changed("teams", 0, code="cv"), ["code", "cv"]),
+    "a team that is its own parent": (changed("teams", 0, parent="nlp"), ["parent", "nlp"]),
+    "an unknown owner": (changed("ownership", 0, team="nobody"), ["ownership[0].team", "nobody"]),
+    "a naive instant": (changed("ownership", 0, valid_from="2024-01-01T00:00:00"), ["ownership[0].valid_from"]),
+    "no date": (changed("ownership", 0, valid_from="soon"), ["ownership[0].valid_from", "soon"]),
+    "an end before its start": (changed("ownership", 0, valid_until="2023-01-01"), ["ownership[0].valid_until"]),
+    "an unknown payer": (changed("consumers", 0, team="nobody"), ["consumers[0].team", "nobody"]),
+    "a consumer without source": (changed("consumers", 0, source=None), ["consumers[0].source"]),
+    "no instant of a price": (changed("price_versions", 0, valid_from=None), ["price_versions[0].valid_from"]),
+    "a price and a sheet": (
+        changed("price_versions", 0, gpu=[{"accelerator": "A", "price_per_gpu_hour": "1", "cost_sheet": "x"}]),
+        ["price_versions[0].gpu[0]", "cost_sheet"],
+    ),
+    "no price": (changed("price_versions", 0, gpu=[{"accelerator": "A"}]), ["price_versions[0].gpu[0]"]),
+    "a price of nothing": (changed("price_versions", 0, gpu=[{"price_per_gpu_hour": "1"}]), ["gpu[0].accelerator"]),
+    "two prices of one accelerator": (
+        changed("price_versions", 0, gpu=[{"accelerator": "A", "price_per_gpu_hour": price} for price in "12"]),
+        ["price_versions[0]", "two prices", "A"],
+    ),
+    "two prices of one model": (
+        changed("price_versions", 0, tokens=[{"model": "m", "input": "1"}, {"model": "m", "input": "2"}]),
+        ["tokens[1]", "'m'", "two"],
+    ),
+    "a model without a price": (changed("price_versions", 0, tokens=[{"model": "m"}]), ["tokens[0]"]),
+    "an unknown sheet": (
+        changed("price_versions", 0, gpu=[{"accelerator": "A", "cost_sheet": "none"}]), ["cost_sheet", "none"],
+    ),
+    **{
+        f"a price of {price}": (
+            changed("price_versions", 0, gpu=[{"accelerator": "A", "price_per_gpu_hour": price}]),
+            ["price_versions[0].gpu[0].price_per_gpu_hour", price[:20]],
+        )
+        for price in ("-1", "NaN", "Infinity", "1.00001", "ten", "1e7", "1e999999999", "1e-999999999", "0x10")
+    },
+    "a penalty that is no number": (changed("efficiency_policies", 0, penalty="x"), ["efficiency_policies[0].penalty"]),
+    "a ratio above one": (changed("efficiency_policies", 0, hfu_below="1.1"), ["efficiency_policies[0].hfu_below"]),
+    "minutes below none": (changed("efficiency_policies", 0, min_minutes="-1"), ["efficiency_policies[0].min_minutes"]),
+    "minutes without end": (
+        changed("efficiency_policies", 0, min_minutes="9" * 30), ["efficiency_policies[0].min_minutes"],
+    ),
+    "a budget of nobody": (changed("budgets", 0, team="nobody"), ["budgets[0].team"]),
+    "a budget of nothing": (changed("budgets", 0, amount="0"), ["budgets[0].amount"]),
+    "a budget without end": (changed("budgets", 0, amount="1e30"), ["budgets[0].amount"]),
+    "a threshold in words": (changed("budgets", 0, thresholds=["half"]), ["budgets[0].thresholds"]),
+    "a threshold in superscript": (changed("budgets", 0, thresholds=["²"]), ["budgets[0].thresholds"]),
+    "a threshold without end": (changed("budgets", 0, thresholds=["9" * 30]), ["budgets[0].thresholds"]),
+    "a sheet that is not there": (
+        {**since_2024(), "cost_sheets": [{"name": "h800", "file": "absent.yaml"}]}, ["absent.yaml", "No such file"],
+    ),
+    "a sheet out of nothing": ({**since_2024(), "cost_sheets": [{"name": "h800"}]}, ["h800"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_set_up_is_one_line_that_names_file_and_field(manage: Manage, tmp_path: Path, name: str) -> None:
+    content, words = WRONG[name]
+    path = set_up(tmp_path, content)
+    error = manage("apply", path).error
+    assert str(path) in error or "absent.yaml" in error, error
+    assert [word for word in words if word not in error] == [], error
+    assert not BillingSetup.objects.exists()
+    assert not Team.objects.exists()
+
+
+def test_a_set_up_that_cannot_be_read_is_one_line(manage: Manage, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent.yaml", file(tmp_path, b"\xff\xfe\x00", "bytes.yaml")):
+        assert str(path) in manage("apply", path).error
+
+
+def test_an_owner_that_overlaps_another_is_refused(manage: Manage, tmp_path: Path) -> None:
+    rows = [{"cluster": "hq-1", "namespace": "a", "team": team, "valid_from": start, "valid_until": end}
+            for team, start, end in (("nlp", "2024-01-01", "2024-06-01"), ("cv", "2024-05-01", "2024-07-01"))]  # fmt: skip
+    assert "hq-1/a" in manage("apply", set_up(tmp_path, since_2024(ownership=rows))).error
+    assert not NamespaceOwnership.objects.exists()
+
+
+def test_a_published_price_under_its_old_name_is_refused(manage: Manage, october: None, tmp_path: Path) -> None:
+    dearer = {**PRICE, "gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "11"}]}
+    error = manage("apply", set_up(tmp_path, since_2024(price_versions=[dearer]))).error
+    assert "2026-10" in error
+    assert "new name" in error
+
+
+def test_zone_and_currency_stay_once_a_month_is_known(manage: Manage, october: None, tmp_path: Path) -> None:
+    manage("period_close", "2024-10")
+    for field, value in (("zone", "Europe/Berlin"), ("currency", "EUR")):
+        billing = {**SET_UP["billing"], field: value}
+        assert field in manage("apply", set_up(tmp_path, since_2024(billing=billing, price_versions=None))).error
+
+
+def test_a_back_dated_change_of_a_closed_month_is_refused(manage: Manage, october: None, tmp_path: Path) -> None:
+    manage("period_close", "2024-10")
+    stolen = {"cluster": "hq-1", "namespace": "nlp-train", "team": "cv", "valid_from": "2024-10-01"}
+    ownership = [*since_2024()["ownership"], stolen]
+    assert "2024-10" in manage("apply", set_up(tmp_path, since_2024(ownership=ownership))).error
+    assert "closed" in manage("apply", set_up(tmp_path, since_2024(ownership=ownership)), "--dry-run").error
