@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+SUITES := tests/unit tests/property tests/golden tests/embedded tests/integration
+CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -39,7 +41,8 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run
-	$(BIN)/python -m pytest
+	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
+	$(BIN)/python -m pytest $(SUITES) $(if $(CHROMIUM),tests/browser)
 
 traces: $(VENV)/.dev  ## real production traces to the cent; SUANPAN_TRACES names their folder
 	$(BIN)/python -m pytest tests/traces

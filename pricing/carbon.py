@@ -15,7 +15,7 @@ class CarbonError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CarbonFactor:
-    """kg of CO2 per kWh of a region and year; `basis` says what is counted."""
+    """Emissions of a kWh, kg of CO2 per kWh, of a region and year; `basis` says what is counted."""
 
     region: str
     year: int
@@ -52,7 +52,7 @@ FACTORS: Final = (
 
 
 def carbon_factor(region: str, year: int, basis: str) -> Fraction:
-    """kg per kWh.  Raises CarbonError: there is no nearest year and no neighbouring region.
+    """Emissions of a kWh in kg.  Raises CarbonError: there is no nearest year and no neighbouring region.
 
     >>> carbon_factor("CN", 2023, OFFICIAL)
     Fraction(2653, 5000)
@@ -64,7 +64,7 @@ def carbon_factor(region: str, year: int, basis: str) -> Fraction:
 
 
 def kg_co2(facility_kwh: Fraction, kg_per_kwh: Fraction) -> Fraction:
-    """kg = kWh at the meter of the building x factor.
+    """CO2 [kg] = kWh at the meter of the building x factor.
 
     >>> kg_co2(Fraction("50.128"), Fraction("0.5306")) == Fraction("26.5979168")
     True

@@ -106,7 +106,8 @@ def compute_optimal(flop_budget: int, tokens_per_param: int = 20) -> tuple[int, 
 
     Source: FS13; Hoffmann et al., arXiv 2203.15556.
     """
-    return _nearest_root(Fraction(flop_budget, 6 * tokens_per_param)), _nearest_root(Fraction(flop_budget * tokens_per_param, 6))
+    params_squared = Fraction(flop_budget, 6 * tokens_per_param)
+    return _nearest_root(params_squared), _nearest_root(params_squared * tokens_per_param**2)
 
 
 def _nearest_root(value: Fraction) -> int:

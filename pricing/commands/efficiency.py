@@ -1,7 +1,8 @@
 """`efficiency FILE`: policy and workloads -> multiplier and reason of each workload."""
 
 import argparse
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ MINUTES: Final = Bound("0", "1e6", "minutes", whole=True)
 MEASURED_MINUTES: Final = Bound("0", "1e9", "minutes")
 GPU_SECONDS: Final = Bound("0", "1e15", "GPU-seconds")
 METRIC: Final = Bound("-1e6", "1e6", "ratio, out of 0 to 1 it is a data error")
+ALWAYS: Final = datetime(2000, 1, 1, tzinfo=UTC)
 POLICY_FIELDS: Final = (
     "name", "valid_from", "hfu_below", "penalty", "mfu_above", "reward", "min_minutes", "min_coverage",
 )  # fmt: skip
@@ -84,18 +86,22 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
         reader.refuse("hfu_below", f"{bounds['hfu_below']} must not be above mfu_above {bounds['mfu_above']}")
     if len(reader.problems) > before or minutes is None or coverage is None:
         return None
-    return EfficiencyPolicy(name, valid_from, **bounds, min_minutes=int(minutes), min_coverage=coverage)
+    return EfficiencyPolicy(
+        name, valid_from, bounds["hfu_below"], bounds["penalty"], bounds["mfu_above"], bounds["reward"], int(minutes),
+        coverage,
+    )  # fmt: skip
 
 
 def _instant(reader: FieldReader) -> datetime:
-    text = reader.text("valid_from", default="2000-01-01T00:00:00+00:00")
-    try:
+    text = reader.text("valid_from", default=ALWAYS.isoformat())
+    instant: datetime | None = None
+    with suppress(ValueError):
         instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = datetime.min
-    if instant.tzinfo is None and text:
+    if instant is not None and instant.tzinfo is not None:
+        return instant
+    if text:
         reader.refuse("valid_from", f"{text!r} must be a time with an offset such as 2026-10-01T00:00:00+08:00")
-    return instant
+    return ALWAYS
 
 
 def _workload(reader: FieldReader, index: int) -> tuple[str, dict[str, Any]]:
