@@ -4,8 +4,10 @@ Exit status 0 on success, 2 on bad usage or bad input (one line per bad field), 
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from pricing.commands import efficiency, gpu_hour, tokens, training_plan
 from pricing.commands.files import CommandError
@@ -13,9 +15,17 @@ from pricing.commands.files import CommandError
 COMMANDS = {"gpu-hour": gpu_hour, "tokens": tokens, "efficiency": efficiency, "training-plan": training_plan}
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose complaint is one line; the usage is in --help."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit 2 with one line on stderr."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}, see --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="python -m pricing", description="Prices of AI compute, explained.")
+    top = OneLineParser(prog="python -m pricing", description="Prices of AI compute, explained.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
@@ -26,12 +36,18 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
     except CommandError as error:
         sys.stderr.write("".join(f"{line}\n" for line in error.lines))
         return error.status
+    except BrokenPipeError:
+        sys.stdout = io.StringIO()
+        return 0
     return status
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import msgspec
 from django.core.management.base import BaseCommand
+from django.db import DataError
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
 MAX_ACTOR = 200
@@ -35,7 +36,11 @@ class HouseCommand(BaseCommand):
         parser.add_argument("--by", default=None, metavar="USER", help="who does this (default: the login name)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        status = self.run(**options)
+        _refuse_broken_text(options)
+        try:
+            status = self.run(**options)
+        except DataError as error:
+            fail(f"a value is too long or out of range: {str(error).splitlines()[0]}")
         if status:
             sys.exit(status)
 
@@ -52,9 +57,18 @@ class HouseCommand(BaseCommand):
         self.stdout.write(msgspec.json.format(_encode(value), indent=2).decode())
 
 
+def _refuse_broken_text(options: dict[str, Any]) -> None:
+    """What the shell gave and is not UTF-8 arrives with lone surrogates, which no database keeps."""
+    for name, value in options.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isascii() and text != text.encode(errors="ignore").decode():
+                fail(f"{name} {text[:40]!r}: is not valid UTF-8")
+
+
 def fail(message: str) -> NoReturn:
     """Bad usage or bad input: one line on stderr, status 2."""
-    print(f"error: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+    line = " ".join(str(message).split()).encode(errors="backslashreplace").decode()
+    print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(BAD_INPUT)
 
 

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _plain(ratio: Fraction) -> str:
     """A ratio as decimal text."""
-    return exact_decimal(ratio, 4).rstrip("0")
+    return exact_decimal(ratio, 4).rstrip("0").rstrip(".")
 
 
 def _default(text: str | None) -> Fraction | None:
@@ -88,7 +88,7 @@ def _number(bound: Bound) -> Any:
     def convert(text: str) -> Fraction:
         number = exact_number(text)
         if number is None or not bound.holds(number):
-            raise argparse.ArgumentTypeError(f"{shown(text)} {bound.expected}".replace("%", "%%"))
+            raise argparse.ArgumentTypeError(f"{shown(text)} {bound.expected}")
         return number
 
     return convert

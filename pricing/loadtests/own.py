@@ -30,6 +30,9 @@ RUN: Final[dict[str, Bound]] = {
 """Required of every run."""
 
 CACHED: Final = "cached_input_tps"
+RUN_FIELDS: Final = (*tuple(RUN)[:3], CACHED, *tuple(RUN)[3:])
+"""In the order in which people write them."""
+
 NAMES: Final = ("accelerator", "model", "engine", "precision")
 
 
@@ -82,12 +85,12 @@ def _run(reader: FieldReader) -> LoadRun | None:
     before = len(reader.problems)
     numbers = {field: reader.number(field, bound) for field, bound in RUN.items()}
     numbers[CACHED] = reader.number(CACHED, TOKENS_PER_SECOND, default="0")
-    reader.finish([*RUN, CACHED])
+    reader.finish(RUN_FIELDS)
     given = {field: number for field, number in numbers.items() if number is not None}
     if len(reader.problems) > before:
         return None
     _refuse_contradictions(reader, given)
-    return LoadRun(LoadPoint(**given), {field: reader.fields[field] for field in (*RUN, CACHED) if reader.has(field)})
+    return LoadRun(LoadPoint(**given), {field: reader.fields[field] for field in RUN_FIELDS if reader.has(field)})
 
 
 def _refuse_contradictions(reader: FieldReader, run: dict[str, Fraction]) -> None:

@@ -78,10 +78,10 @@ class DemoModel:
 
 
 MODELS = (
-    DemoModel("qwen3-32b", 1800, 420, 0.45, 0.30, 6),
-    DemoModel("llama-3-8b", 900, 260, 0.20, 0.0, 9),
-    DemoModel("deepseek-v3", 2600, 700, 0.55, 0.45, 3),
-    DemoModel("bge-m3", 480, 0, 0.0, 0.0, 4),
+    DemoModel("qwen3-32b", 9000, 1600, 0.45, 0.30, 6),
+    DemoModel("llama-3-8b", 4200, 800, 0.20, 0.0, 9),
+    DemoModel("deepseek-v3", 14000, 2800, 0.55, 0.45, 3),
+    DemoModel("bge-m3", 2400, 0, 0.0, 0.0, 4),
 )
 
 COST_SHEETS: dict[str, dict[str, str]] = {
