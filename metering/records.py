@@ -8,6 +8,7 @@ Unknown fields are refused by name. A misspelled `cache_read_input_tokens` that 
 input at the full price; what a sender wants to keep beside the contract goes into `attributes` or `labels`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,11 +22,17 @@ MAX_COUNT: Final = 10**15
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Label = Annotated[str, msgspec.Meta(max_length=1024)]
+MAX_DIGITS: Final = 60
+"""Longest decimal of a record; nothing that is measured needs more, and PostgreSQL refuses far more."""
+
 MAX_NAME_BYTES: Final = 512
 """Names of clusters, pods and nodes stand in unique indexes, whose rows PostgreSQL bounds."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+INSTANT_FIELDS: Final = ("time", "started_at", "ended_at", "observed_until", "from", "until", "start", "end")
+RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)\Z")
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
@@ -265,6 +272,10 @@ def decode_batch(kind: type[R], raws: Sequence[bytes | msgspec.Raw]) -> Batch[R]
 
 def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Record from a row of a file, whose numbers are text; raises RecordError that names field and value."""
+    for field in INSTANT_FIELDS:
+        value = fields.get(field)
+        if isinstance(value, str) and not RFC_3339.match(value):
+            raise RecordError(f"{field} {_shown(field, fields)}: expected an RFC 3339 instant with an offset", field)
     try:
         record = msgspec.convert(dict(fields), kind, strict=False)
     except msgspec.ValidationError as error:
@@ -345,8 +356,13 @@ def _check_fraction(fraction: Decimal) -> None:
 
 
 def _check_decimals(field: str, value: Decimal, places: int) -> None:
-    exponent = value.normalize().as_tuple().exponent
-    if isinstance(exponent, int) and exponent < -places:
+    """Refuse what the ledger would round, counted on the digits as written: no context rounds them first."""
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS or len(digits) > MAX_DIGITS:
+        raise RecordError(f"{field} {str(value)[:40]} is written with more than {MAX_DIGITS} digits", field)
+    while exponent < 0 and digits and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if digits and exponent < -places:
         raise RecordError(f"{field} {value} has more than {places} decimals", field)
 
 

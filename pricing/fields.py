@@ -187,6 +187,17 @@ class FieldReader:
             return given
         return ()
 
+    def numbers(self, name: str, bound: Bound) -> list[Fraction | None]:
+        """The numbers of a required, non-empty list; None for each that is bad."""
+        found: list[Fraction | None] = []
+        for index, given in enumerate(self.each(name)):
+            number = exact_number(given)
+            good = number is not None and bound.holds(number)
+            if not good:
+                self.problems.append(FieldProblem((*self.path, name, index), f"{shown(given)} {bound.expected}"))
+            found.append(number if good else None)
+        return found
+
     def nested(self, given: object, what: str, *steps: str | int) -> "FieldReader":
         """A reader of a mapping inside this one, with the same list of problems."""
         return FieldReader(given, what, (*self.path, *steps), self.problems)

@@ -153,8 +153,9 @@ def _is_series(given: object) -> bool:
 def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[TariffPeriod, ...] | None:
     series = reader.nested(given, "an hourly tariff", name)
     series.finish(SERIES)
-    prices = _numbers(series, "hourly", PRICE)
-    load = _numbers(series, "load_kwh", KWH) if series.has("load_kwh") else [Fraction(1)] * len(prices)
+    prices = series.numbers("hourly", PRICE)
+    flat_load: list[Fraction | None] = [Fraction(1)] * len(prices)
+    load = series.numbers("load_kwh", KWH) if series.has("load_kwh") else flat_load
     if len(load) != len(prices):
         series.refuse("load_kwh", f"has {len(load)} hours, hourly has {len(prices)}: give one load for each price")
         return None
@@ -163,13 +164,6 @@ def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[T
         for hour, (price, kwh) in enumerate(zip(prices, load, strict=True))
         if price is not None and kwh is not None
     )
-
-
-def _numbers(reader: FieldReader, name: str, bound: Bound) -> list[Fraction | None]:
-    items = reader.each(name)
-    inner = reader.nested(dict.fromkeys(()), "a list", name)
-    inner.fields = {str(index): item for index, item in enumerate(items)}
-    return [inner.number(str(index), bound) for index in range(len(items))]
 
 
 def _periods(reader: FieldReader, name: str, given: object, base: Fraction | None) -> tuple[TariffPeriod, ...] | None:

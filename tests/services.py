@@ -6,7 +6,6 @@ Loaded by `-p tests.services` before Django reads its settings. With DATABASE_UR
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,9 +31,3 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
     early_config.add_cleanup(stop)
-
-
-@pytest.fixture
-def fresh_home(tmp_path: Path) -> Iterator[Path]:
-    """An empty SUANPAN_HOME for commands that are run as a user would run them."""
-    yield tmp_path / "home"

@@ -68,8 +68,13 @@ def _bring_schema() -> None:
 
 
 def _execute(argv: list[str]) -> int:
-    from django.core.management import ManagementUtility
+    import django
+    from django.core.management import ManagementUtility, get_commands
 
+    django.setup()  # before it, only Django's own commands are known
+    if len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in {*get_commands(), "help"}:
+        print(f"error: no command {argv[1]!r}; `manage.py help` lists them", file=sys.stderr)  # noqa: T201
+        return 2
     try:
         ManagementUtility(argv).execute()
     except SystemExit as stop:

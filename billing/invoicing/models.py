@@ -42,6 +42,7 @@ class ExceptionWaiver(models.Model):
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="waivers")
     kind = models.CharField(max_length=32)
     subject = models.CharField(max_length=2000)
+    quantity = models.DecimalField(max_digits=40, decimal_places=12, help_text="how much was waived; more blocks again")
     reason = models.TextField()
     waived_by = models.CharField(max_length=200)
     waived_at = models.DateTimeField(auto_now_add=True)

@@ -1,7 +1,7 @@
 """Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Sum
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoicing.models import BillingPeriod, ExceptionWaiver
 from billing.rating.assessment import Assessment, DeviceTime, assess, gpu_seconds
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.selectors import (
@@ -21,6 +21,7 @@ from billing.usage.selectors import (
     metering_gaps,
     quarantine_open,
     rollup_difference,
+    usage_months,
 )
 from metering.accelerators import device_share
 from metering.intervals import Interval
@@ -110,7 +111,9 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     if period.ordinal is None:
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
         report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
-    report.exceptions += _double_held(window)
+    report.exceptions += _double_held(window, blocks=period.ordinal is None)
+    if thorough:
+        report.exceptions += _unbilled_months(period)
     _waive(report, period)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
@@ -187,25 +190,35 @@ def _quarantined(window: Interval) -> list[ReportedException]:
     ]  # fmt: skip
 
 
-def _double_held(window: Interval) -> list[ReportedException]:
+def _double_held(window: Interval, *, blocks: bool) -> list[ReportedException]:
     return [
         ReportedException(
-            "overlap", f"{cluster}/{pod_uid}", Decimal(overlap).scaleb(-6), "seconds", False,
-            "one pod is reported to hold the same resource twice at a time",
+            "overlap", f"{cluster}/{pod_uid}", Decimal(overlap).scaleb(-6), "seconds", blocks,
+            "one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it",
         )
         for cluster, pod_uid, overlap in double_held(window)
     ]  # fmt: skip
 
 
+def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
+    """Earlier months with usage that nobody has closed: a close bills its own month and what came late, not these."""
+    closed = set(BillingPeriod.objects.exclude(ordinal=None).values_list("month", flat=True))
+    months = [month for month in usage_months(period.start, period.zone) if month not in closed]
+    advice = "close it with `manage.py period_close`"
+    return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
+
+
 def _waive(report: Report, period: BillingPeriod) -> None:
     waivers = period.waivers.all() if period.pk else ()
-    waived = {(waiver.kind, waiver.subject): waiver.waived_by for waiver in waivers}
-    report.exceptions = [
-        ReportedException(e.kind, e.subject, e.quantity, e.unit, False, e.action, waived[e.kind, e.subject])
-        if (e.kind, e.subject) in waived
-        else e
-        for e in report.exceptions
-    ]
+    waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
+    report.exceptions = [_waived(item, waived.get((item.kind, item.subject))) for item in report.exceptions]
+
+
+def _waived(item: ReportedException, waiver: ExceptionWaiver | None) -> ReportedException:
+    """The exception as far as it is waived: what is more than somebody took responsibility for blocks again."""
+    if waiver is None or item.quantity > waiver.quantity:
+        return item
+    return replace(item, blocks=False, waived_by=waiver.waived_by)
 
 
 def _tokens(assessment: Assessment) -> dict[str, int]:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from billing.rates.models import CostSheet, EfficiencyPolicy, GpuPrice, PriceVersion, TokenPrice
 from billing.tenancy.audit import audit_record
@@ -78,8 +79,14 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str) -> bool:
     return True
 
 
+def _reaches(instant: datetime) -> Q:
+    """What is in force at `instant` or would come to be: it ends there."""
+    return Q(valid_until=None) | Q(valid_until__gt=instant)
+
+
 def _publish(wanted: PriceVersionInput, actor: str) -> None:
-    PriceVersion.objects.filter(valid_until=None, valid_from__lt=wanted.valid_from).update(valid_until=wanted.valid_from)
+    before = PriceVersion.objects.filter(valid_from__lt=wanted.valid_from)
+    before.filter(_reaches(wanted.valid_from)).update(valid_until=wanted.valid_from)
     later = PriceVersion.objects.filter(valid_from__gt=wanted.valid_from).order_by("valid_from").first()
     version = PriceVersion.objects.create(
         name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from,
@@ -133,10 +140,10 @@ def efficiency_policy_publish(*, fields: dict[str, Any], actor: str) -> bool:
         return False
     try:
         with transaction.atomic():
-            EfficiencyPolicy.objects.filter(valid_until=None, valid_from__lt=fields["valid_from"]).update(
-                valid_until=fields["valid_from"]
-            )
-            EfficiencyPolicy.objects.create(**fields)
+            before = EfficiencyPolicy.objects.filter(valid_from__lt=fields["valid_from"])
+            before.filter(_reaches(fields["valid_from"])).update(valid_until=fields["valid_from"])
+            later = EfficiencyPolicy.objects.filter(valid_from__gt=fields["valid_from"]).order_by("valid_from").first()
+            EfficiencyPolicy.objects.create(**fields, valid_until=later.valid_from if later else None)
             audit_record(actor=actor, action="efficiency_policy_publish", subject=fields["name"])
     except IntegrityError as error:
         raise RateError(f"efficiency policy {fields['name']} overlaps another one") from error

@@ -123,11 +123,14 @@ def _insert(
     valid_from: datetime | None,
     valid_until: datetime | None,
 ) -> None:
+    rows = model.objects.filter(**key)
     if valid_from is not None:
         before = Q(valid_from=None) | Q(valid_from__lt=valid_from)
-        model.objects.filter(before, **key, valid_until=None).update(valid_until=valid_from)
+        # an end that somebody declared is no other row's start: it stays, and an overlap with it is refused
+        starts = list(rows.filter(valid_from__gt=valid_from).values_list("valid_from", flat=True))
+        rows.filter(before, Q(valid_until=None) | Q(valid_until__in=starts)).update(valid_until=valid_from)
     if valid_until is None:
-        later = model.objects.filter(**key, valid_from__gt=valid_from) if valid_from else model.objects.filter(**key)
+        later = rows.filter(valid_from__gt=valid_from) if valid_from else rows
         following = later.order_by("valid_from").first()
         valid_until = following.valid_from if following else None
     model.objects.create(**key, **owner, valid_from=valid_from, valid_until=valid_until)

@@ -320,6 +320,25 @@ def rollup_difference(window: Interval) -> dict[str, int]:
         return dict(zip(COUNTS, cursor.fetchone(), strict=True))
 
 
+def usage_months(before: datetime, zone: str) -> list[str]:
+    """The billing months before `before` in which anything was used."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT month FROM (
+                   SELECT to_char(m, 'YYYY-MM') AS month, m AT TIME ZONE %(zone)s AS lo,
+                          (m + interval '1 month') AT TIME ZONE %(zone)s AS hi
+                   FROM generate_series(
+                       date_trunc('month', least((SELECT min(start) FROM usage_allocationspan),
+                                                 (SELECT min(hour) FROM token_usage_hour)) AT TIME ZONE %(zone)s),
+                       (%(before)s::timestamptz AT TIME ZONE %(zone)s) - interval '1 month', interval '1 month') AS m) x
+               WHERE EXISTS (SELECT 1 FROM usage_allocationspan s WHERE s.start < hi AND s.until > lo)
+                  OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.hour >= lo AND t.hour < hi)
+               ORDER BY month""",
+            {"zone": zone, "before": before},
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
 def usage_counts() -> dict[str, int]:
     """How many allocations and token records the ledger holds."""
     with connection.cursor() as cursor:

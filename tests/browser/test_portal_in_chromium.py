@@ -41,8 +41,10 @@ def month(tmp_path: Path) -> None:
     ingest_allocations(
         allocation_record(1, workload={"kind": "PyTorchJob", "name": "llama-sft"}),
         allocation_record(2, namespace="cv", quantity=1),
-        allocation_record(3, namespace=HOSTILE, quantity=1, started_at="2026-10-12T00:00:00Z", ended_at="2026-10-12T01:00:00Z",
-                          observed_until="2026-10-12T01:00:00Z"),
+        allocation_record(
+            3, namespace=HOSTILE, quantity=1, started_at="2026-10-12T00:00:00Z", ended_at="2026-10-12T01:00:00Z",
+            observed_until="2026-10-12T01:00:00Z",
+        ),
     )  # fmt: skip
     ingest_tokens(token_record(1, input_tokens=2_000_000, cache_read_input_tokens=0, output_tokens=500_000))
     period_close(month="2026-10", actor="closer", now=AFTER)

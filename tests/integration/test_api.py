@@ -241,9 +241,7 @@ def test_allocations_and_the_watermark_are_taken_together(post: Call) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "watermark", ["0001-01-01T00:00:00+14:00", "1999-12-31T00:00:00Z", "9999-12-31T23:59:59-14:00"]
-)
+@pytest.mark.parametrize("watermark", ["0001-01-01T00:00:00+14:00", "1999-12-31T00:00:00Z", "9999-12-31T23:59:59-14:00"])
 def test_a_watermark_outside_of_time_is_refused_and_breaks_no_report(post: Call, watermark: str) -> None:
     problem(post("usage/gpu-allocations", envelope(watermark=watermark)), 400)
     assert metering_gaps(datetime(2026, 11, 1, tzinfo=UTC)) == []

@@ -448,9 +448,7 @@ def test_late_usage_without_owner_holds_the_next_close_and_is_billed_once_owned(
     ingest_allocations(allocation_record())
     close()
     ingest_allocations(allocation_record(2, namespace="lost"))
-    assert blocking("2026-11", NOVEMBER_OVER) == [
-        ("unowned_namespace", "hq-1/lost", Decimal(8 * 9433), "gpu_seconds")
-    ]
+    assert blocking("2026-11", NOVEMBER_OVER) == [("unowned_namespace", "hq-1/lost", Decimal(8 * 9433), "gpu_seconds")]
     owner = {"cluster": "hq-1", "namespace": "lost", "team": "cv", "valid_from": "2026-10-01"}
     apply(tmp_path, ownership=[*SET_UP["ownership"], owner])
     close("2026-11", NOVEMBER_OVER)

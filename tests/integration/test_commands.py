@@ -284,7 +284,7 @@ def test_a_name_of_who_acts_that_cannot_be_kept_is_refused(manage: Manage, octob
      ["invoice_approve", "2024-10", "--by", "\udcff"],
      ["apply", "\udcff"],
      ["import_usage", "gpu", "\udcff"]],
-    ids=lambda command: f"{command[0]} {ascii(command[-1][:6])}",
+    ids=lambda command: f"{command[0]} {command[-1][:6]!a}",
 )  # fmt: skip
 def test_text_that_cannot_be_kept_is_one_line(manage: Manage, october: None, command: list[str]) -> None:
     manage("period_close", "2024-10", "--by", "ops")

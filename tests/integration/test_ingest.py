@@ -146,9 +146,7 @@ def test_an_operator_may_import_the_future_knowingly() -> None:
 def test_a_token_bound_to_a_source_reports_for_no_other() -> None:
     outcome = ingest_tokens(token_record(1), token_record(2, source="other"), reporter=LIMITED)
     assert answer(outcome) == (1, 0, 0, 1)
-    assert quarantine() == [
-        ("invalid", "other/req-2", "source 'other': this token may report for 'litellm-hq' only")
-    ]
+    assert quarantine() == [("invalid", "other/req-2", "source 'other': this token may report for 'litellm-hq' only")]
 
 
 @pytest.mark.django_db

@@ -40,9 +40,7 @@ inside = st.integers(0, OCTOBER.microseconds - 1).map(lambda us: OCTOBER.start +
 around = st.integers(-3 * 86_400 * 10**6, OCTOBER.microseconds + 3 * 86_400 * 10**6).map(
     lambda us: OCTOBER.start + us * MICROSECOND
 )
-hourly = st.integers(0, OCTOBER.microseconds // 3_600_000_000 - 1).map(
-    lambda hour: OCTOBER.start + timedelta(hours=hour)
-)
+hourly = st.integers(0, OCTOBER.microseconds // 3_600_000_000 - 1).map(lambda hour: OCTOBER.start + timedelta(hours=hour))
 changes = st.lists(st.one_of(inside, hourly), max_size=3, unique=True).map(sorted)
 
 
@@ -87,7 +85,7 @@ def tokens(draw: st.DrawFn, when: st.SearchStrategy[datetime] = around) -> list[
     count = draw(st.integers(0, 6))
     records = []
     for number in range(count):
-        cached, created, fresh = (draw(st.integers(0, 10**draw(st.sampled_from([1, 4, 9])))) for _ in range(3))
+        cached, created, fresh = (draw(st.integers(0, 10 ** draw(st.sampled_from([1, 4, 9])))) for _ in range(3))
         output = draw(st.integers(0, 10**7))
         records.append(
             token_record(
@@ -231,7 +229,7 @@ def found(assessment: Assessment) -> tuple[Decimal, int]:
             count += int(item.quantity)
         else:
             devices = EXACT.add(devices, EXACT.scaleb(item.quantity, 6))
-    for missing in assessment.unpriced:
+    for missing in (*assessment.unpriced, *assessment.platform_unpriced):
         if missing.unit == "tokens":
             count += int(missing.quantity)
         else:

@@ -56,19 +56,19 @@ def invoices(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 def _set_up(files: dict[str, Path]) -> dict[str, Any]:
     rows = {kind: list(csv.DictReader(path.read_text().splitlines())) for kind, path in files.items()}
+
+    def values(kind: str, column: str) -> list[str]:
+        return sorted({row[column] for row in rows[kind]})
+
     return {
         "billing": {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "TRACE", "review": "none"},
         "teams": [{"code": "all", "name": "All"}],
-        "ownership": [{"cluster": "trace", "namespace": n, "team": "all"} for n in sorted({r["namespace"] for r in rows["gpu"]})],
-        "consumers": [
-            {"source": "azure", "consumer": c, "team": "all"} for c in sorted({r["consumer"] for r in rows["tokens"]})
-        ],
+        "ownership": [{"cluster": "trace", "namespace": name, "team": "all"} for name in values("gpu", "namespace")],
+        "consumers": [{"source": "azure", "consumer": name, "team": "all"} for name in values("tokens", "consumer")],
         "price_versions": [
             {
                 "name": "trace", "valid_from": "2026-10-01T00:00:00+08:00",
-                "gpu": [
-                    {"accelerator": a, "price_per_gpu_hour": "1.0000"} for a in sorted({r["accelerator"] for r in rows["gpu"]})
-                ],
+                "gpu": [{"accelerator": a, "price_per_gpu_hour": "1.0000"} for a in values("gpu", "accelerator")],
                 "tokens": [{"model": "llama-3-8b", "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}],
             }
         ],
@@ -81,7 +81,8 @@ def test_every_namespace_and_consumer_is_billed_to_the_cent(files: dict[str, Pat
         start, end = (datetime.fromisoformat(row[name]) for name in ("started_at", "ended_at"))
         seconds = (min(end, END) - max(start, START)).total_seconds()
         if seconds > 0:
-            expected["gpu", row["namespace"]] += Fraction(row["device_fraction"]) * int(row["quantity"]) * int(seconds) / 3600
+            devices = Fraction(row["device_fraction"]) * int(row["quantity"])
+            expected["gpu", row["namespace"]] += devices * int(seconds) / 3600
     for row in csv.DictReader(files["tokens"].read_text().splitlines()):
         expected["input", row["consumer"]] += Fraction(int(row["input_tokens"]) * 2, 10**6)
         expected["output", row["consumer"]] += Fraction(int(row["output_tokens"]) * 8, 10**6)

@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
-from pricing.efficiency import EfficiencyPolicy, dense_peak_tflops, judge
+from pricing.efficiency import EfficiencyPolicy, dense_peak_tflops, judge, judge_linear, neutral_pool_rate, weighted_mean
 
 BANDS = EfficiencyPolicy(
     "bands", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"), Decimal("0.50"), Decimal("0.10")
@@ -50,3 +51,59 @@ def test_product_names_find_their_dense_peak(accelerator: str, peak: str) -> Non
 def test_an_unknown_product_or_precision_has_no_peak() -> None:
     assert dense_peak_tflops("ANY", "bf16") is None
     assert dense_peak_tflops("NVIDIA-A100", "fp8") is None
+
+
+def test_a_gpu_hour_is_the_least_that_is_judged() -> None:
+    assert reason(gpu_seconds=Decimal(3600)) == "reward"
+    assert reason(gpu_seconds=Decimal("3599.9")) == "neutral:short"
+
+
+def test_coverage_above_one_is_a_data_error() -> None:
+    assert reason(coverage=Decimal("1.01")) == "neutral:inconsistent"
+
+
+def test_a_job_without_telemetry_is_missing_and_not_short() -> None:
+    assert reason(mfu=None, hfu=None, minutes=Decimal(0), coverage=Decimal(0)) == "neutral:missing"
+    assert reason(minutes=Decimal(5), coverage=None) == "neutral:short"
+
+
+@pytest.mark.parametrize("accelerator", ["NVIDIA-RTX-A1000", "RTX A4000", "NVIDIA-GH200", "NVIDIA-B300", "AMD-MI300X", ""])
+def test_a_name_within_another_name_is_no_match(accelerator: str) -> None:
+    assert dense_peak_tflops(accelerator, "bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "dtype", "peak"),
+    [
+        ("NVIDIA H100 NVL", "bfloat16", "835"), ("NVIDIA-H100-PCIe", "fp16", "756"),
+        ("nvidia_h100_80gb_hbm3", "FP8", "1978.9"),
+        ("Tesla A10", "bf16", "125"), ("huawei-Ascend910A", "fp16", "256"), ("Ascend910A", "fp8", None),
+    ],
+)  # fmt: skip
+def test_names_are_written_in_many_ways(accelerator: str, dtype: str, peak: str | None) -> None:
+    assert dense_peak_tflops(accelerator, dtype) == (Decimal(peak) if peak else None)
+
+
+def linear(mfu: str, hfu: str, **changed: Decimal | None) -> tuple[Decimal, str]:
+    facts: dict[str, Decimal | None] = {
+        "gpu_seconds": Decimal(72_000), "minutes": Decimal(60), "coverage": Decimal(1), "mfu": Decimal(mfu),
+        "hfu": Decimal(hfu),
+    } | changed  # fmt: skip
+    verdict = judge_linear(BANDS, **facts)  # type: ignore[arg-type]
+    return verdict.multiplier, verdict.reason
+
+
+def test_the_linear_policy_has_no_cliff_and_the_same_eligibility() -> None:
+    assert linear("0.01", "0.02") == (Decimal("1.2"), "penalty")
+    assert linear("0.18", "0.20") == (Decimal(1), "neutral")
+    assert linear("0.55", "0.70") == (Decimal("0.95"), "reward")
+    assert linear("0.55", "0.70", coverage=Decimal("0.9")) == (Decimal(1), "neutral:coverage")
+
+
+def test_a_pool_without_reward_base_pays_nothing() -> None:
+    assert neutral_pool_rate(6000, 0, Decimal("0.1")) == 0
+    assert neutral_pool_rate(60_000, 90_000, Decimal("0.1")) == Fraction(1, 10)
+
+
+def test_nothing_weighs_nothing() -> None:
+    assert weighted_mean([]) is None

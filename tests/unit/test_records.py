@@ -204,9 +204,7 @@ def test_a_node_may_offer_nothing() -> None:
     ids=repr,
 )  # fmt: skip
 @pytest.mark.parametrize(("kind", "field"), each(INSTANTS))
-def test_an_instant_without_offset_or_out_of_range_names_the_field(
-    kind: type[Any], field: str, wrong: object
-) -> None:
+def test_an_instant_without_offset_or_out_of_range_names_the_field(kind: type[Any], field: str, wrong: object) -> None:
     assert_names(refusal(kind, body(kind, **{field: wrong})), field)
 
 

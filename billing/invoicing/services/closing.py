@@ -96,6 +96,8 @@ def _bill(month: str, now: datetime) -> Closed:
             return Closed(period, period.invoices.count(), changed=False)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
+        if assessment.unowned or assessment.unpriced:
+            raise PeriodError(f"period {month} lost an owner or a price after its cut-off: put it back, then close again")
         charges_write(assessment=assessment, ordinal=period.ordinal or 0)
         invoices = _draft_all(period, assessment.charges)
         period.status = BillingPeriod.Status.CLOSED

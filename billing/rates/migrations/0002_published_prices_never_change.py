@@ -1,4 +1,4 @@
-"""A sealed price version is a fact: the database lets only its open end be closed, once."""
+"""A sealed price version is a fact: the database lets only its end come earlier, when another version follows it."""
 
 from django.db import migrations
 
@@ -8,7 +8,7 @@ BEGIN
     IF NOT OLD.sealed THEN
         RETURN COALESCE(NEW, OLD);
     END IF;
-    IF TG_OP = 'UPDATE' AND OLD.valid_until IS NULL AND NEW.valid_until IS NOT NULL
+    IF TG_OP = 'UPDATE' AND NEW.valid_until < COALESCE(OLD.valid_until, 'infinity')
        AND to_jsonb(NEW) - 'valid_until' = to_jsonb(OLD) - 'valid_until' THEN
         RETURN NEW;
     END IF;
@@ -34,7 +34,7 @@ CREATE TRIGGER token_price_is_immutable BEFORE INSERT OR UPDATE OR DELETE ON rat
 
 CREATE FUNCTION rates_policy_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND OLD.valid_until IS NULL AND NEW.valid_until IS NOT NULL
+    IF TG_OP = 'UPDATE' AND NEW.valid_until < COALESCE(OLD.valid_until, 'infinity')
        AND to_jsonb(NEW) - 'valid_until' = to_jsonb(OLD) - 'valid_until' THEN
         RETURN NEW;
     END IF;

@@ -3,6 +3,8 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from django.utils import timezone
+
 from billing.config.commands import DONE, HouseCommand, actor_of, fail
 from billing.invoicing.services import exception_waive, period_open
 from billing.invoicing.services.waivers import WAIVABLE, WaiverError
@@ -22,7 +24,8 @@ class Command(HouseCommand):
     def run(self, *, month: str, kind: str, subject: str, reason: str, by: str | None, **_: Any) -> int:
         try:
             waiver = exception_waive(
-                period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=actor_of(by)
+                period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=actor_of(by),
+                now=timezone.now(),
             )
         except (WaiverError, NoSetupError, ValueError) as error:
             fail(str(error))

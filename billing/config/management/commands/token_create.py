@@ -10,6 +10,8 @@ from billing.config.commands import DONE, HouseCommand, actor_of, fail
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import SCOPES, TokenError, api_token_create
 
+MAX_DAYS = 3650
+
 
 class Command(HouseCommand):
     help = "Make an API token for a gateway, agent or script; it is shown once and kept as a hash."
@@ -30,8 +32,8 @@ class Command(HouseCommand):
         owner = Team.objects.filter(code=team).first() if team else None
         if team and owner is None:
             fail(f"--team {team!r}: no such team")
-        if days is not None and days < 1:
-            fail(f"--days {days}: must be at least 1")
+        if days is not None and not 1 <= days <= MAX_DAYS:
+            fail(f"--days {days}: must be from 1 to {MAX_DAYS}")
         expires = timezone.now() + timedelta(days=days) if days else None
         try:
             token, presented = api_token_create(

@@ -1,0 +1,107 @@
+"""PURE: what stands beside the plain price: currency, true-up, commitments, tiers, minimum duration, service credits."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from pricing.money import Number, fraction_of, round_amount, round_price
+
+
+class AdjustmentError(ValueError):
+    """Values that no adjustment can be made from."""
+
+
+def converted_list_price(price: Number, rate: Number) -> Decimal:
+    """List price in the billing currency: converted once, rounded once; exchange differences are the provider's.
+
+    >>> converted_list_price(Decimal("1.65"), Decimal("7.1234"))
+    Decimal('11.7536')
+
+    Source: FE10, currency.
+    """
+    if fraction_of(rate) <= 0:
+        raise AdjustmentError(f"exchange rate {rate} must be above 0")
+    return round_price(fraction_of(price) * fraction_of(rate))
+
+
+def true_up(actual_cost: Number, recovered: Number, planned_gpu_hours: Number) -> Fraction:
+    """Change of next year's price per GPU-hour = (actual cost - recovered) / planned GPU-hours; a surplus lowers it.
+
+    >>> true_up(10_000_000, 9_400_000, 1_200_000)
+    Fraction(1, 2)
+
+    Source: FE11, annual true-up as in university recharge rules.
+    """
+    if fraction_of(planned_gpu_hours) <= 0:
+        raise AdjustmentError(f"planned GPU-hours {planned_gpu_hours} must be above 0")
+    return (fraction_of(actual_cost) - fraction_of(recovered)) / fraction_of(planned_gpu_hours)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentCosts:
+    """FOCUS cost metrics of a take-or-pay commitment: the purchase is billed, its use and non-use are effective cost."""
+
+    purchase_billed: Decimal
+    purchase_effective: Decimal
+    used_effective: Decimal
+    unused_effective: Decimal
+    usage_billed: Decimal
+
+
+def commitment_costs(committed_hours: Number, price_per_hour: Number, used_hours: Number) -> CommitmentCosts:
+    """Reserved capacity: the price is on committed hours, and unused ones are billed like used ones.
+
+    Use beyond the commitment is on-demand and no part of it. Used and unused effective cost add up to the purchase.
+
+    >>> commitment_costs(1000, 8, 850).unused_effective
+    Decimal('1200.00')
+
+    Source: FE13, tiers; FOCUS, commitment discounts.
+    """
+    committed, used = fraction_of(committed_hours), fraction_of(used_hours)
+    if committed < 0 or used < 0:
+        raise AdjustmentError(f"committed hours {committed_hours} and used hours {used_hours} must not be negative")
+    bought = round_amount(committed * fraction_of(price_per_hour))
+    consumed = round_amount(min(used, committed) * fraction_of(price_per_hour))
+    nothing = Decimal("0.00")
+    return CommitmentCosts(bought, nothing, consumed, bought - consumed, nothing)
+
+
+def tier_prices(on_demand: Number, variable_cost: Number, *, reserved: Number, preemptible: Number) -> dict[str, Decimal]:
+    """List prices of the tiers as ratios of on-demand; pre-emptible never falls below the variable cost.
+
+    What pre-emptible use pays above that floor contributes to fixed cost, but is not part of the planned sold share.
+
+    >>> tier_prices(10, Decimal("4.5"), reserved=Decimal("0.8"), preemptible=Decimal("0.4"))
+    {'reserved': Decimal('8.0000'), 'on_demand': Decimal('10.0000'), 'preemptible': Decimal('4.5000')}
+
+    Source: FE13.
+    """
+    base = fraction_of(on_demand)
+    return {
+        "reserved": round_price(base * fraction_of(reserved)),
+        "on_demand": round_price(base),
+        "preemptible": round_price(max(base * fraction_of(preemptible), fraction_of(variable_cost))),
+    }
+
+
+def billable_seconds(seconds: Number, minimum_seconds: Number = 0) -> Fraction:
+    """Seconds that a job is charged for: at least the minimum where it ran at all. The house has no minimum.
+
+    >>> billable_seconds(20, 60), billable_seconds(0, 60)
+    (Fraction(60, 1), Fraction(0, 1))
+
+    Source: FS1, optional minimum.
+    """
+    used = fraction_of(seconds)
+    return max(used, fraction_of(minimum_seconds)) if used > 0 else Fraction(0)
+
+
+def platform_fault_credit(gpus: int, lost_hours: Number, cap_hours: Number, price_per_gpu_hour: Number) -> Decimal:
+    """Credit for work that a fault of the platform lost, up to the cap (one checkpoint interval). Negative.
+
+    >>> platform_fault_credit(64, Decimal("3.5"), 1, 10)
+    Decimal('-640.00')
+    """
+    hours = min(fraction_of(lost_hours), fraction_of(cap_hours))
+    return round_amount(-gpus * hours * fraction_of(price_per_gpu_hour))

@@ -1,0 +1,55 @@
+"""PURE: the price of a MIG slice, a SKU of its own that is counted in slice-hours.
+
+A slice pays for the larger of its shares of compute (of seven) and of memory (of eight): what it leaves over nobody else
+can use.
+"""
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from pricing.money import EXACT, PRICE_PLACES, Number, fraction_of, round_price
+
+PROFILE: Final = re.compile(r"([1-7])g\.([0-9]{1,4})gb(?:[.+][a-z.+]+)?\Z")
+COMPUTE_SLICES: Final = 7
+MEMORY_SLICES: Final = 8
+SMALLEST_STEP: Final = Decimal(1).scaleb(-PRICE_PLACES)
+
+
+class MigProfileError(ValueError):
+    """A profile that is none, or that does not fit on its card."""
+
+
+def slice_fraction(profile: str, card_memory_gb: int = 80) -> Fraction:
+    """Fraction of the card = max(compute / 7, memory / 8).
+
+    Memory is named in rounded GB (1g.18gb of 141 GB is one eighth), so it is brought to whole eighths.
+
+    >>> slice_fraction("1g.20gb"), slice_fraction("3g.40gb"), slice_fraction("1g.18gb", 141)
+    (Fraction(1, 4), Fraction(1, 2), Fraction(1, 7))
+
+    Raises MigProfileError.  Source: FE9; docs.nvidia.com MIG user guide; NCSA Delta charges the larger share as well.
+    """
+    match = PROFILE.match(profile)
+    if match is None:
+        raise MigProfileError(f"MIG profile {profile!r} must be written like 3g.40gb")
+    memory = (2 * MEMORY_SLICES * int(match.group(2)) + card_memory_gb) // (2 * card_memory_gb)
+    if not 1 <= memory <= MEMORY_SLICES:
+        raise MigProfileError(f"MIG profile {profile!r} does not fit on a card of {card_memory_gb} GB")
+    return max(Fraction(int(match.group(1)), COMPUTE_SLICES), Fraction(memory, MEMORY_SLICES))
+
+
+def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80) -> Decimal:
+    """List price of a slice-hour; slices that fill a card never cost less than the card.
+
+    >>> slice_list_price(12, "1g.10gb"), slice_list_price(Decimal("10.0001"), "1g.10gb")
+    (Decimal('1.7143'), Decimal('1.4286'))
+
+    Source: FE9.
+    """
+    fraction = slice_fraction(profile, card_memory_gb)
+    price = round_price(fraction_of(full_price) * fraction)
+    fills = fraction.numerator == 1
+    undercuts = fills and fraction_of(price) * fraction.denominator < fraction_of(full_price)
+    return EXACT.add(price, SMALLEST_STEP) if undercuts else price
