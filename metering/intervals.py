@@ -89,8 +89,7 @@ def billing_month(month: str, zone: str) -> Interval:
     """
     year, number = _year_and_number(month)
     where = _zone(zone)
-    start = datetime(year, number, 1, tzinfo=where)
-    return Interval(start, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=where))
+    return Interval(datetime(year, number, 1, tzinfo=where), _first_of_next_month(year, number, where))
 
 
 def month_of(instant: datetime, zone: str) -> str:
@@ -103,9 +102,14 @@ def month_of(instant: datetime, zone: str) -> str:
     '2026-03'
     """
     local = _utc(instant, "instant").astimezone(_zone(zone))
-    month = f"{local.year:04d}-{local.month:02d}"
-    following = next_month(month)
-    return following if billing_month(month, zone).end <= instant else month
+    begun = _first_of_next_month(local.year, local.month, _zone(zone))
+    if begun.astimezone(UTC) <= instant:
+        return f"{begun.year:04d}-{begun.month:02d}"
+    return f"{local.year:04d}-{local.month:02d}"
+
+
+def _first_of_next_month(year: int, number: int, zone: ZoneInfo) -> datetime:
+    return datetime(year + number // 12, number % 12 + 1, 1, tzinfo=zone)
 
 
 def next_month(month: str) -> str:

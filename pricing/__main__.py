@@ -5,6 +5,7 @@ Exit status 0 on success, 2 on bad usage or bad input (one line per bad field), 
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("".join(f"{line}\n" for line in error.lines))
         return error.status
     except BrokenPipeError:
-        sys.stdout = io.StringIO()
+        # whoever read the output has seen enough; what is still buffered must not fail again when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
-from pricing.fields import Bound, FieldReader, InputError
+from pricing.fields import Bound, FieldReader, InputError, shown
 from pricing.tariff import Tariff, flat, read_tariff
 
 SIMPLE: Final[dict[str, Bound]] = {
@@ -134,10 +134,18 @@ def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) ->
     base = numbers.get("electricity_price_per_kwh")
     field = "tariff" if reader.has("tariff") else "electricity_price_per_kwh"
     tariff = read_tariff(reader, field, base) if field == "tariff" else flat(base) if base is not None else None
-    if tariff is not None and currency in DEAR_CURRENCIES and tariff.price_per_kwh > DEAREST_KWH:
-        value: Any = reader.fields[field] if field != "tariff" else "the mean price"
-        reader.refuse(field, f"{value!r} must be a number from 0 to {DEAREST_KWH} ({currency} per kWh): 650 per MWh is 0.65")
+    if tariff is not None:
+        _refuse_mean(reader, field, tariff.price_per_kwh, currency)
     return tariff
+
+
+def _refuse_mean(reader: FieldReader, field: str, mean: Fraction, currency: str) -> None:
+    """Single hours may cost less than nothing on a market, their mean may not."""
+    given = "the mean price" if field == "tariff" else shown(reader.fields[field])
+    if mean < 0:
+        reader.refuse(field, f"{given} must not be below 0 ({currency} per kWh)")
+    elif mean > DEAREST_KWH and currency in DEAR_CURRENCIES:
+        reader.refuse(field, f"{given} must be a number from 0 to {DEAREST_KWH} ({currency} per kWh): 650 per MWh is 0.65")
 
 
 def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:

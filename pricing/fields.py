@@ -133,6 +133,7 @@ class FieldReader:
         self.path = path
         self.problems = [] if problems is None else problems
         self.fields: Mapping[str, Any] = {}
+        self.is_mapping = isinstance(given, Mapping)
         if isinstance(given, Mapping):
             self.fields = given
         else:

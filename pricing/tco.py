@@ -88,7 +88,7 @@ def cost_of_gpu_hour(sheet: CostSheet) -> GpuHourCost:
     fixed = fixed_components(sheet)
     installed = sum((part.cost_per_gpu_hour for part in fixed), Fraction(0))
     uplifts = _uplifts(sheet, installed)
-    power = Component("power", energy_cost(sheet), _energy_inputs(sheet))
+    power = Component("power", power_cost(sheet), _power_inputs(sheet))
     components = (fixed[0], power, *fixed[1:], *uplifts)
     if sheet.has("reserve_ratio"):
         cost = sum((part.cost_per_gpu_hour for part in components), Fraction(0))
@@ -245,15 +245,12 @@ def facility_power_kw(sheet: CostSheet) -> Fraction:
     return drawn_kw(sheet) * sheet["pue"]
 
 
-def energy_cost(sheet: CostSheet) -> Fraction:
+def power_cost(sheet: CostSheet) -> Fraction:
     """FS3: C_power = (w_gpu + w_other / n) x PUE x tariff, per GPU-hour; the tariff is the mean of its periods (FE4)."""
     return facility_power_kw(sheet) * sheet.tariff.price_per_kwh
 
 
-power_cost = energy_cost
-
-
-def _energy_inputs(sheet: CostSheet) -> tuple[str, ...]:
+def _power_inputs(sheet: CostSheet) -> tuple[str, ...]:
     drawn = ("metered_kwh_per_gpu_hour", "pue") if sheet.has("metered_kwh_per_gpu_hour") else POWER_FIELDS
     return (*drawn, "tariff" if sheet.has_tariff else "electricity_price_per_kwh")
 

@@ -16,6 +16,7 @@ MINUTES: Final = Bound("0", "1e6", "minutes", whole=True)
 MEASURED_MINUTES: Final = Bound("0", "1e9", "minutes")
 GPU_SECONDS: Final = Bound("0", "1e15", "GPU-seconds")
 METRIC: Final = Bound("-1e6", "1e6", "ratio, out of 0 to 1 it is a data error")
+METRICS: Final = ("coverage", "mfu", "hfu")
 ALWAYS: Final = datetime(2000, 1, 1, tzinfo=UTC)
 POLICY_FIELDS: Final = (
     "name", "valid_from", "hfu_below", "penalty", "mfu_above", "reward", "min_minutes", "min_coverage",
@@ -43,8 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         write_json({"policy": policy.name, "workloads": rows})
     else:
-        rows_of_text = [(name, multiplier_text(verdict), verdict.reason) for name, verdict in verdicts]
-        write_lines(table([("workload", "multiplier", "reason"), *rows_of_text], left=(0, 2)))
+        shown = [tuple("-" if facts[name] is None else str(facts[name]) for name in METRICS) for _, facts in workloads]
+        lines = [(name, *facts, multiplier_text(v), v.reason) for (name, v), facts in zip(verdicts, shown, strict=True)]
+        write_lines(table([("workload", *METRICS, "multiplier", "reason"), *lines], left=(0, 5)))
     return OK
 
 
@@ -72,7 +74,7 @@ def parse_efficiency(fields: object) -> tuple[EfficiencyPolicy, list[tuple[str, 
 
 
 def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
-    if not reader.fields:
+    if not reader.is_mapping:
         return None
     before = len(reader.problems)
     reader.finish(POLICY_FIELDS)
@@ -93,26 +95,26 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
 
 
 def _instant(reader: FieldReader) -> datetime:
+    """When the policy begins; every workload of the file is judged by it, so a plain date needs no zone here."""
     text = reader.text("valid_from", default=ALWAYS.isoformat())
-    instant: datetime | None = None
     with suppress(ValueError):
-        instant = datetime.fromisoformat(text)
-    if instant is not None and instant.tzinfo is not None:
-        return instant
+        instant = datetime.fromisoformat(f"{text}T00:00:00+00:00" if len(text) == len("2026-10-01") else text)
+        if instant.tzinfo is not None:
+            return instant
     if text:
         reader.refuse("valid_from", f"{text!r} must be a time with an offset such as 2026-10-01T00:00:00+08:00")
     return ALWAYS
 
 
 def _workload(reader: FieldReader, index: int) -> tuple[str, dict[str, Any]]:
-    if not reader.fields:
+    if not reader.is_mapping:
         return str(index), {}
     reader.finish(WORKLOAD_FIELDS)
     facts: dict[str, Any] = {
         "gpu_seconds": _decimal(reader, "gpu_seconds", GPU_SECONDS),
         "minutes": _decimal(reader, "minutes", MEASURED_MINUTES),
     }
-    for name in ("coverage", "mfu", "hfu"):
+    for name in METRICS:
         facts[name] = _decimal(reader, name, METRIC) if reader.has(name) else None
     return reader.text("id"), facts
 

@@ -12,6 +12,7 @@ from pricing.documents import Document, DocumentError, parse_document
 from pricing.fields import InputError
 
 OK = 0
+NOT_WRITTEN = 1
 BAD_INPUT = 2
 UNDECIDED = 3
 
@@ -59,8 +60,14 @@ def write_json(value: Any) -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Lines on stdout."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Lines on stdout, written before the command says that it succeeded.  Raises CommandError."""
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError([f"standard output: {error.strerror}"], NOT_WRITTEN) from error
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

@@ -80,7 +80,7 @@ def parse_load_test(fields: object) -> LoadTest:
 
 
 def _run(reader: FieldReader) -> LoadRun | None:
-    if not reader.fields:
+    if not reader.is_mapping:
         return None
     before = len(reader.problems)
     numbers = {field: reader.number(field, bound) for field, bound in RUN.items()}

@@ -457,8 +457,6 @@ def test_a_gateway_reports_over_a_real_socket(live_server: Any) -> None:
         refused = http.post("/api/v1/usage/tokens", content=packed)
         assert (refused.status_code, refused.headers["Content-Type"]) == (401, "application/problem+json")
         assert http.get("/healthz").json() == {"status": "ok"}
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE token_event, token_key, token_hour, token_hour_delta")
 
 
 def test_the_set_up_of_these_tests_is_what_the_contract_shows() -> None:

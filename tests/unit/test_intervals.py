@@ -105,6 +105,10 @@ def test_the_month_of_an_instant_is_that_of_the_zone() -> None:
     assert (month_of(instant, "Asia/Shanghai"), month_of(instant, "Europe/Berlin")) == ("2026-10", "2026-09")
 
 
+def test_instants_of_other_centuries_have_months_too() -> None:
+    assert month_of(datetime(1970, 1, 1, tzinfo=UTC), "Asia/Shanghai") == "1970-01"
+
+
 def test_months_before_and_after() -> None:
     assert (next_month("2026-12"), previous_month("2026-01")) == ("2027-01", "2025-12")
     with pytest.raises(IntervalError):

@@ -302,6 +302,11 @@ def test_efficiency_gives_multiplier_and_reason(desk: Desk) -> None:
     }  # fmt: skip
 
 
+def test_a_policy_may_begin_on_a_plain_date(desk: Desk) -> None:
+    policy = POLICY | {"valid_from": "2026-10-01"}
+    assert desk.json("efficiency", desk.file("a.json", {"policy": policy, "workloads": [workload("a")]}))
+
+
 def test_efficiency_without_cliffs(desk: Desk) -> None:
     file = desk.file("a.json", {"policy": POLICY, "workloads": [workload("a", mfu="0.15", hfu="0.1999")]})
     assert desk.json("efficiency", file, "--linear")["workloads"][0]["multiplier"] == "1.0002"
@@ -312,7 +317,7 @@ def test_efficiency_without_cliffs(desk: Desk) -> None:
     [
         ({"hfu_below": "20"}, [workload("a")], "policy.hfu_below: '20' must be a number from 0 to 1 (ratio): 20 % is 0.20"),
         ({"hfu_below": "0.6"}, [workload("a")], "policy.hfu_below: 0.6 must not be above mfu_above 0.50"),
-        ({"valid_from": "2026-10-01"}, [workload("a")], "policy.valid_from: '2026-10-01' must be a time with an offset"),
+        ({"valid_from": "2026-10-01T00"}, [workload("a")], "policy.valid_from: '2026-10-01T00' must be a time with"),
         ({}, [workload("a"), workload("a")], "workloads[1].id: 'a' is there twice"),
         ({}, [workload("a", mfu="n/a")], "workloads[0].mfu: 'n/a' must be a number"),
         ({}, [workload("a", mfy="1")], "workloads[0].mfy: is no field of a workload, did you mean mfu?"),
@@ -386,6 +391,34 @@ def test_tables_of_the_other_commands(desk: Desk) -> None:
         status, out, err = desk.run(*arguments)
         assert (status, err) == (0, [])
         assert len(out.splitlines()) > 1
+
+
+@pytest.mark.parametrize(
+    ("command", "content", "fields"),
+    [
+        (("efficiency",), {"policy": {}, "workloads": [{}]}, 4 + 3),
+        (("efficiency",), {}, 2),
+        (("training-plan",), {}, 10),
+        (("tokens", "--gpu-hour-cost", "10", *SLA), {**load_test(), "runs": [{}]}, 8),
+        (("tokens", "--gpu-hour-cost", "10", *SLA), {}, 3),
+    ],
+)
+def test_an_empty_mapping_names_each_field_that_is_missing(
+    desk: Desk, command: tuple[str, ...], content: Any, fields: int
+) -> None:
+    status, _, err = desk.run(*command, desk.file("a.json", content))
+    assert status == 2
+    assert len(err) == fields
+    assert all(": is missing" in line or ": must be a mapping" in line for line in err)
+
+
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    command = [sys.executable, "-m", "pricing", "gpu-hour", "-"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, input=json.dumps(SHEET).encode(), stdout=full, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, b"standard output: No space left on device\n")
 
 
 def test_as_a_process_it_reads_standard_input_and_knows_no_django() -> None:

@@ -155,6 +155,7 @@ def test_a_tariff_with_prices_needs_no_flat_price() -> None:
         ({"tariff": {"a": {"price_per_kwh": 1, "kwh": 1}, "b": {"ratio": 1, "hours": 1}}}, "tariff", "by the same"),
         ({"tariff": {"hourly": [1, 2], "load_kwh": [1]}}, "tariff.load_kwh", "has 1 hours, hourly has 2"),
         ({"tariff": [1, "x"]}, "tariff.hourly[1]", "must be a number"),
+        ({"tariff": [-3, 1]}, "tariff", "the mean price must not be below 0"),
         ({"tariff": [650, 650]}, "tariff", "650 per MWh is 0.65"),
     ],
 )  # fmt: skip
