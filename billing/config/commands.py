@@ -4,12 +4,12 @@ import getpass
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
 from django.core.management.base import BaseCommand
-from django.db import DataError
+from django.db import DataError, OperationalError, ProgrammingError
+from psycopg.errors import UndefinedTable
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
 MAX_ACTOR = 200
@@ -41,6 +41,12 @@ class HouseCommand(BaseCommand):
             status = self.run(**options)
         except DataError as error:
             fail(f"a value is too long or out of range: {str(error).splitlines()[0]}")
+        except ProgrammingError as error:
+            if not isinstance(error.__cause__, UndefinedTable):
+                raise
+            fail("the database has no tables of Suanpan yet, or old ones: run `manage.py migrate`")
+        except OperationalError as error:
+            fail(f"the database cannot be reached: {str(error).splitlines()[0]}")
         if status:
             sys.exit(status)
 
@@ -84,23 +90,36 @@ def actor_of(given: str | None) -> str:
         return f"uid {os.getuid()}"
 
 
-def progress(total: int | None, text: str) -> Callable[[int], None]:
-    """A function that advances a progress bar on a terminal, and does nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda _: None
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+class ProgressBar:
+    """A bar on a terminal, nothing elsewhere; called with how much more is done. It ends when all is, or on `close`."""
 
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=Console(stderr=True), transient=False,
-    )  # fmt: skip
-    bar.start()
-    task = bar.add_task(text, total=total)
+    def __init__(self, total: int | None, text: str) -> None:
+        self._bar: Any = None
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def advance(count: int) -> None:
-        bar.update(task, advance=count)
-        if bar.finished:
-            bar.stop()
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )  # fmt: skip
+        self._bar.start()
+        self._task = self._bar.add_task(text, total=total)
 
-    return advance
+    def __call__(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, advance=count)
+            if self._bar.finished:
+                self.close()
+
+    def close(self) -> None:
+        """Leave the terminal to others."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def progress(total: int | None, text: str) -> ProgressBar:
+    """A bar of `total` steps, or of an unknown number."""
+    return ProgressBar(total, text)

@@ -51,16 +51,22 @@ class OwnershipBook:
             else:
                 patterns.append(row)
         self._patterns = sorted(patterns, key=_specificity)
+        self._matching: dict[tuple[str, str], list[OwnershipRow]] = {}
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
         """The owner at `instant`, or None where nobody owns it."""
-        for row in self._exact.get((scope, name), ()):
+        for row in self._candidates(scope, name):
             if row.covers(instant):
                 return row.owner
-        for row in self._patterns:
-            if row.covers(instant) and _matches(row.scope, scope) and _matches(row.name, name):
-                return row.owner
         return None
+
+    def _candidates(self, scope: str, name: str) -> list[OwnershipRow]:
+        """All rows for a name, the most specific first; found once, since a name is asked for at many instants."""
+        known = self._matching.get((scope, name))
+        if known is None:
+            fitting = (row for row in self._patterns if _matches(row.scope, scope) and _matches(row.name, name))
+            known = self._matching[scope, name] = [*self._exact.get((scope, name), ()), *fitting]
+        return known
 
     def changes(self) -> set[datetime]:
         """Every instant at which some ownership begins or ends."""

@@ -113,3 +113,27 @@ def _until_ready(url: str) -> None:
             pass
         time.sleep(0.1)
     pytest.fail(f"{url} did not become ready")
+
+
+def test_a_database_without_tables_or_out_of_reach_is_told_in_one_line(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    import psycopg
+
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE without_tables")
+    try:
+        empty = url.rsplit("/", 1)[0] + "/without_tables"
+        for given, says in ((empty, "manage.py migrate"), ("postgresql://x@127.0.0.1:1/x", "cannot be reached")):
+            environment = {**Home(tmp_path).environment, "DATABASE_URL": given, "BROKER_URL": "redis://127.0.0.1:1/0"}
+            done = subprocess.run(
+                [sys.executable, "manage.py", "period_report", "2026-10"], env=environment, capture_output=True, text=True,
+                timeout=60, check=False,
+            )  # fmt: skip
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+            assert says in done.stderr
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP DATABASE without_tables")

@@ -59,9 +59,12 @@ class Command(HouseCommand):
     def _validate(self, kind: str, path: Path, until: datetime | None) -> int:
         advance = progress(None, f"checking {path.name}")
         count = 0
-        for count, _ in enumerate(read_records(kind, path, until), start=1):
-            if count % BATCH == 0:
-                advance(BATCH)
+        try:
+            for count, _ in enumerate(read_records(kind, path, until), start=1):
+                if count % BATCH == 0:
+                    advance(BATCH)
+        finally:
+            advance.close()
         return count
 
     def _import(self, kind: str, path: Path, until: datetime | None, count: int) -> IngestOutcome:
