@@ -44,6 +44,9 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	$(BIN)/python -m pytest $(SUITES) $(if $(CHROMIUM),tests/browser)
 
+bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
+	$(BIN)/python -m tests.benchmarks
+
 traces: $(VENV)/.dev  ## real production traces to the cent; SUANPAN_TRACES names their folder
 	$(BIN)/python -m pytest tests/traces
 
@@ -51,4 +54,4 @@ lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
 
-.PHONY: help install demo up check test traces lock
+.PHONY: help install demo up check test bench traces lock

@@ -6,6 +6,9 @@ a primary key of (id, time) on the partitioned table would not notice a retry th
 
 `token_hour_delta` takes what each ingest transaction adds; a folder moves it into `token_hour`. Every reader reads the
 view `token_usage_hour`, which is both, and therefore always equals the events.
+
+Events refer to `token_dimension` without a foreign key, which would be checked for every row: a
+dimension is written in the transaction of its first event or before, and the table only grows.
 """
 
 from django.db import migrations
@@ -37,7 +40,7 @@ CREATE TABLE token_key (
 
 CREATE TABLE token_event (
     time timestamptz NOT NULL,
-    dimension integer NOT NULL REFERENCES token_dimension (id),
+    dimension integer NOT NULL,
     epoch integer NOT NULL,
     {COUNTS},
     id text NOT NULL,
@@ -65,6 +68,8 @@ CREATE TABLE token_hour_delta (
 CREATE VIEW token_usage_hour AS
     SELECT * FROM token_hour UNION ALL SELECT * FROM token_hour_delta;
 
+CREATE TRIGGER token_dimension_is_append_only BEFORE UPDATE OR DELETE ON token_dimension
+    FOR EACH ROW EXECUTE FUNCTION suanpan_refuse('events refer to it');
 CREATE TRIGGER token_key_is_append_only BEFORE UPDATE OR DELETE ON token_key
     FOR EACH ROW EXECUTE FUNCTION suanpan_refuse('reported usage is never changed');
 CREATE TRIGGER token_event_is_append_only BEFORE UPDATE OR DELETE ON token_event

@@ -1,0 +1,55 @@
+"""`python -m tests.benchmarks`: runs in a home of its own, prints a table with machine and date, asserts counts."""
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def main() -> int:
+    """Run the benchmarks in an empty home."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--records", type=int, default=40_000, help="token records of a round")
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
+        os.environ.update(SUANPAN_HOME=home, DJANGO_SETTINGS_MODULE="billing.config.settings")
+        os.environ.pop("DATABASE_URL", None)
+        os.environ.pop("BROKER_URL", None)
+        from billing.config.command_line import embedded_services
+
+        with embedded_services():
+            return _measure(Path(home), options.rounds, options.records)
+
+
+def _measure(home: Path, rounds: int, records: int) -> int:
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0, interactive=False)
+    from tests.benchmarks import documents, ingest
+
+    rows = [*ingest.measure(home, rounds, records), *documents.measure()]
+    print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")
+    print("| What | Measured | Raw limit of the same run | Ratio |\n|---|---|---|---|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    return 0
+
+
+def _machine() -> str:
+    model = next((line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.machine())
+    return f"{os.cpu_count()} x {model}, Python {platform.python_version()}, PostgreSQL 18"
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
