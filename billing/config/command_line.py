@@ -11,8 +11,9 @@ from billing.config.home import HomeError
 WITHOUT_SERVICES = {"help", "version", "--help", "-h", "--version", "collectstatic", "compilemessages"}
 """Commands that never talk to a service; everything else finds its database and broker ready."""
 
-OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbshell"}
-"""Commands that bring or do not need the schema; before any other, an embedded database is brought up to date."""
+OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbshell", "backup", "restore_check"}
+"""Commands that bring or do not need the schema, or must see it before an upgrade changes it (`backup`); before any other,
+an embedded database is brought up to date."""
 
 
 def main(argv: list[str]) -> int:

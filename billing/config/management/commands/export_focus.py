@@ -1,0 +1,44 @@
+"""`manage.py export_focus 2026-10 --out DIR`"""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from billing.config.commands import DECIDE, DONE, HouseCommand, fail, progress
+from billing.invoicing.focus.conformance import ConformanceError
+from billing.invoicing.issued import NoPeriodError, NotIssuedError
+from billing.invoicing.selectors import invoices_of
+from billing.invoicing.services.focus import UnexplainedError, focus_export
+
+
+class Command(HouseCommand):
+    help = "Write the month's issued invoices as FOCUS 1.4 (CSV and Parquet), checked; 3 while drafts wait."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+        self.add_json(parser)
+
+    def run(self, *, month: str, out: Path, json: bool, **_: Any) -> int:
+        advance = progress(invoices_of(month).count(), "writing FOCUS")
+        try:
+            exported = focus_export(month=month, directory=out, advance=advance)
+        except NoPeriodError as error:
+            fail(str(error))
+        except (NotIssuedError, UnexplainedError, ConformanceError) as error:
+            self.stderr.write(f"refused: {error}")
+            return DECIDE
+        except OSError as error:
+            fail(f"--out {error.filename or out}: {error.strerror or error}")
+        if json:
+            self.print_json(
+                {
+                    "period": month, "files": [str(path) for path in exported.files], "rows": exported.rows,
+                    "invoices": exported.invoices, "billed_cost": exported.billed_cost,
+                }
+            )  # fmt: skip
+        else:
+            self.say(f"{exported.rows:,} rows of {exported.invoices} invoices, {exported.billed_cost:,}, in {out}")
+            for path in exported.files:
+                self.say(f"  {path.name}")
+        return DONE

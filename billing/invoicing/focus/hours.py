@@ -1,0 +1,216 @@
+"""Reading: the usage of every line of a close by hour and job, found as `billing.rating.assessment` found it.
+
+The pieces of time, the epochs, the owner, the price and the verdict are the ones that rating used, so the hours of a
+line add up to the usage that the line charges; `billing.invoicing.services.focus` compares both.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import connection
+
+from billing.invoicing.focus.shares import HOUR, Evidence, Place
+from billing.invoicing.models import BillingPeriod
+from billing.rates.selectors import PolicyBook, rate_card
+from billing.rating.models import EfficiencyVerdict
+from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.usage.selectors import JOB, EpochFilter, late_windows
+from metering.intervals import Interval, month_of
+from pricing.money import EXACT
+from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS, RateCard
+from pricing.rating import GpuUsage, LineKey, gpu_key
+
+FETCHED = 20_000
+CLASS_SUMS = {
+    "input": "input_tokens - cache_read_input_tokens - cache_creation_input_tokens",
+    "cache_read": "cache_read_input_tokens",
+    "cache_creation": "cache_creation_input_tokens",
+    "output": "output_tokens",
+}
+
+
+@dataclass
+class HourlyUsage:
+    """Base units of each line by place, and the evidence of adjusted lines by job."""
+
+    places: dict[LineKey, dict[Place, Decimal]] = field(default_factory=lambda: defaultdict(dict))
+    evidence: dict[LineKey, dict[str, Evidence]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, key: LineKey, place: Place, usage: Decimal) -> None:
+        """Count `usage` at a place; nothing used leaves no trace."""
+        if usage:
+            places = self.places[key]
+            places[place] = EXACT.add(places.get(place, Decimal(0)), usage)
+
+
+def hourly_usage(period: BillingPeriod) -> HourlyUsage:
+    """The usage that the close of `period` charged: its own, and what came late for windows closed before it."""
+    this = period.ordinal or 0
+    found = HourlyUsage()
+    books = _Books(rate_card(), PolicyBook(), _verdicts(this))
+    own = Interval(period.start, period.end)
+    _read_window(found, books, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)
+    for late in late_windows(this):
+        window = Interval(late.start, late.end)
+        epochs = EpochFilter(before=this, first=this - 1)
+        _read_window(found, books, window, epochs, month_of(window.start, period.zone), correction=True)
+    return found
+
+
+def windows_closed_before(ordinal: int) -> list[Interval]:
+    """The billing months whose usage may be corrected by the `ordinal`-th close."""
+    rows = BillingPeriod.objects.filter(ordinal__lt=ordinal).order_by("ordinal")
+    return [Interval(row.start, row.end) for row in rows]
+
+
+@dataclass(frozen=True)
+class _Books:
+    card: RateCard
+    policies: PolicyBook
+    verdicts: dict[tuple[str, ...], EfficiencyVerdict]
+
+
+def _verdicts(ordinal: int) -> dict[tuple[str, ...], EfficiencyVerdict]:
+    rows = EfficiencyVerdict.objects.filter(closing=ordinal).exclude(multiplier=1)
+    return {(row.team, row.cluster, row.namespace, row.job, row.policy): row for row in rows}
+
+
+def _read_window(
+    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, *, correction: bool
+) -> None:
+    _read_devices(found, books, window, epochs, month, correction)
+    _read_tokens(found, books, window, epochs, month, correction)
+
+
+def _read_devices(
+    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, correction: bool
+) -> None:
+    owners = namespace_book()
+    pieces = window.cut(books.card.changes() | owners.changes() | books.policies.changes())
+    policies = [books.policies.at(piece.start) for piece in pieces]
+    known: dict[tuple[Any, ...], tuple[LineKey, bool] | None] = {}
+    for index, hour, cluster, namespace, accelerator, resource, job, site, device_us, unit_us in _held(pieces, epochs):
+        name = (index, cluster, namespace, accelerator, resource)
+        if name not in known:
+            owner = owners.owner(cluster, namespace, pieces[index].start)
+            known[name] = None
+            if owner is not None and not owner.platform:
+                usage = GpuUsage(
+                    owner.team, False, cluster, namespace, accelerator, resource, pieces[index].start, device_us,
+                    unit_us, month, correction,
+                )  # fmt: skip
+                version, price = books.card.gpu_price(accelerator, resource, usage.at)
+                known[name] = gpu_key(usage, version.name, price), price.unit == SLICE_HOURS
+        line = known[name]
+        if line is None:
+            continue
+        key, by_unit = line
+        place, quantity = Place(hour, job, site), unit_us if by_unit else device_us
+        found.add(key, place, quantity)
+        policy = policies[index]
+        if policy is not None and not correction:
+            _add_adjustment(found, books, key, policy.name, place, quantity)
+
+
+def _add_adjustment(
+    found: HourlyUsage, books: _Books, key: LineKey, policy: str, place: Place, quantity: Decimal
+) -> None:
+    verdict = books.verdicts.get((key.team, key.cluster, key.namespace, place.resource, policy))
+    if verdict is None:
+        return
+    adjusted = replace(key, kind="efficiency", policy=policy, reason=verdict.reason)
+    found.add(adjusted, place, quantity)
+    found.evidence[adjusted][place.resource] = Evidence(verdict.mfu, verdict.hfu, verdict.coverage)
+
+
+def _held(pieces: Sequence[Interval], epochs: EpochFilter) -> Iterator[tuple[Any, ...]]:
+    """Devices held per piece, UTC hour, namespace, SKU, job and site, in device- and unit-microseconds."""
+    inside = "microseconds(least(s.until, p.hi, h.hour + interval '1 hour') - greatest(s.start, p.lo, h.hour))"
+    yield from _rows(
+        f"""SELECT (p.i - 1)::int, h.hour, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.site,
+                   sum(a.quantity * a.device_fraction * {inside}), sum(a.quantity::numeric * {inside})
+            FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
+            JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+            JOIN usage_gpuallocation a ON a.id = s.allocation_id
+            CROSS JOIN LATERAL generate_series(
+                date_trunc('hour', greatest(s.start, p.lo), 'UTC'),
+                least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)
+            WHERE s.epoch >= %(first)s AND s.epoch < %(before)s
+            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8""",  # noqa: S608 - made of this module's own words
+        {
+            "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
+            "first": epochs.first, "before": epochs.before,
+        },
+    )  # fmt: skip
+
+
+def _read_tokens(
+    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, correction: bool
+) -> None:
+    owners = consumer_book()
+    pieces = window.cut(books.card.changes() | owners.changes())
+    for index, hour, source, consumer, model, site, *counts in _counted(pieces, epochs):
+        at = pieces[index].start
+        owner = owners.owner(source, consumer, at)
+        if owner is None:
+            continue
+        for token_class, count in zip(CLASS_SUMS, counts, strict=True):
+            if not count:
+                continue
+            version, _ = books.card.token_price(model, token_class, at)
+            key = LineKey(
+                team=owner.team, platform=False, correction=correction, charge_period=month, kind="tokens",
+                consumer=consumer, sku=model, token_class=token_class, unit=MILLION_TOKENS, price_version=version.name,
+            )  # fmt: skip
+            found.add(key, Place(hour, f"{source}/{model}", site), Decimal(count))
+
+
+def _counted(pieces: Sequence[Interval], epochs: EpochFilter) -> Iterator[tuple[Any, ...]]:
+    """Tokens by class per piece, UTC hour, source, consumer, model and site; cut hours are read from the events."""
+    ranges = [(index, *bounds) for index, piece in enumerate(pieces) for bounds in _whole_and_cut_hours(piece)]
+    parts = (_counts("token_usage_hour", "hour", "w", ranges, True), _counts("token_event", "time", "c", ranges, False))
+    sums = ", ".join(f"sum({expression})::bigint" for expression in CLASS_SUMS.values())
+    parameters: dict[str, Any] = {"first": epochs.first, "before": epochs.before}
+    for _, named in parts:
+        parameters |= named
+    yield from _rows(
+        f"""SELECT u.i, u.hour, d.source, d.consumer, d.model, coalesce(d.site, ''), {sums}
+            FROM ({" UNION ALL ".join(statement for statement, _ in parts)}) u
+            JOIN token_dimension d ON d.id = u.dimension GROUP BY 1, 2, 3, 4, 5, 6""",  # noqa: S608 - as above
+        parameters,
+    )
+
+
+def _counts(
+    table: str, instant: str, prefix: str, ranges: Sequence[tuple[int, datetime, datetime, bool]], whole: bool
+) -> tuple[str, dict[str, Any]]:
+    ours = [item for item in ranges if item[3] == whole]
+    statement = f"""SELECT r.i, date_trunc('hour', t.{instant}, 'UTC') AS hour, t.dimension, t.input_tokens,
+            t.cache_read_input_tokens, t.cache_creation_input_tokens, t.output_tokens
+        FROM unnest(%({prefix}_i)s::int[], %({prefix}_lo)s::timestamptz[], %({prefix}_hi)s::timestamptz[]) AS r (i, lo, hi)
+        JOIN {table} t ON t.{instant} >= r.lo AND t.{instant} < r.hi
+        WHERE t.epoch >= %(first)s AND t.epoch < %(before)s"""  # noqa: S608 - made of this module's own words
+    names = (f"{prefix}_i", f"{prefix}_lo", f"{prefix}_hi")
+    return statement, {name: [item[column] for item in ours] for column, name in enumerate(names)}
+
+
+def _whole_and_cut_hours(piece: Interval) -> list[tuple[datetime, datetime, bool]]:
+    """(from, until, whole hours?) of a piece: the roll-up knows whole UTC hours only."""
+    last = piece.end.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    floor = piece.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    first = floor if floor == piece.start else floor + HOUR
+    if first > last:
+        return [(piece.start, piece.end, False)]
+    parts = [(piece.start, first, False), (first, last, True), (last, piece.end, False)]
+    return [part for part in parts if part[0] < part[1]]
+
+
+def _rows(statement: str, parameters: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        while rows := cursor.fetchmany(FETCHED):
+            yield from rows

@@ -1,0 +1,86 @@
+"""PURE: one invoice line -> its parts by hour, job and site, which add up to the line to the last digit.
+
+Amount, quantity and energy of the line are rounded already; each is split by largest remainder in proportion to the
+exact usage, ties to the earlier part (F16). List cost is price x quantity of the part, not rounded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from billing.invoicing.lines import ENERGY_PLACES, QUANTITY_PLACES
+from metering.intervals import Interval
+from pricing.money import EXACT, split_amount
+from pricing.rate_card import MILLION_TOKENS
+
+HOUR = timedelta(hours=1)
+TOKENS_PER_UNIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where in time and in the house a part of a line lies: `resource` is a job, or source and model of an endpoint."""
+
+    hour: datetime
+    resource: str
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What an efficiency line was decided on, for one job."""
+
+    mfu: Decimal | None
+    hfu: Decimal | None
+    coverage: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a line; quantities are null on an adjustment, which prices nothing by itself."""
+
+    start: datetime
+    end: datetime
+    place: Place
+    amount: Decimal
+    list_cost: Decimal
+    quantity: Decimal | None
+    consumed: Decimal | None
+    energy_kwh: Decimal | None
+
+
+def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: Interval) -> list[Share]:
+    """The parts of a document's line, in order of time; `places` are base units, `window` its month of usage.
+
+    An hour that the month cuts, as in zones of half an hour, ends with the month.
+    """
+    ordered = sorted(places)
+    weights = [places[place] for place in ordered]
+    amounts = split_amount(Decimal(line["amount"]), weights)
+    nothing: list[Decimal | None] = [None] * len(ordered)
+    priced = line["kind"] != "efficiency"
+    quantities = [*split_amount(Decimal(line["quantity"]), weights, QUANTITY_PLACES)] if priced else nothing
+    energy = line["energy_kwh"]
+    energies = nothing if energy is None else [*split_amount(Decimal(energy), weights, ENERGY_PLACES)]
+    return [
+        Share(
+            start=max(place.hour, window.start), end=min(place.hour + HOUR, window.end), place=place, amount=amount,
+            list_cost=_list_cost(line, quantity, amount), quantity=quantity, consumed=_consumed(line, quantity),
+            energy_kwh=kwh,
+        )
+        for place, amount, quantity, kwh in zip(ordered, amounts, quantities, energies, strict=True)
+    ]  # fmt: skip
+
+
+def _list_cost(line: Mapping[str, Any], quantity: Decimal | None, amount: Decimal) -> Decimal:
+    """FOCUS: the product where there is a price, else the billed amount."""
+    return amount if quantity is None else EXACT.multiply(Decimal(line["unit_price"]), quantity)
+
+
+def _consumed(line: Mapping[str, Any], quantity: Decimal | None) -> Decimal | None:
+    """Tokens are consumed one by one and priced by the million; everything else is consumed as it is priced."""
+    if quantity is None or line["unit"] != MILLION_TOKENS:
+        return quantity
+    return EXACT.multiply(quantity, Decimal(TOKENS_PER_UNIT))

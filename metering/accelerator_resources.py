@@ -1,0 +1,163 @@
+"""PURE: the table of accelerator resources: which extended resource is what, read from top to bottom.
+
+A row says what one name counts. Names of different kinds are never added up: `nvidia.com/gpumem` beside
+`nvidia.com/gpu` describes the same slice twice, and a memory-sized unit is not a device.
+
+Rows marked [M] rest on the vendor's naming as commonly seen; all others were read in the project that is named.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """What one unit of a resource is."""
+
+    DEVICE = "device"
+    SLICE = "slice"  # a hardware partition with its own compute: MIG, vNPU, AMD partition, Neuron core
+    SHARED = "shared"  # a unit of a device that several pods use at the same time
+    MEMORY = "memory"  # modifier of a count name in the same container
+    CORES = "cores"  # modifier likewise
+    IGNORE = "ignore"  # not an accelerator, or a helper name that is no capacity
+    UNKNOWN = "unknown"  # an extended resource that the table does not know: somebody must look
+
+
+COUNTED: Final = frozenset({Kind.DEVICE, Kind.SLICE, Kind.SHARED})
+
+
+class ShareRule(StrEnum):
+    """Who knows the share of a device behind one unit."""
+
+    WHOLE = "whole"
+    NVIDIA = "nvidia"  # MIG profile of the name or of the product label, divided by the replicas label
+    ASCEND_TEMPLATE = "ascend template"  # AI cores of the name
+    ASCEND_CORES = "ascend cores"  # one AI core of the node's chip
+    AMD_PARTITION = "amd partition"  # compute mode of the name
+    AMD_NODE = "amd node"  # compute mode of the node label
+    NEURON_CORES = "neuron cores"  # one core of the instance's chip
+    NODE_RATIO = "node ratio"  # devices of the node / units of the node
+    GRANT = "grant"  # only what the scheduler wrote on the pod
+    NONE = "none"  # nothing is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Names that match `pattern` entirely. `grant`: the annotation with what the scheduler gave; `devices`: the
+    resource that counts whole devices of the node (for NODE_RATIO).
+    """
+
+    pattern: str
+    vendor: str
+    kind: Kind
+    share: ShareRule = ShareRule.WHOLE
+    grant: str | None = None
+    devices: str | None = None
+
+
+def _modifiers(vendor: str, memory: str, cores: str) -> tuple[Row, Row]:
+    return Row(memory, vendor, Kind.MEMORY, ShareRule.NONE), Row(cores, vendor, Kind.CORES, ShareRule.NONE)
+
+
+HAMI: Final = "hami.io/vgpu-devices-allocated"
+ASCEND_CHIP: Final = r"Ascend(?:910(?:A|B[0-9]?|B4-1|C)|310P)"
+
+ROWS: Final[tuple[Row, ...]] = (
+    # NVIDIA: k8s-device-plugin README (sharing, renameByDefault, MIG); HAMi charts/hami/values.yaml
+    Row(r"nvidia\.com/gpu", "nvidia", Kind.DEVICE, ShareRule.NVIDIA, grant=HAMI),
+    Row(r"nvidia\.com/gpu\.shared", "nvidia", Kind.SHARED, ShareRule.NVIDIA),
+    Row(r"nvidia\.com/mig-[1-7]g\.\d+gb(?:[.+-](?!shared)[a-z.+-]+?)?", "nvidia", Kind.SLICE, ShareRule.NVIDIA),
+    Row(r"nvidia\.com/mig-[1-7]g\.\d+gb(?:[.+-][a-z.+-]+?)?\.shared", "nvidia", Kind.SHARED, ShareRule.NVIDIA),
+    *_modifiers("nvidia", r"nvidia\.com/gpumem(?:-percentage)?", r"nvidia\.com/gpucores"),
+    Row(r"nvidia\.com/priority", "nvidia", Kind.IGNORE, ShareRule.NONE),
+    # Volcano's vGPU device plugin: volcano.sh pkg/scheduler/api/devices
+    Row(r"volcano\.sh/vgpu-number", "nvidia", Kind.SHARED, ShareRule.GRANT, grant="volcano.sh/vgpu-ids-new"),
+    *_modifiers("nvidia", r"volcano\.sh/vgpu-memory(?:-percentage)?", r"volcano\.sh/vgpu-cores"),
+    # Aliyun: gpushare-device-plugin const.go. gpu-mem is asked for alone, so here memory is the count
+    Row(r"aliyun\.com/gpu-mem", "nvidia", Kind.SHARED, ShareRule.NODE_RATIO, devices="aliyun.com/gpu-count"),
+    Row(r"aliyun\.com/gpu-count", "nvidia", Kind.IGNORE, ShareRule.NONE),
+    Row(r"aliyun\.com/gpu-core\.percentage", "nvidia", Kind.CORES, ShareRule.NONE),  # [M]
+    # AMD: ROCm/k8s-device-plugin docs/user-guide/configuration.md
+    Row(r"amd\.com/gpu", "amd", Kind.DEVICE, ShareRule.AMD_NODE),
+    Row(r"amd\.com/(?:spx|dpx|tpx|qpx|cpx)_nps\d+", "amd", Kind.SLICE, ShareRule.AMD_PARTITION),
+    # Huawei Ascend: mind-cluster default_name.go, constants.go; HAMi values.yaml for single chips and modifiers
+    Row(r"huawei\.com/.+-(?:Unhealthy|NetworkUnhealthy|Recovering)", "huawei", Kind.IGNORE, ShareRule.NONE),
+    Row(rf"huawei\.com/{ASCEND_CHIP}-memory", "huawei", Kind.MEMORY, ShareRule.NONE),
+    Row(rf"huawei\.com/{ASCEND_CHIP}-core", "huawei", Kind.CORES, ShareRule.NONE),
+    Row(r"huawei\.com/Ascend(?:910|310P)-\d+c(?:\.\d+cpu)?(?:\.\d+g)?(?:\.n?dvpp)?", "huawei", Kind.SLICE,
+        ShareRule.ASCEND_TEMPLATE),
+    Row(r"huawei\.com/npu", "huawei", Kind.DEVICE),
+    *(Row(rf"huawei\.com/{chip}", "huawei", Kind.DEVICE, grant=f"hami.io/{chip}-devices-allocated")
+      for chip in ("Ascend910", "Ascend910A", "Ascend910B", "Ascend910B2", "Ascend910B3", "Ascend910B4", "Ascend910B4-1",
+                   "Ascend910C", "Ascend310", "Ascend310P")),
+    Row(r"huawei\.com/npu-core", "huawei", Kind.SHARED, ShareRule.ASCEND_CORES),
+    # Cambricon, Hygon, MetaX, Moore Threads, Enflame, Iluvatar, Kunlunxin, Biren, Vastai: HAMi values.yaml
+    Row(r"cambricon\.com/vmlu", "cambricon", Kind.SHARED, ShareRule.GRANT, grant="hami.io/mlu-devices-allocated"),
+    *_modifiers("cambricon", r"cambricon\.com/mlu\.smlu\.vmemory", r"cambricon\.com/mlu\.smlu\.vcore"),
+    Row(r"cambricon\.com/mlu(?:\d+)?", "cambricon", Kind.DEVICE),  # [M]
+    Row(r"cambricon\.com/mlu(?:\d+)?\.(?:share|smlu)", "cambricon", Kind.SHARED, ShareRule.GRANT),  # [M]
+    Row(r"hygon\.com/dcunum", "hygon", Kind.SHARED, ShareRule.GRANT, grant="hami.io/dcu-devices-allocated"),
+    *_modifiers("hygon", r"hygon\.com/dcumem", r"hygon\.com/dcucores"),
+    Row(r"hygon\.com/dcu", "hygon", Kind.DEVICE),  # [M]
+    Row(r"metax-tech\.com/gpu", "metax", Kind.DEVICE),
+    Row(r"metax-tech\.com/sgpu", "metax", Kind.SHARED, ShareRule.GRANT,
+        grant="hami.io/metax-sgpu-devices-allocated"),
+    *_modifiers("metax", r"metax-tech\.com/vmemory", r"metax-tech\.com/vcore"),
+    Row(r"mthreads\.com/vgpu", "moore-threads", Kind.SHARED, ShareRule.GRANT,
+        grant="hami.io/mthreads-vgpu-devices-allocated"),
+    *_modifiers("moore-threads", r"mthreads\.com/sgpu-memory", r"mthreads\.com/sgpu-core"),
+    Row(r"mthreads\.com/gpu", "moore-threads", Kind.DEVICE),  # [M]
+    Row(r"enflame\.com/gcu", "enflame", Kind.DEVICE),
+    Row(r"enflame\.com/drs-gcu", "enflame", Kind.SHARED, ShareRule.GRANT),
+    *_modifiers("enflame", r"enflame\.com/gcu-memory", r"enflame\.com/gcu-core"),
+    Row(r"iluvatar\.ai/[A-Za-z0-9-]+-vgpu", "iluvatar", Kind.SHARED, ShareRule.GRANT),
+    *_modifiers("iluvatar", r"iluvatar\.ai/[A-Za-z0-9-]+\.vMem", r"iluvatar\.ai/[A-Za-z0-9-]+\.vCore"),
+    Row(r"iluvatar\.ai/gpu", "iluvatar", Kind.DEVICE),  # [M]
+    Row(r"kunlunxin\.com/xpu", "kunlunxin", Kind.DEVICE),
+    Row(r"kunlunxin\.com/vxpu", "kunlunxin", Kind.SHARED, ShareRule.GRANT),
+    Row(r"kunlunxin\.com/vxpu-memory", "kunlunxin", Kind.MEMORY, ShareRule.NONE),
+    Row(r"birentech\.com/gpu", "biren", Kind.DEVICE),
+    Row(r"vastaitech\.com/va", "vastai", Kind.DEVICE),
+    # AWS: a node offers both names for the same chips
+    Row(r"aws\.amazon\.com/neuron(?:device)?", "aws", Kind.DEVICE),
+    Row(r"aws\.amazon\.com/neuroncore", "aws", Kind.SLICE, ShareRule.NEURON_CORES),
+    Row(r"gpu\.intel\.com/(?:i915|xe)", "intel", Kind.DEVICE),  # [M]
+    Row(r"gpu\.intel\.com/(?:i915|xe)_monitoring", "intel", Kind.IGNORE, ShareRule.NONE),  # [M]
+    Row(r"habana\.ai/gaudi", "habana", Kind.DEVICE),  # [M]
+    Row(r"google\.com/tpu", "google", Kind.DEVICE),  # [M]
+    # Extended resources that accelerator nodes commonly carry and that are none [M]
+    Row(r"(?:rdma|devices\.kubevirt\.io|vpc\.amazonaws\.com|k8s\.ks\.tencent\.com)/.+", "", Kind.IGNORE, ShareRule.NONE),
+)  # fmt: skip
+
+MIG_COMPUTE_SLICES: Final = 7
+MIG_FOUR_SLICE_PROFILES: Final = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "2g.48gb", "4g.96gb"})
+"""Profiles that only cards of four slices have: A30 (24 GB) and RTX PRO 6000 Blackwell (96 GB)."""
+MIG_FOUR_SLICE_PRODUCTS: Final = r"(?:^|-)A30(?:X)?(?:-|$)|RTX-PRO-6000"
+"""Source: NVIDIA MIG user guide, supported profiles."""
+
+AMD_PARTITIONS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
+"""Partitions that a device is cut into. MI300X in CPX shows 64 for 8 cards: ROCm/k8s-device-plugin."""
+AMD_CPX_BY_PRODUCT: Final = {"MI300A": 6, "MI308X": 4}
+"""CPX is one partition per XCD, and these have fewer than eight [M]."""
+
+ASCEND_CORES_OF_TEMPLATE: Final = {
+    "310P": {1: 8, 2: 8, 4: 8},
+    "910": {2: 30, 4: 30, 8: 30, 16: 30, 3: 24, 6: 24, 12: 24, 5: 20, 10: 20},
+}
+"""AI cores of the chip that offers a template of so many cores: 910A 30, 910B2 24, 910B3/B4 20, 310P 8.
+
+Source: HAMi values.yaml (`vnpus: aiCore, templates`). No chip shares a template size with another of its family."""
+ASCEND_CORES_OF_CHIP: Final = {"910B2": 24, "910B3": 20, "910B4": 20, "910A": 30, "310P": 8}
+
+NEURON_CORES_OF_INSTANCE: Final = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2, "trn2": 8}
+"""Physical NeuronCores per chip, by instance family [M]."""
+
+PRODUCT_LABELS: Final[dict[str, tuple[str, ...]]] = {
+    "nvidia": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "karpenter.k8s.aws/instance-gpu-name",
+               "eks.amazonaws.com/instance-gpu-name"),
+    "amd": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+    "huawei": ("node.kubernetes.io/npu.chip.name", "accelerator-type", "accelerator"),
+    "google": ("cloud.google.com/gke-tpu-accelerator",),
+}  # fmt: skip
+"""Node labels that name the product, best first. AKS' `kubernetes.azure.com/accelerator` names only the vendor."""
+FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"

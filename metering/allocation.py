@@ -1,0 +1,282 @@
+"""PURE: observations of a pod -> the time for which it held its devices, why it ended, and which rule says so.
+
+A pod holds from binding until its phase is terminal or the object is gone. Pending, CrashLoopBackOff and Terminating
+pods hold; `phase == Running` is never asked. The first observation that ends the hold ends it for good: a finished
+pod's status may still change (a restarted kubelet turns Succeeded into Failed, kubernetes#117955), and that bills
+nothing again.
+
+Start and end come from different clocks, to the second. So a node's time is used only where the agent's own clock does
+not contradict it; the raw values stay beside the chosen ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from metering.observations import (
+    Condition,
+    Observation,
+    PodDeleted,
+    PodMissing,
+    PodSnapshot,
+    known,
+    order,
+)
+
+TOLERANCE: Final = timedelta(seconds=5)
+"""By how much the clocks of node, API server and agent may disagree before a time is not believed."""
+
+ADMISSION_REFUSALS: Final = frozenset({
+    "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
+})  # fmt: skip
+"""Reasons with which a kubelet turns a bound pod away before any device is given (besides `OutOf<resource>`)."""
+
+
+class EndReason(StrEnum):
+    """Why a hold ended, in the words of the contract."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DELETED = "deleted"
+    EVICTED = "evicted"
+    PREEMPTED = "preempted"
+    RECLAIMED = "reclaimed"
+    NODE_LOST = "node lost"
+    ADMISSION_FAILED = "admission failed"
+    UNKNOWN = "unknown"
+
+
+REASONS: Final[Mapping[str, EndReason]] = {
+    "PreemptionByScheduler": EndReason.PREEMPTED,
+    "Preempting": EndReason.PREEMPTED,
+    "TerminationByKubelet": EndReason.EVICTED,
+    "EvictionByEvictionAPI": EndReason.EVICTED,
+    "DeletionByTaintManager": EndReason.EVICTED,
+    "Evicted": EndReason.EVICTED,
+    "DeletionByPodGC": EndReason.NODE_LOST,
+    "NodeLost": EndReason.NODE_LOST,
+}
+"""Reasons of the DisruptionTarget condition and of the pod status.  Source: kubernetes/api core/v1 types.go, podgc."""
+
+
+class Rule(StrEnum):
+    """Which value was chosen."""
+
+    POD_SCHEDULED = "PodScheduled"
+    START_TIME = "status.startTime"
+    FIRST_SEEN = "first seen bound"
+    FINISHED_AT = "finishedAt"
+    DISRUPTION_TARGET = "DisruptionTarget"
+    TERMINAL_SEEN = "terminal phase seen"
+    DELETED_SEEN = "deletion seen"
+    DELETION_TIMESTAMP = "deletionTimestamp"
+    LIST = "absent from list"
+    NOT_ADMITTED = "not admitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """[start, end) in which a pod held its devices; open while `end` is None, then known until `observed_until`.
+
+    `estimated`: the instant of the end was not told; it lies within [earliest_end, latest_end]. `raw` keeps every time
+    that was considered, as it was given.
+    """
+
+    uid: str
+    node: str
+    start: datetime
+    start_rule: Rule
+    observed_until: datetime
+    end: datetime | None = None
+    end_rule: Rule | None = None
+    end_reason: EndReason | None = None
+    estimated: bool = False
+    earliest_end: datetime | None = None
+    latest_end: datetime | None = None
+    raw: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def microseconds(self) -> int:
+        """Time held as far as it is known."""
+        return ((self.end or self.observed_until) - self.start) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    at: datetime
+    rule: Rule
+    reason: EndReason
+    earliest: datetime
+    latest: datetime
+
+
+def hold_of(observations: Iterable[Observation]) -> Hold | None:
+    """The hold that observations of one pod tell, in whatever order and however often they came.
+
+    None where the pod was never bound. A pod that its node turned away has an empty hold at its start, so that what was
+    reported open can be closed.  Raises ValueError for observations of several pods.
+
+    Source: the life of a pod in kubernetes pod-lifecycle; KEP-3329 (DisruptionTarget).
+    """
+    history = until_end(observations)
+    seen = [item for item in (_snapshot(observation) for observation in history) if item is not None]
+    bound = [item for item in seen if item.node]
+    if not bound:
+        return None
+    start, start_rule = _start(bound)
+    alive = [item.observed_at for item in bound if not item.terminal and item in history]
+    last_alive = max([start, *alive])
+    hold = Hold(bound[0].uid, bound[0].node, start, start_rule, last_alive, raw=_raw(seen, history[-1]))
+    end = _end(history[-1], seen, start, last_alive)
+    return hold if end is None else _closed(hold, end)
+
+
+def until_end(observations: Iterable[Observation]) -> tuple[Observation, ...]:
+    """Distinct observations in order, up to and with the first that ends the hold.  Raises ValueError."""
+    history = sorted(set(observations), key=order)
+    if len({observation.uid for observation in history}) > 1:
+        raise ValueError(f"observations of several pods: {sorted({item.uid for item in history})}")
+    ends = (place for place, observation in enumerate(history) if _ends(observation))
+    return tuple(history[: next(ends, len(history)) + 1])
+
+
+def remember(history: Sequence[Observation], observation: Observation) -> tuple[Observation, ...]:
+    """What an agent must keep to go on: the same hold, without the many times that nothing had changed.
+
+    Of observations that differ only in their time the first and the last are kept; nothing after the end is.
+    """
+    ordered = until_end((*history, observation))
+    last: dict[object, int] = {}
+    first: dict[object, int] = {}
+    for place, item in enumerate(ordered):
+        unchanged = msgspec.structs.replace(item, observed_at=ordered[0].observed_at)
+        first.setdefault(unchanged, place)
+        last[unchanged] = place
+    kept = {*first.values(), *last.values()}
+    return tuple(item for place, item in enumerate(ordered) if place in kept)
+
+
+def _ends(observation: Observation) -> bool:
+    return not isinstance(observation, PodSnapshot) or observation.terminal
+
+
+def _snapshot(observation: Observation) -> PodSnapshot | None:
+    if isinstance(observation, PodDeleted):
+        return observation.final
+    return observation if isinstance(observation, PodSnapshot) else None
+
+
+def _start(bound: Sequence[PodSnapshot]) -> tuple[datetime, Rule]:
+    """Binding, as the API server stamped it; for static pods the node's own start; else when it was first seen."""
+    scheduled = (known(found.at) for item in bound if (found := item.condition("PodScheduled")))
+    if at := next((at for at in scheduled if at), None):
+        return at, Rule.POD_SCHEDULED
+    if at := next((at for item in bound if (at := known(item.start_time))), None):
+        return at, Rule.START_TIME
+    return min(item.observed_at for item in bound), Rule.FIRST_SEEN
+
+
+def _end(closing: Observation, seen: Sequence[PodSnapshot], start: datetime, last_alive: datetime) -> _End | None:
+    if not _ends(closing):
+        return None
+    latest = seen[-1]
+    if isinstance(closing, PodMissing):
+        return _end_of_missing(closing, latest, last_alive)
+    if not latest.terminal:
+        at, reason = closing.observed_at, _disruption(latest) or EndReason.DELETED
+        return _End(at, Rule.DELETED_SEEN, reason, min(last_alive, at), at)
+    if _refused(latest, seen):
+        return _End(start, Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, start, start)
+    return _end_of_terminal(latest, closing.observed_at, start, last_alive)
+
+
+def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, last_alive: datetime) -> _End:
+    """The last container's end; else the disruption, which begins the grace period; else when it was seen."""
+    finished, complete = _finished(pod)
+    reason = _reason(pod, finished)
+    if finished and complete and _believable(finished, start, observed_at):
+        return _End(finished, Rule.FINISHED_AT, reason, finished, finished)
+    disruption = pod.condition("DisruptionTarget")
+    at = known(disruption.at) if disruption else None
+    if at and _believable(at, start, observed_at):
+        return _End(at, Rule.DISRUPTION_TARGET, reason, at, observed_at)
+    return _End(observed_at, Rule.TERMINAL_SEEN, reason, min(last_alive, observed_at), observed_at)
+
+
+def _end_of_missing(missing: PodMissing, latest: PodSnapshot, last_alive: datetime) -> _End:
+    """Gone while nobody watched: the deletion timestamp bounds the end, unless the pod was seen alive after it.
+
+    A pod of a lost node stays Terminating long past its deletion timestamp.
+    """
+    due = known(latest.deletion_timestamp)
+    reason = _disruption(latest) or (EndReason.DELETED if due else EndReason.UNKNOWN)
+    if due and last_alive <= due < missing.observed_at:
+        return _End(due, Rule.DELETION_TIMESTAMP, reason, last_alive, due)
+    return _End(missing.observed_at, Rule.LIST, reason, min(last_alive, missing.observed_at), missing.observed_at)
+
+
+def _believable(at: datetime, start: datetime, observed_at: datetime) -> bool:
+    return start - TOLERANCE <= at <= observed_at + TOLERANCE
+
+
+def _finished(pod: PodSnapshot) -> tuple[datetime | None, bool]:
+    """Latest end among the containers, and whether every container that ran told its end."""
+    told = [known(item.finished_at) for item in pod.containers if item.terminated]
+    complete = None not in told and not any(item.started and not item.terminated for item in pod.containers)
+    return max((at for at in told if at), default=None), complete
+
+
+def _refused(pod: PodSnapshot, seen: Sequence[PodSnapshot]) -> bool:
+    """Whether the node turned the pod away, so that it was bound but never held a device."""
+    ran = any(container.started for item in seen for container in item.containers)
+    return not ran and pod.phase == "Failed" and (pod.reason in ADMISSION_REFUSALS or pod.reason.startswith("OutOf"))
+
+
+def _reason(pod: PodSnapshot, finished: datetime | None) -> EndReason:
+    disruption = _disruption(pod) or REASONS.get(pod.reason)
+    if disruption:
+        return disruption
+    requested = pod.deletion_requested_at
+    if requested and (finished is None or finished >= requested):
+        return EndReason.DELETED
+    return EndReason.COMPLETED if pod.phase == "Succeeded" else EndReason.FAILED
+
+
+def _disruption(pod: PodSnapshot) -> EndReason | None:
+    """Why somebody else ended the pod. Volcano reclaims under the reason of preemption and says so in the message."""
+    target = pod.condition("DisruptionTarget")
+    reason = REASONS.get(target.reason) if target else None
+    evict = pod.condition("Ready", "False")
+    told: list[Condition] = [item for item in (target, evict if evict and evict.reason == "Evict" else None) if item]
+    if reason is EndReason.PREEMPTED and any("reclaim" in item.message.lower() for item in told):
+        return EndReason.RECLAIMED
+    return reason
+
+
+def _closed(hold: Hold, end: _End) -> Hold:
+    """The hold with its end, never before its start."""
+    at, earliest, latest = (max(hold.start, instant) for instant in (end.at, end.earliest, end.latest))
+    return Hold(
+        hold.uid, hold.node, hold.start, hold.start_rule, at, at, end.rule, end.reason,
+        end.rule not in (Rule.FINISHED_AT, Rule.NOT_ADMITTED), earliest, latest, hold.raw,
+    )  # fmt: skip
+
+
+def _raw(seen: Sequence[PodSnapshot], closing: Observation) -> dict[str, datetime]:
+    """Every time that was considered, as it was given; zero times included, they tell what was lost."""
+    pod = seen[-1]
+    scheduled = next((found for item in reversed(seen) if (found := item.condition("PodScheduled"))), None)
+    disruption = pod.condition("DisruptionTarget")
+    times: dict[str, datetime | None] = {
+        "PodScheduled": scheduled.at if scheduled else None,
+        "status.startTime": pod.start_time,
+        "finishedAt": _finished(pod)[0],
+        "DisruptionTarget": disruption.at if disruption else None,
+        "deletionTimestamp": pod.deletion_timestamp,
+        "observed_at": closing.observed_at,
+    }
+    return {name: at for name, at in times.items() if at is not None}

@@ -1,0 +1,99 @@
+"""PURE: what an agent saw of a pod, cut down to what is billed: snapshots, deletions, and absences from a list.
+
+The order of observations is that of the API server's resource versions, not that of arrival. An object that did not
+change is seen again under its old version at a later time; the deletion that an informer makes up for a vanished object
+carries its last version; an absence carries the version of the list. Versions are whole numbers that grow (etcd's
+revisions; comparable by contract since KEP-5504).
+"""
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+
+from metering.records import EARLIEST
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod condition; `at` is its lastTransitionTime."""
+
+    type: str
+    status: str
+    at: Moment | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Current state of one container, init containers included; `finished_at` is state.terminated.finishedAt."""
+
+    name: str
+    started: bool = False
+    terminated: bool = False
+    finished_at: Moment | None = None
+
+
+class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
+    """A pod as it stood in one version, seen at `observed_at` by the agent's clock."""
+
+    uid: str
+    version: int
+    observed_at: Moment
+    phase: str
+    node: str = ""
+    reason: str = ""
+    conditions: tuple[Condition, ...] = ()
+    containers: tuple[ContainerState, ...] = ()
+    start_time: Moment | None = None
+    deletion_timestamp: Moment | None = None
+    deletion_grace_seconds: int | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the scheduler takes the capacity for free again."""
+        return self.phase in TERMINAL
+
+    @property
+    def deletion_requested_at(self) -> datetime | None:
+        """The deletion timestamp lies the grace period after the request.  Source: apimachinery meta/v1 types.go."""
+        due = known(self.deletion_timestamp)
+        return due and due - timedelta(seconds=self.deletion_grace_seconds or 0)
+
+    def condition(self, kind: str, status: str = "True") -> Condition | None:
+        """The condition of that type, if it has that status."""
+        return next((item for item in self.conditions if (item.type, item.status) == (kind, status)), None)
+
+
+class PodDeleted(msgspec.Struct, frozen=True, omit_defaults=True, tag="deleted"):
+    """A DELETED event; `final` is the last state that came with it."""
+
+    uid: str
+    version: int
+    observed_at: Moment
+    final: PodSnapshot | None = None
+
+
+class PodMissing(msgspec.Struct, frozen=True, tag="missing"):
+    """A complete list, made at `observed_at` with this version, did not contain the pod."""
+
+    uid: str
+    version: int
+    observed_at: Moment
+
+
+Observation = PodSnapshot | PodDeleted | PodMissing
+RANKS: dict[type[Observation], int] = {PodSnapshot: 0, PodDeleted: 1, PodMissing: 2}
+
+
+def order(observation: Observation) -> tuple[int, int, datetime, bytes]:
+    """Sort key: version; within a version what was seen before how it vanished; then time; then content."""
+    content = msgspec.json.encode(observation, order="deterministic")
+    return (observation.version, RANKS[type(observation)], observation.observed_at, content)
+
+
+def known(instant: datetime | None) -> datetime | None:
+    """The instant, or None for zero times: a lost container record says year 1 (kubernetes#122160, #122932)."""
+    return instant if instant is not None and instant >= EARLIEST else None

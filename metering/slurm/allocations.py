@@ -1,0 +1,131 @@
+"""PURE: Slurm jobs -> GpuAllocation records.
+
+A device is held from start to end, suspended time included: a suspended job gives its CPUs to others, not its devices.
+Resource names are `slurm/gpu` and, where Slurm tracks the type, `slurm/gpu:h800`; a type that names a MIG profile is a
+slice. The accelerator is what the map says of the type (of the generic resource's own name, `gpu`, where there is no
+type), else the type itself, so that what nobody mapped shows up as unpriced under a name that people know.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from metering.accelerators import device_fraction, mig_share
+from metering.records import GpuAllocation, RecordError, Workload, from_row
+from metering.slurm.jobs import GRES, SacctError, SlurmJob, gres_counts
+
+END_REASONS: Final[Mapping[str, str]] = {
+    "COMPLETED": "completed",
+    "CANCELLED": "deleted",
+    "REVOKED": "deleted",  # a sibling in the federation ran instead
+    "FAILED": "failed",
+    "OUT_OF_MEMORY": "failed",
+    "TIMEOUT": "failed",
+    "DEADLINE": "failed",
+    "LAUNCH_FAILED": "failed",
+    "NODE_FAIL": "node lost",
+    "BOOT_FAIL": "node lost",
+    "PREEMPTED": "preempted",
+    "REQUEUED": "evicted",
+}
+"""States of sacct.1 in the words of the contract; any other is "unknown"."""
+
+MIG_TYPE: Final = re.compile(r"[_.:-]?([1-7]g\.\d+gb(?:[.+]me)?)\Z")
+USAGE_ONLY: Final = frozenset({"gpumem", "gpuutil"})
+"""Generic resources that measure and allocate nothing."""
+MAX_NODES: Final = 1000
+
+
+def allocations_of(
+    jobs: Iterable[SlurmJob],
+    *,
+    cluster: str,
+    now: datetime,
+    accelerators: Mapping[str, str] | None = None,
+    gres: Sequence[str] = ("gpu",),
+) -> list[GpuAllocation]:
+    """Records of all runs that held devices; a run that still goes on is open and known until `now`.
+
+    The same run reported twice is taken once.  Raises SacctError where two runs share a key, or a field is missing.
+    """
+    found: dict[str, GpuAllocation] = {}
+    for job in jobs:
+        for record in _of_job(job, cluster, now, accelerators or {}, gres):
+            if found.setdefault(record.allocation_id, record) != record:
+                problem = f"two runs share the key {record.pod_uid}: ask sacct for SLUID or DBIndex"
+                raise SacctError(job.job_id, "SLUID", problem)
+    return list(found.values())
+
+
+def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = ("gpu",)) -> list[str]:
+    """Generic resources that jobs held and that no record counts, so that somebody can decide about them."""
+    names = {name.removeprefix(GRES).partition(":")[0] for job in jobs for name in job.tres if name.startswith(GRES)}
+    return sorted(names - set(gres) - USAGE_ONLY)
+
+
+def _of_job(
+    job: SlurmJob, cluster: str, now: datetime, accelerators: Mapping[str, str], gres: Sequence[str]
+) -> list[GpuAllocation]:
+    devices = [(name, kind, count) for name in gres for kind, count in gres_counts(job, name)]
+    start = job.held_from if devices else None
+    if start is None or start == job.end:
+        return []
+    if job.end is None and job.states[0] in END_REASONS:
+        raise SacctError(job.job_id, "End", f"missing, though the job is {job.states[0]}")
+    try:
+        records = [_record(job, start, cluster, now, accelerators, *device) for device in devices]
+        return [from_row(GpuAllocation, msgspec.to_builtins(record)) for record in records]  # checked as the ledger will
+    except RecordError as error:
+        raise SacctError(job.job_id, error.field or "record", str(error)) from error
+
+
+def _record(
+    job: SlurmJob,
+    start: datetime,
+    cluster: str,
+    now: datetime,
+    accelerators: Mapping[str, str],
+    gres: str,
+    kind: str,
+    count: int,
+) -> GpuAllocation:
+    if not job.account:
+        raise SacctError(job.job_id, "Account", "missing: nobody would be charged")
+    resource = f"slurm/{gres}:{kind}" if kind else f"slurm/{gres}"
+    pod_uid = f"{job.cluster or cluster}/{job.record_key}"
+    return GpuAllocation(
+        allocation_id=f"{cluster}/{pod_uid}/{resource}/{start.astimezone(UTC).isoformat()}",
+        cluster=cluster,
+        namespace=job.account,
+        pod=job.job_id,
+        pod_uid=pod_uid,
+        resource=resource,
+        quantity=count,
+        device_fraction=_fraction(kind),
+        accelerator=accelerators.get(kind or gres) or MIG_TYPE.sub("", kind) or kind or gres,
+        node=job.nodes if len(job.nodes) <= MAX_NODES else f"{job.nodes[:MAX_NODES]}...",
+        started_at=start,
+        ended_at=job.end,
+        observed_until=None if job.end else max(now, start),
+        end_reason=_end_reason(job),
+        scheduler="slurm",
+        queue=job.partition or None,
+        workload=Workload("SlurmJob", job.name or job.job_id),
+        labels={"user": job.user} if job.user else None,
+    )
+
+
+def _end_reason(job: SlurmJob) -> str | None:
+    if job.end is None:
+        return None
+    return next((END_REASONS[state] for state in job.states if state in END_REASONS), "unknown")
+
+
+def _fraction(kind: str) -> Decimal:
+    profile = MIG_TYPE.search(kind)
+    share = mig_share(f"mig-{profile.group(1)}", kind) if profile else None
+    return device_fraction(share) if share else Decimal(1)
