@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import problems, reading, usage
+from billing.api import events, problems, reading, usage
 
 app_name = "api"
 urlpatterns = [
@@ -12,6 +12,9 @@ urlpatterns = [
     path("usage/gpu-allocations", usage.AllocationsDoor.as_view(), name="usage-gpu-allocations"),
     path("usage/capacity", usage.CapacityDoor.as_view(), name="usage-capacity"),
     path("usage/efficiency", usage.EfficiencyDoor.as_view(), name="usage-efficiency"),
+    path("usage/litellm", events.LitellmDoor.as_view(), name="usage-litellm"),
+    path("events", events.EventsDoor.as_view(), name="events"),
+    path("events/batch", events.EventsBatchDoor.as_view(), name="events-batch"),
     path("teams", reading.Teams.as_view(), name="teams"),
     path("prices", reading.Prices.as_view(), name="prices"),
     path("price-versions", reading.PriceVersions.as_view(), name="price-versions"),

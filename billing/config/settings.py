@@ -13,6 +13,8 @@
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
+| EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
+| LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
 """
 
 import os
@@ -22,6 +24,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.config.home import secret
+from metering.gateways.litellm import read_consumer
+from metering.gateways.naming import read_namings
+from metering.records import RecordError
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 
@@ -151,6 +156,11 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_C
 INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
+try:
+    EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))
+    LITELLM_CONSUMER = read_consumer(os.environ.get("LITELLM_CONSUMER", ""))
+except RecordError as error:
+    raise ImproperlyConfigured(str(error)) from error
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -1,0 +1,232 @@
+"""The doors for gateways that have a format of their own: CloudEvents, Lago, LiteLLM. Shape only.
+
+What a record means stands in `metering.gateways`; what becomes of it in `billing.usage`. Nothing here hands on, keeps
+or logs a body as it came: records are cut down to what is counted before anything else sees them.
+"""
+
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.api.bodies import bounded, raw_records, read_body
+from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD, PROBLEM
+from billing.api.problems import problem
+from billing.api.schema import INGEST_ANSWER
+from billing.api.usage import UsageDoor
+from billing.tenancy.models import ApiToken
+from billing.usage.services import IngestOutcome, tokens_ingest
+from metering.gateways import cloudevents, lago, litellm
+from metering.gateways.translation import Translated, translate
+from metering.records import TokenUsage
+
+BATCH = "application/cloudevents-batch+json"
+Raws = list[msgspec.Raw | bytes]
+
+
+class GatewayDoor(UsageDoor):
+    """A door whose records are translated first."""
+
+    def source(self, request: Request, default: str) -> str:
+        """The source of records whose format has none: what the token is bound to, else the name of the format."""
+        bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
+        return bound or default
+
+    def hand_over(self, request: Request, translated: Translated, now: datetime) -> IngestOutcome:
+        """Let the room take what was translated."""
+        return tokens_ingest(
+            records=translated.records, rejected=translated.rejected, reporter=self.reporter(request), now=now
+        )
+
+    def lago_events(self, request: Request, raws: Raws, now: datetime) -> Translated:
+        """Translate events of a Lago client."""
+        namings = settings.EVENT_NAMINGS
+        return translate(
+            raws,
+            partial(lago.redacted, source=self.source(request, "lago"), namings=namings),
+            partial(lago.usage, namings=namings, now=now),
+        )
+
+
+class EventsDoor(GatewayDoor):
+    """CloudEvents, one or many; also the single event of a Lago client, who posts to the same path."""
+
+    door = "events"
+
+    @extend_schema(
+        operation_id="report_events",
+        description=(
+            "One CloudEvent (structured, or binary with `ce-*` headers and the data as body) or a batch of them; or "
+            '`{"event": {...}}` of a Lago client. `subject` is the consumer. Data fields are named as in TokenUsage, or '
+            "as configured for the type; other data is discarded on arrival. The same (source, id) again is a duplicate."
+        ),
+        request={
+            "application/cloudevents+json": CLOUD_EVENT,
+            BATCH: {"type": "array", "items": CLOUD_EVENT},
+            "application/json": {"oneOf": [CLOUD_EVENT, {"type": "array", "items": CLOUD_EVENT}, LAGO_EVENT]},
+        },
+        responses={
+            200: OpenApiResponse({"oneOf": [INGEST_ANSWER, LAGO_ECHO]}, "durable: a batch, or the event of a Lago client"),
+            204: OpenApiResponse(None, "durable: a single CloudEvent, new or known already"),
+            400: OpenApiResponse(PROBLEM, "a single CloudEvent that is not valid; it is in quarantine"),
+            409: OpenApiResponse(PROBLEM, "source and id were reported before with other content; the first one stays"),
+            422: OpenApiResponse(PROBLEM, "the event of a Lago client is not valid; it is in quarantine"),
+        },
+    )
+    def post(self, request: Request) -> HttpResponse:
+        body, now = read_body(request), timezone.now()
+        if not (request.content_type or "").startswith("application/cloudevents"):
+            if cloudevents.is_binary(request.headers):
+                return self._single(request, cloudevents.of_binary(request.headers, body), now)
+            event = _lago_event(body)
+            if event is not None:
+                return self._lago(request, event, now)
+        if body.lstrip().startswith(b"["):
+            return Response(self._take(request, raw_records(body), now).answer())
+        if (request.content_type or "").startswith(BATCH):
+            raise ParseError("the body of a batch must be a JSON array of events")
+        if not body.strip():
+            raise ParseError("the body is empty: send a CloudEvent, or a JSON array of them")
+        return self._single(request, body, now)
+
+    def _take(self, request: Request, raws: Raws, now: datetime) -> IngestOutcome:
+        namings = settings.EVENT_NAMINGS
+        translated = translate(
+            raws,
+            partial(cloudevents.redacted, namings=namings),
+            partial(cloudevents.usage, namings=namings, now=now),
+        )
+        return self.hand_over(request, translated, now)
+
+    def _single(self, request: Request, raw: bytes, now: datetime) -> HttpResponse:
+        refusals = self._take(request, [raw], now).refusals
+        if not refusals:
+            return Response(status=HTTPStatus.NO_CONTENT)
+        status = HTTPStatus.CONFLICT if refusals[0].reason == "conflict" else HTTPStatus.BAD_REQUEST
+        return problem(status, status.phrase, refusals[0].error, key=refusals[0].key)
+
+    def _lago(self, request: Request, raw: bytes, now: datetime) -> HttpResponse:
+        translated = self.lago_events(request, [raw], now)
+        outcome = self.hand_over(request, translated, now)
+        if outcome.refusals:
+            return _lago_problem(outcome.refusals[0].reason, outcome.refusals[0].error)
+        return Response({"event": _lago_echo(translated.records[0], now)})
+
+
+class EventsBatchDoor(GatewayDoor):
+    """The batch of a Lago client."""
+
+    door = "events/batch"
+
+    @extend_schema(
+        operation_id="report_lago_events",
+        description=(
+            "Batch of a Lago client. A bad event never fails its batch: `events` echoes those that are in the ledger, "
+            "`rejected` names the others. The subscription is the consumer; without `timestamp` the time of arrival counts."
+        ),
+        request={
+            "application/json": {
+                "type": "object", "required": ["events"],
+                "properties": {"events": {"type": "array", "items": LAGO_EVENT["properties"]["event"]}},
+            }
+        },
+        responses={200: OpenApiResponse(LAGO_BATCH_ANSWER, "durable")},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        try:
+            raws: Raws = list(msgspec.json.decode(read_body(request), type=_LagoBatch).events)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ParseError(f"the body is not as documented: {error}") from error
+        now = timezone.now()
+        translated = self.lago_events(request, bounded(raws), now)
+        outcome = self.hand_over(request, translated, now)
+        refused = {refusal.index for refusal in outcome.refusals}
+        taken = [_lago_echo(item, now) for item in translated.records if item[0] not in refused]
+        return Response({**outcome.answer(), "events": taken})
+
+
+class LitellmDoor(GatewayDoor):
+    """What LiteLLM's generic API logger sends: successes and failures with everything around them."""
+
+    door = "usage/litellm"
+
+    @extend_schema(
+        operation_id="report_litellm",
+        description=(
+            "StandardLoggingPayloads of LiteLLM's generic API logger in any of its log formats: a JSON array, one a "
+            "line, or a single one. Prompts, responses and everything else that is not counted are discarded on arrival, "
+            "never stored or logged. A failure without tokens is counted and bills nothing."
+        ),
+        request={
+            "application/json": {
+                "oneOf": [{"type": "array", "items": LITELLM_PAYLOAD}, LITELLM_PAYLOAD],
+            },
+            "application/x-ndjson": {"type": "string"},
+        },
+        responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
+    )
+    def post(self, request: Request) -> Response:
+        raws = _payloads(read_body(request))
+        translated = translate(
+            raws,
+            partial(litellm.redacted, source=self.source(request, "litellm")),
+            partial(litellm.usage, consumer=settings.LITELLM_CONSUMER),
+        )
+        return Response(self.hand_over(request, translated, timezone.now()).answer())
+
+
+class _LagoSingle(msgspec.Struct):
+    event: msgspec.Raw
+    specversion: Any = None
+
+
+class _LagoBatch(msgspec.Struct):
+    events: list[msgspec.Raw]
+
+
+def _lago_event(body: bytes) -> bytes | None:
+    """The event in the envelope of a Lago client, None if this is none: a CloudEvent may have an extension `event`."""
+    try:
+        envelope = msgspec.json.decode(body, type=_LagoSingle)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return bytes(envelope.event) if envelope.specversion is None else None
+
+
+def _lago_echo(item: tuple[int, TokenUsage, bytes], now: datetime) -> dict[str, Any]:
+    """The event as Lago answers it; `lago_id` is the key of the record in the ledger, the same at each sending."""
+    _, record, redacted = item
+    event = msgspec.json.decode(redacted)
+    return {
+        "lago_id": str(UUID(bytes=record.key)), "transaction_id": record.id, "lago_customer_id": None,
+        "lago_subscription_id": None, "external_subscription_id": event.get("external_subscription_id"),
+        "code": event.get("code"), "timestamp": record.time, "properties": event.get("properties"), "created_at": now,
+    }  # fmt: skip
+
+
+def _lago_problem(reason: str, error: str) -> HttpResponse:
+    """Our error with the members of Lago's beside it, by which its clients tell a transaction that was used before."""
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    details = {"transaction_id": ["value_already_exist"]} if reason == "conflict" else {"event": [error]}
+    return problem(status, status.phrase, error, error=status.phrase, code="validation_errors", error_details=details)
+
+
+def _payloads(body: bytes) -> Raws:
+    """The records of a body, whose one record may also be printed over several lines."""
+    text = body.strip()
+    if text.startswith(b"{"):
+        try:
+            return [msgspec.json.decode(text, type=msgspec.Raw)]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # several, one a line
+    return raw_records(body)

@@ -1,0 +1,74 @@
+"""CloudEvents 1.0 as OpenMeter clients and LiteLLM's `openmeter` callback send them.
+
+The subject is who consumed, `source` and `id` are the identity, the data holds model and counts under the names that
+`naming` knows for the type. `time` may be missing, as the specification allows: then the time of arrival counts.
+"""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from metering.gateways.naming import Naming, data_usage, known_data, naming_of
+from metering.gateways.translation import Fields, required, scalars, usage_of
+from metering.records import RecordError, TokenUsage
+
+VERSION: Final = "1.0"
+CONTEXT: Final = ("specversion", "type", "source", "id", "time", "subject")
+PREFIX: Final = "ce-"
+
+
+def redacted(event: Fields, *, namings: Mapping[str, Naming]) -> Fields:
+    """The event with its context and the named fields of its data; extensions and all other data are dropped."""
+    kept = scalars(event, CONTEXT)
+    data = known_data(_data(event), naming_of(kept.get("type"), namings))
+    return kept if data is None else {**kept, "data": data}
+
+
+def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
+    """The usage that a redacted event reports.  Raises RecordError."""
+    if event.get("specversion") != VERSION:
+        raise RecordError(f"specversion must be {VERSION!r}", "specversion")
+    kind = required(event, "type")
+    identity = {"id": required(event, "id"), "source": required(event, "source")}
+    consumer = required(event, "subject")
+    counted = data_usage(event.get("data"), naming_of(kind, namings))
+    return usage_of({**identity, "time": event.get("time"), "consumer": consumer, **counted}, now=now)
+
+
+def is_binary(headers: Mapping[str, str]) -> bool:
+    """Whether the headers hold the context of an event, whose body then is its data."""
+    return any(name.lower() == f"{PREFIX}specversion" for name in headers)
+
+
+def of_binary(headers: Mapping[str, str], body: bytes) -> bytes:
+    """The event of a binary request in structured form; a body that is not JSON leaves it without data.
+
+    >>> of_binary({"Ce-Id": "r%201", "Ce-Type": "t", "Accept": "*/*"}, b'{"model": "m"}')
+    b'{"id":"r 1","type":"t","data":{"model":"m"}}'
+    """
+    event: Fields = {
+        name.lower().removeprefix(PREFIX): unquote(value.strip().strip('"'))
+        for name, value in headers.items()
+        if name.lower().startswith(PREFIX)
+    }
+    event.pop("data", None)
+    try:
+        return msgspec.json.encode({**event, "data": msgspec.json.decode(body)})
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return msgspec.json.encode(event)
+
+
+def _data(event: Fields) -> Any:
+    """The data, also where a client packed its JSON as base64."""
+    packed = event.get("data_base64")
+    if "data" in event or not isinstance(packed, str):
+        return event.get("data")
+    try:
+        return msgspec.json.decode(b64decode(packed, validate=True))
+    except (msgspec.DecodeError, UnicodeError, RecursionError, Base64Error, ValueError):
+        return None

@@ -1,0 +1,49 @@
+"""Events of Lago clients, among them LiteLLM's `lago` callback: {"event": {...}}, or {"events": [...]} for a batch.
+
+The subscription is who consumed (the customer where no subscription is named), `transaction_id` is the identity within
+the gateway, the code says how the properties are named. LiteLLM makes a fresh `transaction_id` for each sending and
+tells no timestamp; such a record is dated when it arrives first.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from metering.gateways.naming import Naming, data_usage, known_data, naming_of
+from metering.gateways.translation import Fields, from_epoch, required, scalars, text, usage_of
+from metering.records import RFC_3339, RecordError, TokenUsage
+
+EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer_id", "code", "timestamp")
+
+
+def redacted(event: Fields, *, source: str, namings: Mapping[str, Naming]) -> Fields:
+    """The event with its identity and the named properties, and beside them source, id and time for who looks it up."""
+    kept = scalars(event, EVENT)
+    properties = known_data(event.get("properties"), naming_of(kept.get("code"), namings))
+    found = {"source": source, "id": kept.get("transaction_id"), **kept}
+    return found if properties is None else {**found, "properties": properties}
+
+
+def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
+    """The usage that a redacted event reports.  Raises RecordError."""
+    code = required(event, "code")
+    identity = {"id": required(event, "transaction_id"), "source": required(event, "source")}
+    consumer = text(event, "external_subscription_id") or text(event, "external_customer_id")
+    if consumer is None:
+        raise RecordError("external_subscription_id is missing or empty", "external_subscription_id")
+    counted = data_usage(event.get("properties"), naming_of(code, namings))
+    return usage_of({**identity, "time": _instant(event.get("timestamp")), "consumer": consumer, **counted}, now=now)
+
+
+def _instant(timestamp: object) -> str | None:
+    """Lago takes seconds since 1970 as a number or as its digits, with or without decimals; also RFC 3339 here."""
+    if timestamp is None or timestamp == "":
+        return None
+    if isinstance(timestamp, str) and RFC_3339.match(timestamp):
+        return timestamp
+    if isinstance(timestamp, str | int | float) and not isinstance(timestamp, bool):
+        try:
+            return from_epoch(float(timestamp), "timestamp")
+        except (ValueError, OverflowError):
+            pass
+    raise RecordError("timestamp must be seconds since 1970 or an RFC 3339 instant", "timestamp")

@@ -1,0 +1,168 @@
+"""LiteLLM's StandardLoggingPayload, as its generic API logger sends it: successes, failures and aborted streams.
+
+**Identity.** `litellm_call_id` is whatever the client writes into a header, and `id` repeats with some upstreams; a
+failed deployment and its fallback share the call id. So the identity is a hash of key, call id, response id, status
+and start: a client can neither hide a request behind another nor lose one, and a payload sent twice is a duplicate.
+
+**Time.** `startTime`: it is part of the identity. LiteLLM is known to fire a callback twice with two end times, which
+would make a conflict of what is a duplicate.
+
+**Consumer.** The first of `consumer` that the payload tells: by default the team, else the hash of the key. Not the
+alias, which anybody with the admin page may change and two keys may share; not the end user, whom the client names in
+the body of its request, and so could let others pay.
+
+**Counts.** Those of `usage_object`, which tells the cache; else the three totals. When a client hangs up, LiteLLM
+counts for itself (error code 499): marked as `gateway_estimate`. A failure without tokens is a record with zero tokens,
+so that it is counted and known when it is sent again. The cost that LiteLLM computed is not ours and is dropped.
+
+Source: reference/METERING_FACTS.md, B2.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from metering.gateways.translation import Fields, from_epoch, required, scalars, text
+from metering.records import RecordError, TokenUsage, from_row
+from metering.token_usage import NOTHING, TokenClasses, token_classes
+
+PAYLOAD: Final = (
+    "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
+    "prompt_tokens", "completion_tokens", "total_tokens",
+)  # fmt: skip
+METADATA: Final = (
+    "user_api_key_hash", "user_api_key_alias", "user_api_key_team_id", "user_api_key_team_alias", "user_api_key_user_id",
+    "user_api_key_org_id", "user_api_key_project_id", "user_api_key_end_user_id",
+)  # fmt: skip
+USAGE: Final = (
+    "prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "reasoning_tokens",
+    "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_cache_hit_tokens",
+)  # fmt: skip
+DETAILS: Final = {
+    "prompt_tokens_details": ("cached_tokens", "cache_write_tokens", "cache_creation_tokens"),
+    "completion_tokens_details": ("reasoning_tokens",),
+    "input_tokens_details": ("cached_tokens", "cache_write_tokens", "cache_creation_tokens"),
+    "output_tokens_details": ("reasoning_tokens",),
+}
+CONSUMER: Final = ("team_id", "hash")
+"""Default order of what may name the consumer: the `user_api_key_*` fields, without that prefix."""
+
+CLIENT_LEFT: Final = "499"
+FAILURE: Final = "failure"
+NO_MODEL: Final = "(none)"
+
+
+def redacted(payload: Fields, *, source: str) -> Fields:
+    """Identity, who, and counts; prompts, responses, headers, tags, error texts and everything else are dropped."""
+    kept = scalars(payload, PAYLOAD)
+    metadata, errors = _mapping(payload, "metadata"), _mapping(payload, "error_information")
+    kept["metadata"] = {**scalars(metadata, METADATA), "usage_object": _known_usage(_mapping(metadata, "usage_object"))}
+    code = str(errors.get("error_code") or "")
+    kept["error_code"] = code if code.isascii() and code.isdigit() and len(code) == 3 else ""
+    return {"source": source, "id": kept.get("id"), "time": _started(kept), "payload": kept}
+
+
+def usage(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> TokenUsage:
+    """The usage that a redacted payload reports.  Raises RecordError."""
+    payload: Fields = record["payload"]
+    status = required(payload, "status")
+    if record["time"] is None:
+        raise RecordError("startTime must be seconds since 1970 or an RFC 3339 instant", "startTime")
+    classes = _classes(payload)
+    fields = {
+        "id": _identity(payload), "source": record["source"], "time": record["time"],
+        "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status), **classes.counts,
+        "provider": text(payload, "custom_llm_provider"), "status": status,
+        "attributes": {**classes.remarks, **_trace(payload)} or None,
+    }  # fmt: skip
+    return from_row(TokenUsage, fields)
+
+
+def read_consumer(configured: str) -> tuple[str, ...]:
+    """Order of what may name the consumer, from a comma separated list.  Raises RecordError for an unknown name.
+
+    >>> read_consumer("team_id, alias")
+    ('team_id', 'alias')
+    """
+    names = tuple(name.strip() for name in configured.split(",") if name.strip()) or CONSUMER
+    known = [name.removeprefix("user_api_key_") for name in METADATA]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise RecordError(f"consumer of LiteLLM: {', '.join(unknown)} is none of {', '.join(known)}")
+    return names
+
+
+def _identity(payload: Fields) -> str:
+    parts = (
+        payload["metadata"].get("user_api_key_hash"), payload.get("litellm_call_id"), required(payload, "id"),
+        payload.get("status"), payload.get("startTime"),
+    )  # fmt: skip
+    return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+
+def _consumer(metadata: Fields, order: Sequence[str]) -> str:
+    for name in order:
+        found = text(metadata, f"user_api_key_{name}")
+        if found is not None:
+            return found
+    raise RecordError(f"no consumer: the payload has none of {', '.join(order)}", "metadata")
+
+
+def _model(payload: Fields, status: str) -> str:
+    """The name that users call and prices are for; a call that failed before it had a model still counts as one."""
+    found = text(payload, "model_group") or text(payload, "model")
+    if found is None and status == FAILURE:
+        return NO_MODEL
+    if found is None:
+        raise RecordError("model is missing or empty", "model")
+    return found
+
+
+def _classes(payload: Fields) -> TokenClasses:
+    """Of the first that counts something: a reranker has nothing but a total, a failure nothing at all."""
+    totals = {name: payload.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    for told in (payload["metadata"]["usage_object"], totals, {"total_tokens": payload.get("total_tokens")}):
+        classes = token_classes(told)
+        if classes.input_tokens or classes.output_tokens:
+            return classes.as_estimate() if payload["error_code"] == CLIENT_LEFT else classes
+    return NOTHING
+
+
+def _trace(payload: Fields) -> dict[str, str]:
+    """What leads from a line of the ledger back to the request, for who disputes it."""
+    found = {
+        "call_id": text(payload, "litellm_call_id"), "response_id": text(payload, "id"),
+        "error_code": payload["error_code"] or None,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _started(payload: Fields) -> str | None:
+    started = payload.get("startTime")
+    if isinstance(started, str):
+        return started
+    if isinstance(started, bool) or not isinstance(started, int | float):
+        return None
+    try:
+        return from_epoch(started, "startTime")
+    except RecordError:
+        return None
+
+
+def _known_usage(given: Mapping[str, Any]) -> Fields:
+    kept = _numbers(given, USAGE)
+    for name, inner in DETAILS.items():
+        if isinstance(given.get(name), Mapping):
+            kept[name] = _numbers(given[name], inner)
+    return kept
+
+
+def _numbers(given: Mapping[str, Any], names: Sequence[str]) -> Fields:
+    return {name: value for name, value in scalars(given, names).items() if not isinstance(value, str)}
+
+
+def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = fields.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,98 @@
+"""Which field of an event's data holds what: by the type of a CloudEvent or the code of a Lago event.
+
+A type that nobody named is read by the contract's own names, so a sender that uses them needs no configuration.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from metering.gateways.translation import Fields, scalars, text, whole
+from metering.records import RecordError
+from metering.token_usage import TokenClasses
+
+
+class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of fields in the data of one type of event; None where the sender has no such field."""
+
+    model: str = "model"
+    input_tokens: str = "input_tokens"
+    output_tokens: str = "output_tokens"
+    cache_read_input_tokens: str | None = "cache_read_input_tokens"
+    cache_creation_input_tokens: str | None = "cache_creation_input_tokens"
+    reasoning_output_tokens: str | None = "reasoning_output_tokens"
+    site: str | None = "site"
+    provider: str | None = "provider"
+    status: str | None = "status"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names that are read; no other field of the data survives."""
+        return tuple(name for name in msgspec.structs.astuple(self) if name is not None)
+
+
+LITELLM: Final = Naming(
+    input_tokens="prompt_tokens", output_tokens="completion_tokens", cache_read_input_tokens=None,
+    cache_creation_input_tokens=None, reasoning_output_tokens=None, site=None, provider=None, status=None,
+)  # fmt: skip
+"""LiteLLM's `openmeter` and `lago` callbacks: two counts, nothing of the cache, and a cost that is not ours."""
+
+DEFAULT: Final[Mapping[str, Naming]] = MappingProxyType({"litellm_tokens": LITELLM})
+NATIVE: Final = Naming()
+
+
+def read_namings(configured: str) -> Mapping[str, Naming]:
+    """The default namings and those of a JSON object {type: {field: name}}, which go first.  Raises RecordError.
+
+    >>> read_namings('{"chat": {"input_tokens": "in", "output_tokens": "out"}}')["chat"].input_tokens
+    'in'
+    """
+    try:
+        return {**DEFAULT, **msgspec.json.decode(configured or "{}", type=dict[str, Naming])}
+    except msgspec.DecodeError as error:
+        raise RecordError(f"namings of events: {error}") from error
+
+
+def naming_of(kind: object, namings: Mapping[str, Naming]) -> Naming:
+    """The naming of a type of event."""
+    return namings.get(kind, NATIVE) if isinstance(kind, str) else NATIVE
+
+
+def known_data(given: object, naming: Naming) -> Fields | None:
+    """The data cut down to the fields that are read; None where it is no object."""
+    return scalars(given, naming.fields) if isinstance(given, Mapping) else None
+
+
+def data_usage(given: Fields | None, naming: Naming) -> Fields:
+    """Fields of `TokenUsage` in the data of an event.  Raises RecordError where model or counts are missing."""
+    if given is None:
+        raise RecordError("the event has no data: an object with model and token counts is expected", "data")
+    classes = _classes(given, naming)
+    optional = {name: _optional(given, getattr(naming, name)) for name in ("site", "provider", "status")}
+    model = text(given, naming.model)
+    if model is None:
+        raise RecordError(f"{naming.model} is missing or empty", naming.model)
+    return {"model": model, **classes.counts, **optional, "attributes": classes.remarks or None}
+
+
+def _classes(given: Fields, naming: Naming) -> TokenClasses:
+    read = naming.cache_read_input_tokens and whole(given, naming.cache_read_input_tokens)
+    written = naming.cache_creation_input_tokens and whole(given, naming.cache_creation_input_tokens)
+    reasoning = naming.reasoning_output_tokens and whole(given, naming.reasoning_output_tokens)
+    return TokenClasses(
+        _needed(given, naming.input_tokens), read or 0, written or 0, _needed(given, naming.output_tokens),
+        reasoning or 0, cache_known=read is not None, usage_source="provider",
+    )  # fmt: skip
+
+
+def _needed(given: Mapping[str, Any], name: str) -> int:
+    count = whole(given, name)
+    if count is None:
+        raise RecordError(f"{name} is missing: a count that is not told is not taken for zero", name)
+    return count
+
+
+def _optional(given: Fields, name: str | None) -> str | None:
+    return text(given, name) if name else None

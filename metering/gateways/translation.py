@@ -1,0 +1,133 @@
+"""Record by record from the bytes of a gateway to `TokenUsage`: read, cut down to known fields, understand.
+
+The cut comes before the understanding. A record that cannot be understood is kept in quarantine as it was cut, and an
+error can only show what is left of it; a record that cannot even be read is kept as its length and hash.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from metering.records import EARLIEST, MAX_COUNT, RecordError, Rejected, TokenUsage, from_row, record_error
+
+MAX_KEPT_TEXT: Final = 512
+"""Longest text that survives the cut; identifiers and names are shorter, prompts mostly are not."""
+
+Fields = dict[str, Any]
+
+
+class UndatedUsage(TokenUsage, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Usage whose sender told no time: `time` is when it arrived first.
+
+    A second sending arrives at another time and must still be a duplicate, so the time is no part of the content. It
+    needs no look into the ledger: the first record stays with its own time, as the first of a key always does.
+    """
+
+    @property
+    def content(self) -> int:
+        """Hash of everything but the time."""
+        told = {name: getattr(self, name) for name in self.__struct_fields__}
+        return TokenUsage(**{**told, "time": EARLIEST}).content
+
+
+class Translated(msgspec.Struct, frozen=True):
+    """What came out of one body: (place, record, redacted bytes) of the good records, and the rejected ones."""
+
+    records: list[tuple[int, TokenUsage, bytes]]
+    rejected: list[Rejected]
+
+
+def translate(
+    raws: Sequence[bytes | msgspec.Raw], redacted: Callable[[Fields], Fields], usage: Callable[[Fields], TokenUsage]
+) -> Translated:
+    """Translate one by one, so that a bad record never costs its neighbours; `usage` sees only what `redacted` left."""
+    translated = Translated([], [])
+    for index, raw in enumerate(raws):
+        kept = unreadable(bytes(raw))
+        try:
+            fields = redacted(_object(raw))
+            kept = msgspec.json.encode(fields)
+            translated.records.append((index, usage(fields), kept))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, RecordError) as error:
+            translated.rejected.append(Rejected(index, kept, record_error(error)))
+    return translated
+
+
+def unreadable(raw: bytes) -> bytes:
+    """What quarantine keeps of a record that cannot be read: enough to recognise it, nothing to read in it."""
+    digest = blake2b(raw, digest_size=16).hexdigest()
+    return msgspec.json.encode({"unreadable": {"bytes": len(raw), "blake2b": digest}})
+
+
+def scalars(fields: Mapping[str, Any], names: Sequence[str]) -> Fields:
+    """The named fields that hold numbers, flags or short texts; all else is dropped, whatever it is."""
+    return {name: fields[name] for name in names if name in fields and _is_short(fields[name])}
+
+
+def usage_of(fields: Fields, *, now: datetime) -> TokenUsage:
+    """The record of these fields; without a `time` it is dated `now` and says so.  Raises RecordError."""
+    time = fields.get("time")
+    if time is not None:
+        if not isinstance(time, str):
+            raise RecordError("time must be an RFC 3339 instant with an offset", "time")
+        return from_row(TokenUsage, fields)
+    attributes = {**(fields.get("attributes") or {}), "time": "arrival"}
+    return from_row(UndatedUsage, {**fields, "time": now, "attributes": attributes})
+
+
+def whole(fields: Mapping[str, Any], name: str) -> int | None:
+    """A count as a number or as digits, None where it is absent or null.  Raises RecordError for anything else."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+        raise RecordError(f"{name} must be a whole number from 0 to {MAX_COUNT}", name)
+    return value
+
+
+def text(fields: Mapping[str, Any], name: str) -> str | None:
+    """A text that is not empty, or None; a number counts as its digits.  Raises RecordError for anything else."""
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise RecordError(f"{name} must be a text", name)
+    return str(value)
+
+
+def required(fields: Mapping[str, Any], name: str) -> str:
+    """A text that must be there.  Raises RecordError."""
+    value = text(fields, name)
+    if value is None:
+        raise RecordError(f"{name} is missing, empty or longer than {MAX_KEPT_TEXT} characters", name)
+    return value
+
+
+def from_epoch(seconds: float, name: str) -> str:
+    """The instant of so many seconds since 1970, in RFC 3339.  Raises RecordError.
+
+    >>> from_epoch(1795209030.350369, "startTime")
+    '2026-11-20T21:10:30.350369+00:00'
+    """
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        raise RecordError(f"{name} is no time in seconds since 1970", name) from None
+
+
+def _object(raw: bytes | msgspec.Raw) -> Fields:
+    fields = msgspec.json.decode(raw)
+    if not isinstance(fields, dict):
+        raise RecordError("a record must be a JSON object")
+    return fields
+
+
+def _is_short(value: object) -> bool:
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_KEPT_TEXT)

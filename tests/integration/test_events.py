@@ -1,0 +1,370 @@
+"""The doors for gateways with a format of their own: CloudEvents, Lago, LiteLLM, up to the rows of the ledger."""
+
+import gzip
+import json
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from billing.tenancy.models import ApiToken
+from billing.tenancy.tokens import api_token_create
+from billing.usage.models import QuarantinedRecord
+from metering.gateways.naming import read_namings
+from tests.factories import token_record
+from tests.gateway_records import SECRET, cloud_event, lago_event, payload
+
+pytestmark = pytest.mark.django_db
+
+CAPTURES = Path(__file__).parents[1] / "golden" / "captures"
+FAR_AHEAD = 10**9
+PLAIN = "application/json"
+CLOUD = "application/cloudevents+json"
+CLOUD_BATCH = "application/cloudevents-batch+json"
+Call = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def clock_of_the_captures() -> Any:
+    """The captures are of November 2026: on a machine whose clock is behind they would lie in the future."""
+    with override_settings(FUTURE_TOLERANCE_SECONDS=FAR_AHEAD, STATIC_ROOT=None):
+        yield
+
+
+@pytest.fixture
+def post(client: Client) -> Call:
+    """POST as a gateway with `usage:write`; `source` binds its token."""
+
+    def send(door: str, body: object, kind: str = "application/json", source: str = "", **headers: str) -> Any:
+        presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests", source=source)[1]
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return client.post(
+            f"/api/v1/{door}", raw, content_type=kind, headers={"Authorization": f"Bearer {presented}", **headers}
+        )
+
+    return send
+
+
+def ledger() -> dict[tuple[str, str, str], tuple[int, ...]]:
+    """(source, consumer, model) -> requests, and the five counts, as every reader sums them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT source, consumer, model, count(*), sum(input_tokens), sum(cache_read_input_tokens),
+                      sum(cache_creation_input_tokens), sum(output_tokens), sum(reasoning_output_tokens)
+                 FROM token_event JOIN token_dimension ON token_dimension.id = dimension GROUP BY 1, 2, 3"""
+        )
+        return {row[:3]: tuple(int(value) for value in row[3:]) for row in cursor.fetchall()}
+
+
+def times() -> list[datetime]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT time FROM token_event ORDER BY time")
+        return [time for (time,) in cursor.fetchall()]
+
+
+def answered(accepted: int, duplicates: int = 0, conflicts: int = 0) -> dict[str, Any]:
+    return {"accepted": accepted, "duplicates": duplicates, "conflicts": conflicts, "rejected": []}
+
+
+def problem(answer: Any, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.content
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    fields: dict[str, Any] = json.loads(answer.content)
+    return fields
+
+
+# What a real LiteLLM proxy sent
+
+
+def replay(client: Client, name: str, path: str | None = None) -> Any:
+    """Send a captured request as it is: its headers and its body, and a token that has the secret it presents."""
+    head, _, body = (CAPTURES / f"{name}.http").read_bytes().replace(b"\r\n", b"\n").partition(b"\n\n")
+    request, *lines = head.decode().split("\n")
+    headers = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    presented = headers["authorization"].removeprefix("Bearer ")
+    ApiToken.objects.get_or_create(
+        digest=sha256(presented.encode()).hexdigest(),
+        defaults={"name": presented, "prefix": presented[:8], "scopes": ["usage:write"]},
+    )
+    body = body[: int(headers["content-length"])]
+    return client.generic(
+        "POST", path or request.split()[1], body, content_type=headers.pop("content-type"), headers=headers
+    )
+
+
+def test_the_openmeter_callback_is_taken_as_it_is(client: Client) -> None:
+    for _ in range(2):
+        for number in (1, 2, 3):
+            answer = replay(client, f"openmeter-00{number}")
+            assert (answer.status_code, answer.content) == (204, b"")
+    assert ledger() == {
+        ("litellm-proxy", "alice@team-a", "demo-chat"): (1, 10, 0, 0, 20, 0),
+        ("litellm-proxy", "bob@team-b", "demo-chat"): (1, 16, 0, 0, 8, 0),
+        ("litellm-proxy", "default_user_id", "demo-chat"): (1, 10, 0, 0, 20, 0),
+    }
+    assert times()[0] == datetime(2026, 11, 20, 21, 9, 18, 707399, tzinfo=UTC)
+
+
+def test_the_lago_callback_is_taken_as_it_is(client: Client) -> None:
+    sent = {"lago-001": "3cf0b79a-e7b7-42c5-88d2-d79cde7d702d", "lago-002": "b5a6c057-6dc9-452c-862f-7555f1a3e0c5"}
+    lago_ids = set()
+    for _ in range(2):
+        for name, transaction in sent.items():
+            answer = replay(client, name)
+            assert answer.status_code == 200
+            event = answer.json()["event"]
+            assert (event["transaction_id"], event["code"]) == (transaction, "litellm_tokens")
+            assert event["properties"]["prompt_tokens"] == 10
+            lago_ids.add(event["lago_id"])
+    assert len(lago_ids) == 2
+    assert ledger() == {
+        ("lago", "alice@team-a", "demo-chat"): (1, 10, 0, 0, 20, 0),
+        ("lago", "bob@team-b", "demo-chat"): (1, 10, 0, 0, 20, 0),
+    }
+    assert not QuarantinedRecord.objects.exists()
+
+
+def test_the_generic_api_logger_is_taken_as_it_is(client: Client) -> None:
+    assert replay(client, "generic-001", "/api/v1/usage/litellm").json() == answered(3)
+    assert replay(client, "generic-001", "/api/v1/usage/litellm").json() == answered(0, duplicates=3)
+    assert ledger() == {
+        ("litellm", "litellm_proxy_master_key", "demo-chat"): (2, 20, 0, 0, 40, 0),
+        ("litellm", "litellm_proxy_master_key", "nope"): (1, 0, 0, 0, 0, 0),
+    }
+
+
+def test_the_generic_api_logger_can_bill_another_field(client: Client) -> None:
+    with override_settings(LITELLM_CONSUMER=("end_user_id",)):
+        replay(client, "generic-001", "/api/v1/usage/litellm")
+    assert ledger() == {
+        ("litellm", "alice@team-a", "demo-chat"): (1, 10, 0, 0, 20, 0),
+        ("litellm", "bob@team-b", "demo-chat"): (1, 10, 0, 0, 20, 0),
+        ("litellm", "bob@team-b", "nope"): (1, 0, 0, 0, 0, 0),
+    }
+
+
+# Who may enter, and what a body may be
+
+
+@pytest.mark.parametrize("door", ["events", "events/batch", "usage/litellm"])
+def test_the_doors_are_guarded_and_bounded_like_the_others(client: Client, post: Call, door: str) -> None:
+    problem(client.post(f"/api/v1/{door}", b"[]", content_type="application/json"), 401)
+    reader = api_token_create(name="reader", scopes=["usage:read"], actor="tests")[1]
+    headers = {"Authorization": f"Bearer {reader}"}
+    problem(client.post(f"/api/v1/{door}", b"[]", content_type="application/json", headers=headers), 403)
+    problem(post(door, b" " * (17 * 1024 * 1024)), 413)
+    problem(post(door, b""), 400)
+    problem(post(door, b"[{},"), 400)
+    assert not QuarantinedRecord.objects.exists()
+
+
+def test_a_batch_has_at_most_10_000_records(post: Call) -> None:
+    problem(post("events", [{}] * 10_001, CLOUD_BATCH), 413)
+    problem(post("events/batch", {"events": [{}] * 10_001}), 413)
+    problem(post("usage/litellm", [{}] * 10_001), 413)
+
+
+def test_a_token_that_is_bound_reports_for_its_source_only(post: Call) -> None:
+    assert "may report for" in problem(post("events", cloud_event(), CLOUD, source="gw-1"), 400)["detail"]
+    assert post("events", cloud_event(source="gw-1"), CLOUD, source="gw-1").status_code == 204
+    assert post("events", {"event": lago_event()}, source="gw-2").status_code == 200
+    assert post("usage/litellm", [payload()], source="gw-3").json() == answered(1)
+    assert {source for source, _, _ in ledger()} == {"gw-1", "gw-2", "gw-3"}
+
+
+# CloudEvents
+
+
+def test_a_batch_is_answered_record_by_record(post: Call) -> None:
+    body = [cloud_event(), cloud_event(), cloud_event(id="2", subject=""), 7, cloud_event(id="3")]
+    answer = post("events", body, CLOUD_BATCH).json()
+    assert (answer["accepted"], answer["duplicates"], answer["conflicts"]) == (2, 1, 0)
+    assert [(item["index"], item["key"]) for item in answer["rejected"]] == [(2, "litellm-proxy/2"), (3, "")]
+    assert QuarantinedRecord.objects.count() == 2
+    assert post("events", body[:1]).json() == answered(0, duplicates=1)
+
+
+def test_an_object_of_plain_json_is_an_event_as_openmeter_clients_send_it(post: Call) -> None:
+    assert post("events", cloud_event()).status_code == 204
+    packed = gzip.compress(json.dumps(cloud_event(id="2")).encode())
+    assert post("events", packed, CLOUD + "; charset=utf-8", **{"Content-Encoding": "gzip"}).status_code == 204
+    assert ledger() == {("litellm-proxy", "alice", "demo-chat"): (2, 20, 0, 0, 40, 0)}
+
+
+def test_the_binary_form_is_the_same_event(post: Call) -> None:
+    event = cloud_event()
+    headers = {f"ce-{name}": value for name, value in event.items() if name != "data"}
+    assert post("events", event["data"], **headers).status_code == 204
+    assert post("events", event, CLOUD).status_code == 204
+    assert ledger() == {("litellm-proxy", "alice", "demo-chat"): (1, 10, 0, 0, 20, 0)}
+
+
+@pytest.mark.parametrize("body", [{}, cloud_event(subject=""), cloud_event(specversion="0.3"), b"{broken", b"7"])
+def test_a_bad_event_alone_is_a_400_and_goes_to_quarantine(post: Call, body: object) -> None:
+    for times_sent in (1, 2):
+        assert problem(post("events", body, CLOUD), 400)["detail"]
+        record = QuarantinedRecord.objects.get()
+        assert (record.door, record.reason, record.times_received) == ("events", "invalid", times_sent)
+    assert ledger() == {}
+
+
+def test_an_event_of_the_future_is_a_400(post: Call) -> None:
+    ahead = (timezone.now() + timedelta(days=2)).isoformat()
+    with override_settings(FUTURE_TOLERANCE_SECONDS=86_400):
+        assert "future" in problem(post("events", cloud_event(time=ahead), CLOUD), 400)["detail"]
+
+
+def test_the_same_id_with_other_content_is_a_409_and_the_first_one_stays(post: Call) -> None:
+    post("events", cloud_event(), CLOUD)
+    assert "reported before" in problem(post("events", cloud_event(subject="bob"), CLOUD), 409)["detail"]
+    assert ledger() == {("litellm-proxy", "alice", "demo-chat"): (1, 10, 0, 0, 20, 0)}
+    assert QuarantinedRecord.objects.get().reason == "conflict"
+
+
+def test_a_batch_must_be_an_array(post: Call) -> None:
+    problem(post("events", cloud_event(), CLOUD_BATCH), 400)
+
+
+def test_an_extension_named_event_does_not_make_a_cloudevent_one_of_lago(post: Call) -> None:
+    assert post("events", cloud_event(event="x")).status_code == 204
+
+
+def test_names_of_data_are_configured_by_type(post: Call) -> None:
+    namings = read_namings('{"chat": {"model": "llm", "input_tokens": "in", "output_tokens": "out"}}')
+    with override_settings(EVENT_NAMINGS=namings):
+        assert post("events", cloud_event(type="chat", data={"llm": "m", "in": 3, "out": 4}), CLOUD).status_code == 204
+    assert ledger() == {("litellm-proxy", "alice", "m"): (1, 3, 0, 0, 4, 0)}
+
+
+# Records whose sender tells no time
+
+
+def test_an_event_without_a_time_keeps_the_time_of_its_first_arrival(post: Call) -> None:
+    event = cloud_event()
+    del event["time"]
+    before = timezone.now()
+    assert post("events", event, CLOUD).status_code == 204
+    (first,) = times()
+    assert before <= first <= timezone.now()
+    assert post("events", event, CLOUD).status_code == 204
+    assert post("events", [event, event], CLOUD_BATCH).json() == answered(0, duplicates=2)
+    assert times() == [first]
+    assert not QuarantinedRecord.objects.exists()
+    changed = {**event, "data": {**event["data"], "prompt_tokens": 99}}
+    problem(post("events", changed, CLOUD), 409)
+    problem(post("events", cloud_event(), CLOUD), 409)  # a time that is told now is something else than was reported
+
+
+# Lago
+
+
+def test_a_bad_event_of_a_lago_client_is_a_422_with_what_lago_says_beside_ours(post: Call) -> None:
+    fields = problem(post("events", {"event": lago_event(external_subscription_id="")}), 422)
+    assert (fields["code"], list(fields["error_details"])) == ("validation_errors", ["event"])
+    post("events", {"event": lago_event()})
+    changed = lago_event(external_subscription_id="bob")
+    fields = problem(post("events", {"event": changed}), 422)
+    assert fields["error_details"] == {"transaction_id": ["value_already_exist"]}
+    assert QuarantinedRecord.objects.count() == 2
+    assert ledger() == {("lago", "alice", "demo-chat"): (1, 10, 0, 0, 20, 0)}
+
+
+def test_a_batch_of_a_lago_client_keeps_its_good_events(post: Call) -> None:
+    bad, undated = lago_event(transaction_id="t-2", code=""), lago_event(transaction_id="t-3")
+    batch = [lago_event(timestamp=1792036800), bad, undated, 7]
+    answer = post("events/batch", {"events": batch}).json()
+    assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (2, [1, 3])
+    assert [event["transaction_id"] for event in answer["events"]] == ["t-1", "t-3"]
+    assert datetime.fromisoformat(answer["events"][0]["timestamp"]) == datetime(2026, 10, 15, 4, tzinfo=UTC)
+    again = post("events/batch", {"events": batch[:1]}).json()
+    assert (again["duplicates"], len(again["events"])) == (1, 1)
+    assert QuarantinedRecord.objects.filter(door="events/batch").count() == 2
+
+
+# LiteLLM
+
+
+def test_every_log_format_of_litellm_is_taken(post: Call) -> None:
+    one, two, three = (payload(id=f"chatcmpl-{number}") for number in (1, 2, 3))
+    assert post("usage/litellm", [one]).json() == answered(1)
+    lines = "\n".join(json.dumps(item) for item in (one, two)).encode()
+    assert post("usage/litellm", lines).json() == answered(1, duplicates=1)
+    assert post("usage/litellm", json.dumps(three, indent=2).encode()).json() == answered(1)
+    assert ledger() == {("litellm", "team-1", "demo-chat"): (3, 300, 192, 0, 90, 36)}
+
+
+def test_a_failure_and_its_fallback_are_two_records_and_one_bad_payload_costs_itself(post: Call) -> None:
+    failed = payload(id="call-1", status="failure", prompt_tokens=0, completion_tokens=0, total_tokens=0,
+                     metadata={"usage_object": {}})  # fmt: skip
+    answer = post("usage/litellm", [failed, payload(), payload(status=None), payload()]).json()
+    assert (answer["accepted"], answer["duplicates"], [item["index"] for item in answer["rejected"]]) == (2, 1, [2])
+    assert ledger() == {("litellm", "team-1", "demo-chat"): (2, 100, 64, 0, 30, 12)}
+
+
+def test_what_a_gateway_guessed_can_be_found_in_the_ledger(post: Call) -> None:
+    post("usage/litellm", [payload(error_information={"error_code": "499"})])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT attributes->>'usage_source', attributes->>'cache_counts' FROM token_event")
+        assert cursor.fetchall() == [("gateway_estimate", "unknown")]
+
+
+# Prompts and answers
+
+
+def test_no_prompt_is_anywhere_in_the_database_or_in_a_log(post: Call, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    data = {**cloud_event()["data"], "prompt": SECRET}
+    bodies: list[tuple[str, object, str]] = [
+        ("usage/litellm", [payload(), payload(status=None), payload(id=None, error_str=SECRET), [SECRET]], PLAIN),
+        ("usage/litellm", [payload(prompt_tokens=99, metadata={"usage_object": None})], PLAIN),
+        ("usage/litellm", f'{{"messages": "{SECRET}"'.encode(), PLAIN),
+        ("usage/litellm", f'[{{"messages": "{SECRET}"'.encode(), PLAIN),
+        ("events", cloud_event(data=data, prompt=SECRET), CLOUD),
+        ("events", cloud_event(data=data, subject="bob", prompt=SECRET), CLOUD),
+        ("events", cloud_event(data=data, subject="", prompt=SECRET), CLOUD),
+        ("events", f'{{"prompt": "{SECRET}"'.encode(), CLOUD),
+        ("events", {"event": lago_event(properties=data, prompt=SECRET)}, PLAIN),
+        ("events/batch", {"events": [lago_event(properties=data, code=""), SECRET]}, PLAIN),
+    ]
+    for door, body, kind in bodies:
+        assert SECRET not in post(door, body, kind).content.decode()
+    assert len(ledger()) == 3
+    assert QuarantinedRecord.objects.count() == 10
+    assert SECRET not in caplog.text
+    assert _tables_with(SECRET) == []
+
+
+def test_the_search_for_prompts_would_find_one(post: Call) -> None:
+    post("usage/tokens", [token_record(1, attributes={"note": SECRET}), {"id": SECRET}])
+    assert {"token_event", "usage_quarantinedrecord"} <= set(_tables_with(SECRET))
+
+
+def _tables_with(marker: str) -> list[str]:
+    """Tables of which any row holds the marker in any column: as text, in JSON, or as bytes."""
+    found = []
+    patterns = [f"%{marker}%", f"%{marker.encode().hex()}%"]
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f'SELECT count(*) FROM "{table}" AS t WHERE t::text LIKE ANY(%s)', [patterns])
+            if cursor.fetchone()[0]:
+                found.append(table)
+    return found
+
+
+# OpenAPI
+
+
+def test_the_doors_are_described(client: Client) -> None:
+    paths = client.get("/api/v1/schema/?format=json").json()["paths"]
+    assert paths["/api/v1/events"]["post"]["operationId"] == "report_events"
+    assert set(paths["/api/v1/events"]["post"]["responses"]) == {"200", "204", "400", "409", "422"}
+    assert CLOUD_BATCH in paths["/api/v1/events"]["post"]["requestBody"]["content"]
+    assert paths["/api/v1/events/batch"]["post"]["operationId"] == "report_lago_events"
+    assert paths["/api/v1/usage/litellm"]["post"]["operationId"] == "report_litellm"

@@ -1,0 +1,304 @@
+"""What gateways send becomes TokenUsage: every format, record by record, with nothing but counts and identities left."""
+
+import json
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from metering.gateways import cloudevents, lago, litellm
+from metering.gateways.naming import DEFAULT, naming_of, read_namings
+from metering.gateways.translation import Translated, translate, unreadable
+from metering.records import RecordError, TokenUsage
+from tests.gateway_records import SECRET, cloud_event, lago_event, payload
+
+NOW = datetime(2026, 10, 15, 4, 0, 0, 123456, tzinfo=UTC)
+
+
+def events(*given: Any, now: datetime = NOW, namings: Any = DEFAULT) -> Translated:
+    raws = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in given]
+    return translate(
+        raws, partial(cloudevents.redacted, namings=namings), partial(cloudevents.usage, namings=namings, now=now)
+    )
+
+
+def lago_events(*given: Any, now: datetime = NOW) -> Translated:
+    raws = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in given]
+    return translate(
+        raws, partial(lago.redacted, source="lago", namings=DEFAULT), partial(lago.usage, namings=DEFAULT, now=now)
+    )
+
+
+def payloads(*given: Any, consumer: tuple[str, ...] = litellm.CONSUMER) -> Translated:
+    raws = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in given]
+    return translate(raws, partial(litellm.redacted, source="litellm"), partial(litellm.usage, consumer=consumer))
+
+
+def only(translated: Translated) -> TokenUsage:
+    assert translated.rejected == []
+    ((_, record, _),) = translated.records
+    return record
+
+
+def refusal(translated: Translated) -> str:
+    assert translated.records == []
+    (rejected,) = translated.rejected
+    return str(rejected.error)
+
+
+def counts(record: TokenUsage) -> tuple[int, int, int, int, int]:
+    return (record.input_tokens, record.cache_read_input_tokens, record.cache_creation_input_tokens,
+            record.output_tokens, record.reasoning_output_tokens)  # fmt: skip
+
+
+# CloudEvents
+
+
+def test_an_event_of_the_openmeter_callback() -> None:
+    record = only(events(cloud_event()))
+    assert (record.source, record.id, record.consumer, record.model) == (
+        "litellm-proxy", "chatcmpl-1", "alice", "demo-chat",
+    )  # fmt: skip
+    assert counts(record) == (10, 0, 0, 20, 0)
+    assert record.time == datetime(2026, 10, 15, 4, tzinfo=UTC)
+    assert record.attributes == {"cache_counts": "unknown"}
+
+
+def test_an_event_of_any_type_with_the_names_of_the_contract() -> None:
+    data = {"model": "m", "input_tokens": 1000, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 50,
+            "output_tokens": "100", "reasoning_output_tokens": 40, "provider": "vllm", "site": "hz",
+            "status": "200"}  # fmt: skip
+    record = only(events(cloud_event(type="request", data=data)))
+    assert counts(record) == (1000, 200, 50, 100, 40)
+    assert (record.provider, record.site, record.status, record.attributes) == ("vllm", "hz", "200", None)
+
+
+def test_names_can_be_configured_per_type() -> None:
+    namings = read_namings('{"chat": {"model": "llm", "input_tokens": "in", "output_tokens": "out", "site": null}}')
+    event = cloud_event(type="chat", data={"llm": "m", "in": 3, "out": 4})
+    assert counts(only(events(event, namings=namings))) == (3, 0, 0, 4, 0)
+    assert naming_of("litellm_tokens", namings).input_tokens == "prompt_tokens"
+    for wrong in ("{", "[]", '{"chat": {"inptu_tokens": "in"}}', '{"chat": 1}'):
+        with pytest.raises(RecordError, match="namings of events"):
+            read_namings(wrong)
+
+
+def test_data_may_be_packed_as_base64() -> None:
+    event = cloud_event(data_base64=b64encode(json.dumps(cloud_event()["data"]).encode()).decode())
+    del event["data"]
+    assert counts(only(events(event))) == (10, 0, 0, 20, 0)
+
+
+def test_the_binary_form_is_the_same_event() -> None:
+    event = cloud_event(subject="团队 a")
+    headers = {f"Ce-{name.title()}": value for name, value in event.items() if name != "data"}
+    headers |= {"Ce-Subject": "%E5%9B%A2%E9%98%9F%20a", "Content-Type": "application/json", "Ce-Data": SECRET}
+    assert cloudevents.is_binary(headers)
+    binary = only(events(cloudevents.of_binary(headers, json.dumps(event["data"]).encode())))
+    structured = only(events(event))
+    assert binary == structured
+    assert (binary.key, binary.content) == (structured.key, structured.content)
+    assert not cloudevents.is_binary({"Content-Type": "application/json"})
+    assert "no data" in refusal(events(cloudevents.of_binary(headers, SECRET.encode())))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"specversion": "0.3"}, "specversion"), ({"specversion": None}, "specversion"),
+        ({"subject": ""}, "subject is missing"), ({"subject": None}, "subject is missing"), ({"id": ""}, "id is missing"),
+        ({"source": 7.5}, "source must be a text"), ({"type": None}, "type is missing"), ({"data": None}, "no data"),
+        ({"data": [1]}, "no data"), ({"data": {"model": "m"}}, "prompt_tokens is missing"),
+        ({"data": {"model": "", "prompt_tokens": 1, "completion_tokens": 1}}, "model is missing"),
+        ({"data": {"model": "m", "prompt_tokens": 1, "completion_tokens": None}}, "completion_tokens is missing"),
+        ({"data": {"model": "m", "prompt_tokens": -1, "completion_tokens": 1}}, "prompt_tokens must be"),
+        ({"data": {"model": "m", "prompt_tokens": 1.5, "completion_tokens": 1}}, "prompt_tokens must be"),
+        ({"data": {"model": "m", "prompt_tokens": True, "completion_tokens": 1}}, "prompt_tokens must be"),
+        ({"data": {"model": "m", "prompt_tokens": "x", "completion_tokens": 1}}, "prompt_tokens must be"),
+        ({"type": "other"}, "input_tokens is missing"),
+        ({"type": "x", "data": {"model": "m", "input_tokens": 1, "cache_read_input_tokens": 2, "output_tokens": 0}},
+         "2 cached tokens"),
+        ({"time": "noon"}, "RFC 3339"), ({"time": "2026-10-15T12:00:00"}, "RFC 3339"), ({"time": 1795209030}, "RFC 3339"),
+        ({"time": ""}, "RFC 3339"), ({"time": "1999-01-01T00:00:00Z"}, "time"), ({"subject": "a\0b"}, "NUL"),
+        ({"id": "x" * 513}, "longer than 512"),
+    ],
+)  # fmt: skip
+def test_an_event_that_cannot_be_billed_says_why(changed: dict[str, Any], says: str) -> None:
+    assert says in refusal(events(cloud_event(**changed)))
+
+
+def test_a_bad_event_costs_itself_only() -> None:
+    translated = events(cloud_event(), b"{broken", 7, cloud_event(id="chatcmpl-2"), b'{"id":"\xff"}', b"[" * 5000)
+    assert [index for index, _, _ in translated.records] == [0, 3]
+    assert [rejected.index for rejected in translated.rejected] == [1, 2, 4, 5]
+
+
+# Records whose sender tells no time
+
+
+@pytest.mark.parametrize(("read", "given"), [(events, cloud_event(time=None)), (lago_events, lago_event())])
+def test_without_a_time_the_arrival_counts_and_a_second_arrival_is_the_same_record(read: Any, given: Any) -> None:
+    first, second = only(read(given)), only(read(given, now=NOW + timedelta(days=40)))
+    assert (first.time, second.time) == (NOW, NOW + timedelta(days=40))
+    assert (first.key, first.content) == (second.key, second.content)
+    assert first.attributes == {"cache_counts": "unknown", "time": "arrival"}
+
+
+def test_without_a_time_other_counts_are_still_a_conflict() -> None:
+    changed = lago_event(properties={"model": "demo-chat", "prompt_tokens": 11, "completion_tokens": 20})
+    assert only(lago_events(lago_event())).content != only(lago_events(changed)).content
+
+
+def test_a_told_time_is_part_of_the_content() -> None:
+    first, second = (only(events(cloud_event(time=f"2026-10-15T12:00:0{second}Z"))) for second in (0, 1))
+    assert first.content != second.content
+    assert first.content != only(events(cloud_event(time=None))).content
+
+
+# Lago
+
+
+def test_an_event_of_a_lago_client() -> None:
+    record = only(lago_events(lago_event(timestamp=1792036800)))
+    assert (record.source, record.id, record.consumer, record.model) == ("lago", "t-1", "alice", "demo-chat")
+    assert record.time == datetime(2026, 10, 15, 4, tzinfo=UTC)
+    assert counts(record) == (10, 0, 0, 20, 0)
+
+
+@pytest.mark.parametrize("told", ["1792036800.250", 1792036800.25, "2026-10-15T04:00:00.25Z"])
+def test_a_timestamp_in_every_way_that_lago_clients_write_it(told: object) -> None:
+    assert only(lago_events(lago_event(timestamp=told))).time == datetime(2026, 10, 15, 4, 0, 0, 250000, tzinfo=UTC)
+
+
+def test_the_customer_consumes_where_no_subscription_is_named() -> None:
+    given = lago_event(external_subscription_id=None, external_customer_id="customer-1")
+    assert only(lago_events(given)).consumer == "customer-1"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"transaction_id": ""}, "transaction_id is missing"), ({"code": None}, "code is missing"),
+        ({"external_subscription_id": ""}, "external_subscription_id is missing"), ({"properties": None}, "no data"),
+        ({"code": "storage", "properties": {"gb": 10}}, "input_tokens is missing"),
+        ({"timestamp": "noon"}, "timestamp must be"), ({"timestamp": True}, "timestamp must be"),
+        ({"timestamp": 1e300}, "timestamp"), ({"timestamp": "nan"}, "timestamp"), ({"timestamp": 0}, "time"),
+    ],
+)  # fmt: skip
+def test_a_lago_event_that_cannot_be_billed_says_why(changed: dict[str, Any], says: str) -> None:
+    assert says in refusal(lago_events(lago_event(**changed)))
+
+
+# LiteLLM
+
+
+def test_a_success_has_the_counts_of_its_usage_object() -> None:
+    record = only(payloads(payload()))
+    assert counts(record) == (100, 64, 0, 30, 12)
+    assert (record.source, record.consumer, record.model, record.provider, record.status) == (
+        "litellm", "team-1", "demo-chat", "openai", "success",
+    )  # fmt: skip
+    assert record.time == datetime(2026, 11, 20, 21, 10, 30, 350369, tzinfo=UTC)
+    assert record.attributes == {"call_id": "call-1", "response_id": "chatcmpl-1"}
+
+
+def test_without_a_usage_object_the_totals_count_and_the_cache_is_unknown() -> None:
+    record = only(payloads(payload(metadata={"usage_object": None})))
+    assert counts(record) == (100, 0, 0, 30, 0)
+    assert record.attributes == {"cache_counts": "unknown", "call_id": "call-1", "response_id": "chatcmpl-1"}
+
+
+def test_a_rerank_has_nothing_but_a_total() -> None:
+    given = payload(metadata={"usage_object": {}}, prompt_tokens=0, completion_tokens=0, total_tokens=56)
+    assert counts(only(payloads(given))) == (56, 0, 0, 0, 0)
+
+
+def test_a_failure_is_a_record_without_tokens() -> None:
+    given = payload(status="failure", model_group="", model="", prompt_tokens=0, completion_tokens=0, total_tokens=0,
+                    metadata={"usage_object": {}}, error_information={"error_code": "429"}, error_str=SECRET)  # fmt: skip
+    record = only(payloads(given))
+    assert counts(record) == (0, 0, 0, 0, 0)
+    assert (record.status, record.model) == ("failure", "(none)")
+    assert record.attributes == {
+        "cache_counts": "unknown", "usage_source": "none", "call_id": "call-1", "response_id": "chatcmpl-1",
+        "error_code": "429",
+    }  # fmt: skip
+
+
+def test_an_aborted_stream_is_marked_as_an_estimate_of_the_gateway() -> None:
+    guessed = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 0}}
+    given = payload(error_information={"error_code": "499"}, metadata={"usage_object": guessed})
+    record = only(payloads(given))
+    assert counts(record) == (11, 0, 0, 3, 0)
+    attributes = record.attributes or {}
+    assert (attributes["usage_source"], attributes["cache_counts"]) == ("gateway_estimate", "unknown")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"id": "chatcmpl-2"}, {"litellm_call_id": "call-2"}, {"status": "failure"}, {"startTime": 1795209030.350370},
+     {"metadata": {"user_api_key_hash": "hash-2"}}],
+)  # fmt: skip
+def test_no_part_of_the_identity_alone_makes_two_requests_one(changed: dict[str, Any]) -> None:
+    """A client chooses its call id, an upstream may repeat its response id, a fallback has the call id of the failure."""
+    assert only(payloads(payload())).key != only(payloads(payload(**changed))).key
+
+
+def test_a_callback_that_fires_twice_is_a_duplicate() -> None:
+    first, second = only(payloads(payload())), only(payloads(payload(endTime=1795209099.0, response_time=69)))
+    assert (first.key, first.content) == (second.key, second.content)
+
+
+def test_the_order_of_what_names_the_consumer_is_configured() -> None:
+    assert only(payloads(payload(metadata={"user_api_key_team_id": None}))).consumer == "hash-1"
+    assert only(payloads(payload(), consumer=("alias", "hash"))).consumer == "alias-1"
+    assert only(payloads(payload(), consumer=litellm.read_consumer(" end_user_id "))).consumer == "mallory"
+    assert litellm.read_consumer("") == ("team_id", "hash")
+    with pytest.raises(RecordError, match="user_email is none of"):
+        litellm.read_consumer("team_id,user_email")
+    nobody = payload(metadata={"user_api_key_team_id": None, "user_api_key_hash": ""})
+    assert "no consumer" in refusal(payloads(nobody))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"id": None}, "id is missing"), ({"status": None}, "status is missing"), ({"startTime": None}, "startTime must be"),
+        ({"startTime": 1e300}, "startTime must be"), ({"model": None, "model_group": None}, "model is missing"),
+        ({"metadata": {"usage_object": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}}}, "2 cached"),
+    ],
+)  # fmt: skip
+def test_a_payload_that_cannot_be_billed_says_why(changed: dict[str, Any], says: str) -> None:
+    assert says in refusal(payloads(payload(**changed)))
+
+
+# Nothing but counts and identities is left
+
+
+def test_no_content_is_left_of_any_record_good_or_bad() -> None:
+    long = SECRET * 40
+    data = {**cloud_event()["data"], "prompt": SECRET, "response": {"text": SECRET}}
+    everything = [
+        events(cloud_event(data=data, knownext=SECRET), cloud_event(data=data, id="", prompt=SECRET), SECRET,
+               cloud_event(subject={"text": SECRET}), cloud_event(id=long), f'{{"id": "{SECRET}"'.encode()),
+        lago_events(lago_event(properties={**data}), lago_event(code="", properties=data, note=SECRET), [SECRET]),
+        payloads(payload(), payload(status=None), payload(error_str=SECRET, request_tags=[SECRET], startTime=None),
+                 payload(metadata={"usage_object": {"prompt_tokens": SECRET, "other": SECRET}}, error_information=SECRET),
+                 payload(model={"text": SECRET}, model_group=long), payload(error_information={"error_code": SECRET}),
+                 [SECRET], f'{{"messages": "{SECRET}'.encode()),
+    ]  # fmt: skip
+    for translated in everything:
+        assert translated.rejected
+        for _, record, kept in translated.records:
+            assert SECRET not in repr(record) + kept.decode()
+        for rejected in translated.rejected:
+            assert SECRET not in rejected.raw.decode() + str(rejected.error)
+
+
+def test_a_record_that_cannot_be_read_is_kept_as_its_length_and_hash() -> None:
+    kept = msgspec.json.decode(unreadable(b"{broken"))
+    assert kept["unreadable"]["bytes"] == 7
+    assert unreadable(b"{broken") == unreadable(b"{broken") != unreadable(b"{broker")
