@@ -22,11 +22,15 @@ OPERATION_LOCK = 0x4F50
 
 def _close(operation: Operation, now: datetime) -> str:
     closed = period_close(month=operation.month, actor=operation.requested_by, now=now)
-    return f"{closed.invoices} invoices drafted" if closed.changed else "was closed already"
+    return f"{_invoices(closed.invoices)} drafted" if closed.changed else "was closed already"
 
 
 def _issue(operation: Operation, now: datetime) -> str:
-    return f"{invoices_issue(month=operation.month, actor=operation.requested_by, now=now)} invoices issued"
+    return f"{_invoices(invoices_issue(month=operation.month, actor=operation.requested_by, now=now))} issued"
+
+
+def _invoices(count: int) -> str:
+    return "1 invoice" if count == 1 else f"{count} invoices"
 
 
 KINDS: dict[str, Callable[[Operation, datetime], str]] = {"close": _close, "issue": _issue}
