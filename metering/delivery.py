@@ -1,0 +1,195 @@
+"""From the spool to the platform: in order, until acknowledged, through outages of any length.
+
+A body leaves the spool only when the platform answered 2xx, which means durable. Everything else keeps it: the platform
+knows records by their keys, so sending again is harmless, while dropping would be silent. A body that the platform refuses
+for good holds the queue, loudly; its agent's watermark stands still, so the platform sees a gap and not a zero.
+"""
+
+import gzip
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from metering.bodies import UnsplittableError, halves
+from metering.spool import Parcel, Spool
+
+log = logging.getLogger(__name__)
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 60.0
+REFUSED_WAIT_S: Final = 300.0
+LONGEST_RETRY_AFTER_S: Final = 600.0
+COMPRESS_FROM_BYTES: Final = 1024
+TEMPORARY: Final = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 598, 599})
+
+
+class Outcome(Enum):
+    """What became of one attempt."""
+
+    EMPTY = "nothing to deliver"
+    DELIVERED = "acknowledged"
+    TEMPORARY = "the platform cannot be reached or cannot take it now"
+    REFUSED = "the platform refuses it: somebody has to look"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt: what became of it, in words, and how long to wait before the next (seconds)."""
+
+    outcome: Outcome
+    detail: str = ""
+    wait_s: float = 0.0
+
+
+class _RefusedError(Exception):
+    """An answer that the same body will get again."""
+
+
+class _TemporaryError(Exception):
+    def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class Delivery:
+    """Takes bodies from a spool to the doors below `endpoint`/api/v1/.
+
+    `endpoint`: address of the platform, with or without /api/v1; `token`: its bearer token, or a function that reads it
+    anew, so that a renewed token needs no restart; `random_source` spreads the waits of many agents.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        endpoint: str,
+        token: str | Callable[[], str],
+        client: httpx.Client | None = None,
+        random_source: random.Random | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._spool = spool
+        self._base = endpoint.rstrip("/").removesuffix("/api/v1") + "/api/v1/"
+        self._token = token if callable(token) else lambda: token
+        self._client = client or httpx.Client(timeout=httpx.Timeout(30, connect=10))
+        self._random = random_source or random.Random()  # noqa: S311  (spreads waits, guards nothing)
+        self._now = now
+        self._failures = 0
+        self.rejected_records = 0
+        self.last_error = ""
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+    def run_once(self) -> Attempt:
+        """Try to deliver the oldest body."""
+        parcel = self._spool.oldest()
+        if parcel is None:
+            return Attempt(Outcome.EMPTY)
+        try:
+            self._send(parcel, parcel.body)
+        except _TemporaryError as error:
+            return self._failed(parcel, Outcome.TEMPORARY, str(error), error.retry_after_s)
+        except _RefusedError as error:
+            return self._failed(parcel, Outcome.REFUSED, str(error), None)
+        self._spool.acknowledge(parcel.id)
+        self._failures = 0
+        self.last_error = ""
+        return Attempt(Outcome.DELIVERED)
+
+    def run(self, stop: threading.Event, *, idle_s: float = 1.0) -> None:
+        """Deliver until `stop` is set, looking for new bodies every `idle_s` seconds."""
+        while not stop.is_set():
+            attempt = self.run_once()
+            if attempt.outcome is not Outcome.DELIVERED:
+                stop.wait(attempt.wait_s or idle_s)
+
+    def flush(self, *, seconds: float) -> bool:
+        """Deliver what is waiting, for at most so long (on shutdown); True if nothing is left."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            attempt = self.run_once()
+            if attempt.outcome is Outcome.EMPTY:
+                return True
+            if attempt.outcome is not Outcome.DELIVERED:
+                time.sleep(min(attempt.wait_s, left))
+        return self._spool.oldest() is None
+
+    def _send(self, parcel: Parcel, body: bytes) -> None:
+        response = self._post(parcel, body)
+        if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            try:
+                first, second = halves(body)
+            except (UnsplittableError, msgspec.DecodeError) as error:
+                raise _RefusedError(f"{_said(response)}; {error}") from error
+            self._send(parcel, first)
+            self._send(parcel, second)
+            return
+        if response.status_code in TEMPORARY:
+            raise _TemporaryError(_said(response), self._retry_after(response))
+        if not response.is_success:
+            raise _RefusedError(_said(response))
+        self._note_rejected(parcel, response)
+
+    def _post(self, parcel: Parcel, body: bytes) -> httpx.Response:
+        headers = {"Content-Type": parcel.content_type, "Authorization": f"Bearer {self._token()}"}
+        if len(body) >= COMPRESS_FROM_BYTES:
+            body = gzip.compress(body, compresslevel=3, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        try:
+            return self._client.post(self._base + parcel.door, content=body, headers=headers)
+        except httpx.TransportError as error:
+            raise _TemporaryError(f"{type(error).__name__}: {error}") from error
+
+    def _note_rejected(self, parcel: Parcel, response: httpx.Response) -> None:
+        """Records that the platform put into quarantine are safe there; say so here as well."""
+        try:
+            answer: Any = msgspec.json.decode(response.content) if response.content else {}
+        except msgspec.DecodeError:
+            answer = {}
+        rejected = answer.get("rejected") if isinstance(answer, dict) else None
+        if rejected:
+            self.rejected_records += len(rejected)
+            log.error("%s: the platform put %d records into quarantine, first: %s", parcel.door, len(rejected), rejected[0])
+
+    def _failed(self, parcel: Parcel, outcome: Outcome, detail: str, retry_after_s: float | None) -> Attempt:
+        self._failures += 1
+        self.last_error = f"{parcel.door}: {detail}"
+        longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures, 10))
+        wait_s = longest * self._random.uniform(0.5, 1.0)
+        if outcome is Outcome.REFUSED:
+            wait_s = min(REFUSED_WAIT_S, wait_s * 5)
+        if retry_after_s is not None:
+            wait_s = max(wait_s, min(retry_after_s, LONGEST_RETRY_AFTER_S))
+        level = logging.ERROR if outcome is Outcome.REFUSED or self._failures >= 5 else logging.WARNING
+        log.log(
+            level, "%s: %s (%s); %d bytes are waiting since %s, next attempt in %.1f s", parcel.door, outcome.value, detail,
+            self._spool.bytes, datetime.fromtimestamp(parcel.put_at, UTC).isoformat(timespec="seconds"), wait_s,
+        )  # fmt: skip
+        return Attempt(outcome, detail, wait_s)
+
+    def _retry_after(self, response: httpx.Response) -> float | None:
+        """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3)."""
+        value = response.headers.get("Retry-After", "").strip()
+        if value.isdigit():
+            return float(value)
+        try:
+            return max(0.0, (parsedate_to_datetime(value) - self._now()).total_seconds()) if value else None
+        except (ValueError, TypeError):
+            return None
+
+
+def _said(response: httpx.Response) -> str:
+    text = response.text[:500].replace("\n", " ")
+    return f"{response.status_code} {response.reason_phrase}: {text}"

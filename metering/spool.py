@@ -1,0 +1,112 @@
+"""What is still to be told to the platform: request bodies in SQLite, in order, until each is acknowledged.
+
+The spool lives on a connection of its caller, so that what an agent learns and what it has to tell about it stand in
+one transaction: after a crash both are there or neither is. Nothing is ever dropped to make room: a full spool refuses
+the next body, and its caller stops reading what it reads from, or keeps its own durable state instead.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS spool (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    door TEXT NOT NULL,
+    content_type TEXT NOT NULL,
+    body BLOB NOT NULL,
+    put_at REAL NOT NULL DEFAULT ((julianday('now') - 2440587.5) * 86400.0)
+);
+CREATE TABLE IF NOT EXISTS spool_size (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), bytes INTEGER NOT NULL);
+INSERT OR IGNORE INTO spool_size VALUES (1, 0);
+CREATE TRIGGER IF NOT EXISTS spool_grows AFTER INSERT ON spool
+    BEGIN UPDATE spool_size SET bytes = bytes + length(NEW.body); END;
+CREATE TRIGGER IF NOT EXISTS spool_shrinks AFTER DELETE ON spool
+    BEGIN UPDATE spool_size SET bytes = bytes - length(OLD.body); END;
+CREATE TABLE IF NOT EXISTS spool_set_aside (
+    id INTEGER PRIMARY KEY, door TEXT NOT NULL, content_type TEXT NOT NULL, body BLOB NOT NULL, reason TEXT NOT NULL
+);
+"""
+JSON: Final = "application/json"
+
+
+class SpoolFullError(Exception):
+    """The spool has no room for a body: the platform has not taken anything for long. Nothing was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A body on its way: to which door below /api/v1/, and since when (seconds since 1970)."""
+
+    id: int
+    door: str
+    content_type: str
+    body: bytes
+    put_at: float
+
+
+def open_state(path: Path) -> sqlite3.Connection:
+    """The state file of an agent: durable at every commit, readable while it is written.
+
+    One connection per thread; several processes may open the same file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=30)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+class Spool:
+    """A queue of bodies, first in, first out, bounded in bytes."""
+
+    def __init__(self, connection: sqlite3.Connection, *, max_bytes: int = 1 << 30) -> None:
+        self._connection = connection
+        self._max_bytes = max_bytes
+        connection.executescript(SCHEMA)
+
+    def put(self, door: str, body: bytes, *, content_type: str = JSON) -> int:
+        """Add a body, in the transaction that is open on the connection; the caller commits.  Raises SpoolFullError."""
+        if self.bytes + len(body) > self._max_bytes:
+            raise SpoolFullError(
+                f"the spool holds {self.bytes} of {self._max_bytes} bytes and cannot take {len(body)} more: "
+                "the platform has not acknowledged them; check the endpoint and the token, or give the spool more room"
+            )
+        added = self._connection.execute(
+            "INSERT INTO spool (door, content_type, body) VALUES (?, ?, ?)", (door, content_type, body)
+        )
+        assert added.lastrowid is not None  # noqa: S101  (an INSERT of one row has one)
+        return added.lastrowid
+
+    def oldest(self) -> Parcel | None:
+        """What has to be delivered next."""
+        row = self._connection.execute(
+            "SELECT id, door, content_type, body, put_at FROM spool ORDER BY id LIMIT 1"
+        ).fetchone()
+        return Parcel(*row) if row else None
+
+    def acknowledge(self, parcel_id: int) -> None:
+        """Forget a body that the platform has; durable when this returns."""
+        with self._connection:
+            self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
+
+    def set_aside(self, parcel_id: int, reason: str) -> None:
+        """Take a body out of the queue, on a person's word, and keep it with the reason."""
+        with self._connection:
+            self._connection.execute(
+                "INSERT INTO spool_set_aside SELECT id, door, content_type, body, ? FROM spool WHERE id = ?",
+                (reason, parcel_id),
+            )
+            self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
+
+    @property
+    def bytes(self) -> int:
+        """How much is waiting."""
+        (size,) = self._connection.execute("SELECT bytes FROM spool_size").fetchone()
+        return int(size)
+
+    def __len__(self) -> int:
+        (count,) = self._connection.execute("SELECT count(*) FROM spool").fetchone()
+        return int(count)
