@@ -19,6 +19,21 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
     _empty()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def tables_that_refuse_truncate_can_be_flushed() -> Iterator[None]:
+    """Django empties every table after a test that commits; the tables that only grow would refuse it, rightly."""
+    from django.db.backends.postgresql.operations import DatabaseOperations
+
+    flush = DatabaseOperations.execute_sql_flush
+
+    def flush_as_replica(self: DatabaseOperations, sql_list: list[str]) -> None:
+        return flush(self, ["SET session_replication_role = replica;", *sql_list, "SET session_replication_role = origin;"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "execute_sql_flush", flush_as_replica)
+        yield
+
+
 def _empty() -> None:
     from django.db import connection
 

@@ -138,6 +138,23 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=64)
     subject = models.CharField(max_length=300)
     detail = models.JSONField(default=dict)
+    transaction = models.BigIntegerField(db_default=0, editable=False)  # the database's own number of it
 
     class Meta:
         ordering = ["id"]
+
+
+class AuditLink(models.Model):
+    """One link of the chain over the audit log, written by the database when the entry's transaction commits.
+
+    `digest` = SHA-256 of `previous` and `payload`, in hex; `payload` = the entry as JSON text.
+    """
+
+    ordinal = models.BigIntegerField(primary_key=True)
+    entry = models.OneToOneField(AuditEntry, on_delete=models.PROTECT, related_name="link")
+    payload = models.TextField()
+    previous = models.CharField(max_length=64, blank=True)
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ["ordinal"]

@@ -48,8 +48,14 @@ def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:
             f"{issuer} {year}": {"last_number": number, "last_sha256": digest}
             for issuer, year, number, digest in ledger.execute(CHAINS).fetchall()
         },
+        "audit": _audit_head(ledger),
         "usage": dict(zip(("held_microseconds", "input_tokens", "output_tokens"), map(str, usage), strict=True)),
     }
+
+
+def _audit_head(ledger: Connection[Any]) -> dict[str, Any]:
+    head = ledger.execute("SELECT ordinal, digest FROM tenancy_auditlink ORDER BY ordinal DESC LIMIT 1").fetchone()
+    return {"entries": head[0], "head": head[1]} if head else {"entries": 0, "head": ""}
 
 
 def _shown(value: Any) -> Any:

@@ -14,6 +14,7 @@ from psycopg.sql import SQL, Identifier
 from billing.config.backup.dump import SCHEMA, digest_of, manifest_path
 from billing.config.backup.ledger_facts import broken_documents, differences, ledger_facts
 from billing.config.backup.programs import ProgramFailedError, run, server_parameters
+from billing.tenancy.audit_chain import audit_chain_prove
 
 SCRATCH = "suanpan_restore_check_"
 STEPS = 3
@@ -53,6 +54,7 @@ def restore_check(*, path: Path, advance: Callable[[int], None] = lambda _: None
             checked.problems += differences(checked.manifest["facts"], ledger_facts(restored))
             checked.documents, broken = broken_documents(restored)
             checked.problems += broken
+            checked.problems += [f"audit log: {fault}" for fault in audit_chain_prove(restored).faults]
         advance(1)
     return checked
 
