@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from billing.config.set_up import Applied, set_up_apply
+from billing.tenancy.models import Membership, Team
 from billing.usage.services import IngestOutcome, Reporter, allocations_ingest, tokens_ingest
 from metering.records import GpuAllocation, TokenUsage, decode_batch
 
@@ -93,6 +95,14 @@ def ingest_allocations(
         records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
         reporter=reporter or Reporter("tests", "usage/gpu-allocations"), now=now, from_file=from_file,
     )  # fmt: skip
+
+
+def person(name: str, *roles: str, team: str | None = None, password: str | None = None) -> User:
+    """Somebody who holds the roles, for one team (or group) or for all."""
+    user = User.objects.create_user(name, password=password)
+    for role in roles:
+        Membership.objects.create(user=user, role=role, team=Team.objects.get(code=team) if team else None)
+    return user
 
 
 def hours(count: int | float) -> timedelta:

@@ -1,8 +1,10 @@
 """Bearer tokens with scopes: who may use which door."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
@@ -10,7 +12,8 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from billing.tenancy.models import ApiToken
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_find, api_token_touch
 
 
@@ -55,8 +58,16 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
         return {"type": "http", "scheme": "bearer"}
 
 
+RIGHT_OF_SCOPE: Mapping[str, Right] = {
+    "usage:read": Right.READ,
+    "prices:read": Right.READ,
+    "invoices:read": Right.READ,
+    "budgets:read": Right.READ,
+}
+
+
 def has_scope(scope: str) -> type[BasePermission]:
-    """Permission that asks for `scope` of a token; a signed-in member of staff may read."""
+    """Permission that asks for `scope` of a token; a signed-in person may read what their roles let them see."""
 
     class HasScope(BasePermission):
         message = f"this needs the scope {scope}"
@@ -64,6 +75,16 @@ def has_scope(scope: str) -> type[BasePermission]:
         def has_permission(self, request: Request, view: Any) -> bool:
             if isinstance(request.auth, ApiToken):
                 return scope in request.auth.scopes
-            return bool(request.user and request.user.is_staff and request.method in ("GET", "HEAD", "OPTIONS"))
+            right = RIGHT_OF_SCOPE.get(scope)
+            reads = request.method in ("GET", "HEAD", "OPTIONS")
+            return reads and right is not None and access_of(request.user).somewhere(right)
 
     return HasScope
+
+
+def teams_of(request: Request) -> QuerySet[Team] | None:
+    """The teams that a token or person is confined to; None where they see all, groups included."""
+    if isinstance(request.auth, ApiToken):
+        return Team.objects.filter(pk=request.auth.team_id) if request.auth.team_id else None
+    access = access_of(request.user)
+    return None if access.may(Right.READ) else access.teams(Right.READ)

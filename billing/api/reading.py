@@ -16,22 +16,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope
+from billing.api.authentication import has_scope, teams_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.models import BillingPeriod, Invoice
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import document_of, invoice_as_dict
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
-from billing.tenancy.models import ApiToken, Team
+from billing.tenancy.models import Team
 
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
 TEAM = OpenApiParameter("team", str, description="team code")
-
-
-def _team_of(request: Request) -> Team | None:
-    """The one team that a token is bound to, if it is."""
-    return request.auth.team if isinstance(request.auth, ApiToken) else None
 
 
 def _asked(request: Request, name: str) -> str | None:
@@ -60,8 +55,8 @@ class Teams(ListAPIView[Team]):
 
     def get_queryset(self) -> QuerySet[Team]:
         teams = Team.objects.select_related("parent")
-        bound = _team_of(self.request)
-        return teams.filter(pk=bound.pk) if bound else teams
+        own = teams_of(self.request)
+        return teams if own is None else teams.filter(pk__in=own)
 
 
 class GpuPriceShape(serializers.ModelSerializer[GpuPrice]):
@@ -125,9 +120,10 @@ class Charges(ListAPIView[Charge]):
 
     def get_queryset(self) -> QuerySet[Charge]:
         charges = Charge.objects.order_by("id")
-        bound = _team_of(self.request)
-        team = bound.code if bound else _asked(self.request, "team")
-        if team:
+        own = teams_of(self.request)
+        if own is not None:
+            charges = charges.filter(team__in=own.values("code"))
+        if team := _asked(self.request, "team"):
             charges = charges.filter(team=team)
         month = _asked(self.request, "month")
         return charges.filter(charge_period=month) if month else charges
@@ -149,8 +145,8 @@ class InvoiceShape(serializers.Serializer[Invoice]):
 
 def _invoices(request: Request) -> QuerySet[Invoice]:
     invoices = Invoice.objects.filter(status=Invoice.Status.ISSUED).select_related("team", "period").order_by("number")
-    bound = _team_of(request)
-    return invoices.filter(team=bound) if bound else invoices
+    own = teams_of(request)
+    return invoices if own is None else invoices.filter(team__in=own)
 
 
 @extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
@@ -205,8 +201,8 @@ class Period(APIView):
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:
         period = _period(month)
-        bound = _team_of(request)
-        invoices = period.invoices.filter(team=bound) if bound else period.invoices
+        own = teams_of(request)
+        invoices = period.invoices.all() if own is None else period.invoices.filter(team__in=own)
         return Response(
             {
                 "month": period.month, "zone": period.zone, "start": period.start, "end": period.end,
@@ -222,7 +218,7 @@ class PeriodReport(APIView):
 
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> HttpResponse:
-        if _team_of(request):
+        if teams_of(request) is not None:
             raise Http404  # a report shows every team
         report = build_report(_period(month), now=timezone.now())
         encoder = msgspec.json.Encoder(decimal_format="number")

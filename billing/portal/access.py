@@ -11,8 +11,9 @@ from django.shortcuts import render
 from django.utils.cache import patch_cache_control
 
 from billing.invoicing.models import Invoice
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
-from billing.tenancy.selectors import NoSetupError, billing_setup, teams_visible_to
+from billing.tenancy.selectors import NoSetupError, billing_setup
 
 View = Callable[..., HttpResponse]
 
@@ -37,24 +38,37 @@ def page(view: View) -> View:
     return guarded
 
 
-def staff_page(view: View) -> View:
-    """A page for finance and operators only."""
+def page_for(right: Right) -> Callable[[View], View]:
+    """A page for people who hold `right` for the whole house; everybody else is told that it is not for them."""
 
-    @page
-    @wraps(view)
-    def guarded(request: HttpRequest, setup: BillingSetup, *args: Any, **kwargs: Any) -> HttpResponse:
-        if not request.user.is_staff:
-            raise PermissionDenied
-        return view(request, setup, *args, **kwargs)
+    def decorate(view: View) -> View:
+        @page
+        @wraps(view)
+        def guarded(request: HttpRequest, setup: BillingSetup, *args: Any, **kwargs: Any) -> HttpResponse:
+            if not access_of(request.user).may(right):
+                raise PermissionDenied
+            return view(request, setup, *args, **kwargs)
 
-    return guarded
+        return guarded
+
+    return decorate
 
 
-def team_or_404(request: HttpRequest, code: str) -> Team:
-    """The team, if the person may see it.  Raises Http404."""
+staff_page = page_for(Right.READ)  # whoever sees every team: finance, approvers, platform admins, auditors
+
+
+def rights(request: HttpRequest) -> dict[str, Any]:
+    """Context processor: `may.close` and the like in templates, for what is held everywhere."""
+    return {"may": access_of(request.user).granted} if hasattr(request, "user") else {}
+
+
+def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> Team:
+    """The team, if the person may see it; with another right, if they hold that for it.  Raises Http404."""
     team = teams_visible_to(request.user).filter(code=code).first()
     if team is None:
         raise Http404(f"no team {code!r} that {request.user} may see")
+    if not access_of(request.user).may(right, team):
+        raise PermissionDenied
     return team
 
 

@@ -101,18 +101,37 @@ class ConsumerOwnership(models.Model):
 
 
 class Membership(models.Model):
-    """Which teams a person may see. Staff see all."""
+    """A role that a person holds: for one team, for a group and all teams below it, or (no team) for everything.
+
+    What each role may do stands in `billing.tenancy.access`.
+    """
 
     class Role(models.TextChoices):
         VIEWER = "viewer", "viewer"
         LEAD = "lead", "team lead"
+        FINANCE = "finance", "finance"
+        APPROVER = "approver", "approver"
+        ADMIN = "admin", "platform admin"
+        AUDITOR = "auditor", "auditor"
+
+    class Origin(models.TextChoices):
+        LOCAL = "local", "granted here"
+        PROVIDER = "provider", "from a group of the identity provider"
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
-    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
+    team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    origin = models.CharField(max_length=16, choices=Origin.choices, default=Origin.LOCAL, editable=False)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["user", "team"], name="one_membership_per_person_and_team")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "team", "role", "origin"], name="a_role_is_held_once", nulls_distinct=False
+            ),
+            models.CheckConstraint(
+                condition=Q(team=None) | Q(role__in=["viewer", "lead"]), name="roles_of_the_house_are_held_for_all_teams"
+            ),
+        ]
 
 
 class ApiToken(models.Model):

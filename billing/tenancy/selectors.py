@@ -1,9 +1,6 @@
 """All reads of the set-up, teams and ownership."""
 
-from django.contrib.auth.models import User
-from django.db.models import QuerySet
-
-from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
+from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 
 
@@ -33,11 +30,3 @@ def consumer_book() -> OwnershipBook:
         OwnershipRow(row.source, row.consumer, Owner(row.team.code), row.valid_from, row.valid_until)
         for row in ConsumerOwnership.objects.select_related("team")
     )
-
-
-def teams_visible_to(user: User) -> QuerySet[Team]:
-    """The teams whose usage and documents `user` may see: all for staff, else those of the memberships."""
-    teams = Team.objects.filter(is_group=False)
-    if user.is_staff:
-        return teams
-    return teams.filter(memberships__user=user).distinct()

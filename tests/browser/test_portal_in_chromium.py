@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from billing.invoicing.services import invoices_issue, period_close
-from billing.tenancy.models import Membership, Team
+from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,9 +63,8 @@ def page(browser: Browser, live_server: Any) -> Iterator[Page]:
 
 
 def sign_in(page: Page, *, staff: bool) -> None:
-    user = User.objects.create_user("somebody", password="a long pass phrase", is_staff=staff)
-    if not staff:
-        Membership.objects.create(user=user, team=Team.objects.get(code="nlp"), role="lead")
+    role, team = ("finance", None) if staff else ("lead", "nlp")
+    factories.person("somebody", role, team=team, password="a long pass phrase")
     page.goto("/?month=2026-10")
     page.get_by_label("User name").fill("somebody")
     page.get_by_label("Password").fill("a long pass phrase")
@@ -101,7 +99,7 @@ def test_a_team_lead_sees_the_own_team_and_downloads_its_invoice(page: Page) -> 
 
 
 def test_an_empty_installation_says_what_to_do_next(page: Page) -> None:
-    User.objects.create_user("somebody", password="a long pass phrase", is_staff=True)
+    factories.person("somebody", "admin", password="a long pass phrase")
     page.goto("/")
     page.get_by_label("User name").fill("somebody")
     page.get_by_label("Password").fill("a long pass phrase")

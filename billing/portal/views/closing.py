@@ -13,9 +13,10 @@ from billing.invoicing.models import BillingPeriod, Invoice, Operation
 from billing.invoicing.report import build_report
 from billing.invoicing.services import operation_request
 from billing.invoicing.tasks import operation_wake
-from billing.portal.access import staff_page
+from billing.portal.access import page_for, staff_page
 from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
+from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
 
 USES = ("charged", "platform", "unowned", "unpriced", "idle")
@@ -56,7 +57,7 @@ def _bar(pool: dict[str, Any]) -> dict[str, Any]:
 
 
 @require_POST
-@staff_page
+@page_for(Right.CLOSE)
 def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Record that the month is to be closed or issued; a worker brings it about."""
     kind = request.POST.get("kind", "")

@@ -16,8 +16,8 @@ from billing.invoicing.selectors import document_of
 from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible
+from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import teams_visible_to
 
 PAGE_SIZE = 50
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"

@@ -9,8 +9,8 @@ from billing.portal.access import page
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, invoiced_trend, team_rows
 from billing.portal.statements import MonthStatements, month_statements
+from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import teams_visible_to
 
 
 @require_safe

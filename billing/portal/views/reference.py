@@ -15,8 +15,8 @@ from billing.portal.selectors import (
     price_lists,
     quarantined,
 )
+from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import teams_visible_to
 from billing.usage.models import QuarantinedRecord
 
 

@@ -17,8 +17,8 @@ from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, month_statements
 from billing.portal.views.overview import stage_of
+from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
-from billing.tenancy.selectors import teams_visible_to
 
 
 @require_safe

@@ -1,0 +1,108 @@
+"""Who may do and see what: roles, the rights they give, and the one question every page and door asks.
+
+A role is held for all teams or for one team; held for a group it reaches every team below it. Nothing else decides:
+`is_staff` only opens the door of Django's admin, a superuser holds every right.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.db import connection
+from django.db.models import QuerySet
+
+from billing.tenancy.models import Membership, Team
+
+
+class Right(StrEnum):
+    """What somebody may do. The first three are held for teams, the others for the whole installation."""
+
+    READ = "read"  # usage, charges and documents
+    BUDGET = "budget"  # thresholds and recipients of budgets
+    DISPUTE = "dispute"  # open disputes on lines
+    READ_COSTS = "read_costs"  # what was paid for hardware, power and hosting
+    READ_AUDIT = "read_audit"  # who changed what
+    CLOSE = "close"  # close and issue, waive exceptions, correct, decide disputes, export
+    APPROVE = "approve"  # approve what somebody else made: invoices, credit notes, prices, write-offs
+    EDIT_PRICES = "edit_prices"  # draft price versions and policies
+    OPERATE = "operate"  # ownership, agents and sources, quarantine
+    MANAGE_PEOPLE = "manage_people"  # accounts, roles, API tokens
+
+
+Role = Membership.Role
+OF_TEAMS: Final = frozenset({Right.READ, Right.BUDGET, Right.DISPUTE})
+RIGHTS: Final[Mapping[str, frozenset[Right]]] = {
+    Role.VIEWER: frozenset({Right.READ}),
+    Role.LEAD: OF_TEAMS,
+    Role.FINANCE: OF_TEAMS | {Right.READ_COSTS, Right.READ_AUDIT, Right.CLOSE, Right.EDIT_PRICES},
+    Role.APPROVER: frozenset({Right.READ, Right.READ_COSTS, Right.READ_AUDIT, Right.APPROVE}),
+    Role.ADMIN: frozenset(
+        {Right.READ, Right.BUDGET, Right.READ_COSTS, Right.EDIT_PRICES, Right.OPERATE, Right.MANAGE_PEOPLE}
+    ),
+    Role.AUDITOR: frozenset({Right.READ, Right.READ_COSTS, Right.READ_AUDIT}),
+}
+BELOW = """WITH RECURSIVE below AS (
+    SELECT id AS root, id FROM tenancy_team WHERE id = ANY(%s)
+    UNION SELECT below.root, team.id FROM tenancy_team team JOIN below ON team.parent_id = below.id
+) SELECT root, id FROM below"""
+
+
+@dataclass(frozen=True)
+class Access:
+    """The rights of one person: everywhere, and by primary key of a team."""
+
+    everywhere: frozenset[Right] = frozenset()
+    by_team: Mapping[int, frozenset[Right]] = field(default_factory=dict)
+
+    def may(self, right: Right, team: Team | None = None) -> bool:
+        """Whether the right is held everywhere or, if asked for a team, for that team."""
+        return right in self.everywhere or (team is not None and right in self.by_team.get(team.pk, frozenset()))
+
+    def somewhere(self, right: Right) -> bool:
+        """Whether the right is held for any team at all."""
+        return right in self.everywhere or any(right in rights for rights in self.by_team.values())
+
+    def teams(self, right: Right = Right.READ) -> QuerySet[Team]:
+        """The teams, groups left out, for which the right is held."""
+        teams = Team.objects.filter(is_group=False)
+        if right in self.everywhere:
+            return teams
+        return teams.filter(pk__in=[team for team, rights in self.by_team.items() if right in rights])
+
+    @cached_property
+    def granted(self) -> dict[str, bool]:
+        """Every right by its name, for templates: whether it is held everywhere."""
+        return {right.value: right in self.everywhere for right in Right}
+
+
+def access_of(user: AbstractBaseUser | AnonymousUser | Any) -> Access:
+    """The rights of a person, read once per request: they stay on the user object that the request made."""
+    known: Access | None = getattr(user, "_suanpan_access", None)
+    if known is None:
+        known = _read(user) if isinstance(user, User) and user.is_active else Access()
+        user._suanpan_access = known
+    return known
+
+
+def teams_visible_to(user: AbstractBaseUser | AnonymousUser | Any) -> QuerySet[Team]:
+    """The teams whose usage and documents somebody may see."""
+    return access_of(user).teams(Right.READ)
+
+
+def _read(user: User) -> Access:
+    if user.is_superuser:
+        return Access(frozenset(Right))
+    everywhere: set[Right] = set()
+    of_roots: dict[int, set[Right]] = {}
+    for role, team in Membership.objects.filter(user=user).values_list("role", "team_id"):
+        (everywhere if team is None else of_roots.setdefault(team, set())).update(RIGHTS[role])
+    by_team: dict[int, set[Right]] = {}
+    if of_roots:
+        with connection.cursor() as cursor:
+            cursor.execute(BELOW, [list(of_roots)])
+            for root, team in cursor.fetchall():
+                by_team.setdefault(team, set()).update(of_roots[root] & OF_TEAMS)
+    return Access(frozenset(everywhere), {team: frozenset(rights) for team, rights in by_team.items()})

@@ -1,0 +1,69 @@
+"""Who holds which role: granted and taken away, with an entry in the audit log."""
+
+from django.contrib.auth.models import User
+
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Membership, Team
+
+OF_A_TEAM = frozenset({Membership.Role.VIEWER, Membership.Role.LEAD})
+
+
+class RoleError(ValueError):
+    """A role that cannot be held as asked."""
+
+
+def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
+    """Give a role for a team, a group, or (None) for everything; True if it was not held before.  Raises RoleError."""
+    _check(role, team)
+    _, made = Membership.objects.get_or_create(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
+    if made:
+        audit_record(actor=actor, action="role_grant", subject=user.get_username(), detail=_told(role, team))
+    return made
+
+
+def role_revoke(*, user: User, role: str, team: Team | None, actor: str) -> bool:
+    """Take a role away; True if it was held."""
+    held = Membership.objects.filter(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
+    gone, _ = held.delete()
+    if gone:
+        audit_record(actor=actor, action="role_revoke", subject=user.get_username(), detail=_told(role, team))
+    return bool(gone)
+
+
+def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor: str) -> bool:
+    """Make the roles that come from the identity provider exactly these (role, team code or None); True if any changed.
+
+    Roles granted here stay as they are.  Raises RoleError for a role or team that does not exist.
+    """
+    teams = {team.code: team for team in Team.objects.filter(code__in=[code for _, code in roles if code])}
+    wanted = set()
+    for role, code in roles:
+        if code is not None and code not in teams:
+            raise RoleError(f"team {code!r}: there is no such team")
+        team = teams[code] if code else None
+        _check(role, team)
+        wanted.add((role, team.pk if team else None))
+    held = Membership.objects.filter(user=user, origin=Membership.Origin.PROVIDER)
+    now_held = set(held.values_list("role", "team_id"))
+    for role, team_id in now_held - wanted:
+        held.filter(role=role, team_id=team_id).delete()
+    Membership.objects.bulk_create(
+        Membership(user=user, role=role, team_id=team_id, origin=Membership.Origin.PROVIDER)
+        for role, team_id in sorted(wanted - now_held, key=str)
+    )
+    if now_held == wanted:
+        return False
+    told = sorted(f"{role} of {code}" if code else role for role, code in roles)
+    audit_record(actor=actor, action="roles_from_provider", subject=user.get_username(), detail={"roles": told})
+    return True
+
+
+def _check(role: str, team: Team | None) -> None:
+    if role not in Membership.Role.values:
+        raise RoleError(f"role {role!r}: choose from {', '.join(Membership.Role.values)}")
+    if team is not None and role not in OF_A_TEAM:
+        raise RoleError(f"role {role!r} is held for the whole house: leave the team out")
+
+
+def _told(role: str, team: Team | None) -> dict[str, str | None]:
+    return {"role": role, "team": team.code if team else None}

@@ -1,0 +1,273 @@
+"""Roles: what each may do, how it reaches the teams below a group, and every address tried as every role."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import IntegrityError, transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from billing.invoicing.models import Invoice, Operation
+from billing.invoicing.services import invoices_issue, period_close
+from billing.tenancy.access import Right, access_of, teams_visible_to
+from billing.tenancy.models import AuditEntry, Membership, Team
+from billing.tenancy.roles import RoleError, role_grant, role_revoke, roles_from_provider
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+TEAMS = [
+    {"code": "research", "name": "Research", "cost_center": "CC-200"},
+    {"code": "language", "name": "Language", "cost_center": "CC-201", "parent": "research"},
+    {"code": "nlp", "name": "NLP Research", "cost_center": "CC-210", "parent": "language"},
+    {"code": "cv", "name": "Vision", "cost_center": "CC-220"},
+]
+
+
+@pytest.fixture
+def hierarchy(tmp_path: Path) -> None:
+    factories.apply(tmp_path, teams=TEAMS)
+    Team.objects.filter(code__in=["research", "language"]).update(is_group=True)
+
+
+def codes(user: Any) -> set[str]:
+    return set(teams_visible_to(user).values_list("code", flat=True))
+
+
+@pytest.mark.usefixtures("hierarchy")
+def test_a_role_for_a_group_reaches_every_team_below_it() -> None:
+    assert codes(factories.person("head", "lead", team="research")) == {"nlp"}
+    assert codes(factories.person("one", "viewer", team="cv")) == {"cv"}
+    assert codes(factories.person("all", "viewer")) == {"nlp", "cv"}
+    assert codes(factories.person("nobody")) == set()
+    gone = factories.person("gone", "finance")
+    gone.is_active = False
+    assert codes(gone) == set()
+
+
+@pytest.mark.usefixtures("hierarchy")
+def test_staff_opens_the_admin_and_nothing_else() -> None:
+    person = factories.person("clerk")
+    person.is_staff = True
+    assert access_of(person).everywhere == frozenset()
+
+
+RIGHTS = {
+    "viewer": "read",
+    "lead": "read budget dispute",
+    "finance": "read budget dispute read_costs read_audit close edit_prices",
+    "approver": "read read_costs read_audit approve",
+    "admin": "read budget read_costs edit_prices operate manage_people",
+    "auditor": "read read_costs read_audit",
+}
+
+
+@pytest.mark.parametrize("role", Membership.Role.values)
+def test_what_each_role_may_do(role: str) -> None:
+    assert access_of(factories.person("p", role)).everywhere == {Right(name) for name in RIGHTS[role].split()}
+
+
+def test_nobody_but_a_superuser_both_makes_and_approves() -> None:
+    for role, rights in RIGHTS.items():
+        assert not {"approve"} & set(rights.split()) or not {"close", "edit_prices"} & set(rights.split()), role
+
+
+@pytest.mark.usefixtures("hierarchy")
+def test_a_right_for_a_team_is_no_right_for_the_house() -> None:
+    nlp, cv = Team.objects.get(code="nlp"), Team.objects.get(code="cv")
+    lead = access_of(factories.person("lead", "lead", team="nlp"))
+    assert lead.may(Right.BUDGET, nlp)
+    assert not lead.may(Right.BUDGET, cv)
+    assert not lead.may(Right.BUDGET)
+    assert lead.somewhere(Right.BUDGET)
+    assert not lead.somewhere(Right.CLOSE)
+
+
+@pytest.mark.usefixtures("hierarchy")
+def test_roles_are_granted_once_and_taken_away_with_an_entry_each() -> None:
+    person, nlp = factories.person("ann"), Team.objects.get(code="nlp")
+    assert role_grant(user=person, role="lead", team=nlp, actor="boss")
+    assert not role_grant(user=person, role="lead", team=nlp, actor="boss")
+    assert role_revoke(user=person, role="lead", team=nlp, actor="boss")
+    assert not role_revoke(user=person, role="lead", team=nlp, actor="boss")
+    told = AuditEntry.objects.filter(action__startswith="role_").values_list("action", "actor", "subject", "detail")
+    detail = {"role": "lead", "team": "nlp"}
+    assert list(told) == [("role_grant", "boss", "ann", detail), ("role_revoke", "boss", "ann", detail)]
+    with pytest.raises(RoleError, match="role 'king': choose from viewer, lead, finance"):
+        role_grant(user=person, role="king", team=None, actor="boss")
+    with pytest.raises(RoleError, match="role 'finance' is held for the whole house"):
+        role_grant(user=person, role="finance", team=nlp, actor="boss")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Membership.objects.create(user=person, role="finance", team=nlp)
+
+
+@pytest.mark.usefixtures("hierarchy")
+def test_roles_of_the_identity_provider_follow_it_and_leave_local_ones_alone() -> None:
+    person, nlp = factories.person("ann"), Team.objects.get(code="nlp")
+    role_grant(user=person, role="viewer", team=nlp, actor="boss")
+    assert roles_from_provider(user=person, roles={("lead", "nlp"), ("auditor", None)}, actor="oidc")
+    assert not roles_from_provider(user=person, roles={("lead", "nlp"), ("auditor", None)}, actor="oidc")
+    assert roles_from_provider(user=person, roles={("auditor", None)}, actor="oidc")
+    held = Membership.objects.filter(user=person).values_list("role", "team__code", "origin")
+    assert sorted(held, key=str) == [("auditor", None, "provider"), ("viewer", "nlp", "local")]
+    with pytest.raises(RoleError, match="team 'nope': there is no such team"):
+        roles_from_provider(user=person, roles={("lead", "nope")}, actor="oidc")
+
+
+@pytest.mark.usefixtures("hierarchy")
+def test_the_command_grants_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    factories.person("ann")
+    call_command("role", "grant", "ann", "lead", "--team", "nlp", "--by", "boss")
+    call_command("role", "grant", "ann", "auditor")
+    call_command("role", "list")
+    assert capsys.readouterr().out.splitlines() == [
+        "ann: lead for nlp",
+        "ann: auditor for all teams",
+        f"{'ann':<24} {'auditor':<12} {'all teams':<24} local",
+        f"{'ann':<24} {'lead':<12} {'nlp':<24} local",
+    ]
+    for arguments, told in (
+        (("grant", "bob", "lead"), "user 'bob'"),
+        (("grant", "ann", "lead", "--team", "x"), "team 'x'"),
+        (("grant", "ann", "king"), "role 'king'"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            call_command("role", *arguments)
+        assert told in capsys.readouterr().err
+
+
+# --- every address as every role -------------------------------------------------------------------------------------
+
+WHO = ("nobody", "other", "viewer", "lead", "finance", "approver", "admin", "auditor")
+OPEN = dict.fromkeys(WHO, 200)
+OWN = {**OPEN, "nobody": 302, "other": 404}  # of team nlp: "other" belongs to cv, "nobody" is not signed in
+SIGNED_IN = {**OPEN, "nobody": 302}
+HOUSE = {**SIGNED_IN, "other": 403, "viewer": 403, "lead": 403}
+
+
+def only(*roles: str, status: int = 302, refused: int = 403) -> dict[str, int]:
+    return {**dict.fromkeys(WHO, refused), "nobody": 302, **dict.fromkeys(roles, status)}
+
+
+READERS = ("finance", "approver", "admin", "auditor")
+API = {"nobody": 401, "other": 404, "viewer": 200, "lead": 200, **dict.fromkeys(READERS, 200)}
+LIST = {**API, "other": 200}
+REPORT = {**API, "viewer": 404, "lead": 404}
+WRITE = {**dict.fromkeys(WHO, 403), "nobody": 401}
+
+# address: (method, expected status by role); {values} are filled in by the test
+MATRIX: dict[str, tuple[str, dict[str, int]]] = {
+    "healthz": ("GET", OPEN),
+    "readyz": ("GET", OPEN),
+    "login/": ("GET", {**dict.fromkeys(WHO, 302), "nobody": 200}),
+    "logout/": ("POST", dict.fromkeys(WHO, 302)),
+    "": ("GET", SIGNED_IN),
+    "teams/<str:code>/": ("GET", OWN),
+    "teams/<str:code>/lines/<str:digest>/": ("GET", OWN),
+    "invoices/": ("GET", SIGNED_IN),
+    "invoices/<int:pk>/": ("GET", OWN),
+    "invoices/<int:pk>/proof/": ("POST", HOUSE),
+    "invoices/<int:pk>/download.<str:kind>": ("GET", OWN),
+    "close/": ("GET", HOUSE),
+    "close/<str:month>/operations/": ("POST", only("finance")),
+    "operations/<int:pk>/": ("GET", HOUSE),
+    "prices/": ("GET", SIGNED_IN),
+    "ownership/": ("GET", SIGNED_IN),
+    "quarantine/": ("GET", HOUSE),
+    "api/v1/schema/": ("GET", OPEN),
+    "api/v1/usage/tokens": ("POST", WRITE),
+    "api/v1/usage/gpu-allocations": ("POST", WRITE),
+    "api/v1/usage/capacity": ("POST", WRITE),
+    "api/v1/usage/efficiency": ("POST", WRITE),
+    "api/v1/usage/litellm": ("POST", WRITE),
+    "api/v1/events": ("POST", WRITE),
+    "api/v1/events/batch": ("POST", WRITE),
+    "api/v1/teams": ("GET", LIST),
+    "api/v1/prices": ("GET", LIST),
+    "api/v1/price-versions": ("GET", LIST),
+    "api/v1/charges": ("GET", LIST),
+    "api/v1/invoices": ("GET", LIST),
+    "api/v1/^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
+    "api/v1/periods/<str:month>": ("GET", LIST),
+    "api/v1/periods/<str:month>/report": ("GET", {**REPORT, "other": 404}),
+    "api/v1/^.*$": ("GET", dict.fromkeys(WHO, 404)),
+}
+
+
+def addresses(patterns: list[Any], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            found += addresses(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
+            found.append(route)
+    return found
+
+
+ROUTES = [route for route in addresses(get_resolver().url_patterns) if not route.startswith("admin/")]
+
+
+def test_every_address_has_an_entry_in_the_matrix() -> None:
+    assert sorted(MATRIX) == sorted(ROUTES)
+
+
+@pytest.fixture(scope="module")
+def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A closed and issued month of team nlp; one person per role. Rolled back after this module."""
+    with django_db_blocker.unblock():
+        atomic = transaction.atomic()
+        atomic.__enter__()
+        factories.apply(tmp_path_factory.mktemp("house"))
+        factories.ingest_allocations(factories.allocation_record(1))
+        period_close(month="2026-10", actor="closer", now=factories.AFTER)
+        invoices_issue(month="2026-10", actor="closer", now=factories.AFTER)
+        factories.person("viewer", "viewer", team="nlp")
+        factories.person("lead", "lead", team="nlp")
+        factories.person("other", "lead", team="cv")
+        for role in READERS:
+            factories.person(role, role)
+        operation = Operation.objects.create(kind="issue", month="2026-10", requested_by="finance", status="done")
+        yield {"invoice": Invoice.objects.get(), "operation": operation}
+        transaction.set_rollback(True)
+        atomic.__exit__(None, None, None)
+
+
+def filled(route: str, house: dict[str, Any]) -> str:
+    """The address with values of team nlp in place of its parameters."""
+    from billing.portal.months import period_shown
+    from billing.portal.statements import month_statements
+    from billing.tenancy.models import BillingSetup
+
+    if "lines/" in route:
+        period = period_shown("2026-10", BillingSetup.objects.get())
+        statements = month_statements(period, Team.objects.filter(code="nlp")).statements
+        return f"teams/nlp/lines/{statements[0].lines[0].digest}/?month=2026-10"
+    if "^invoices" in route:
+        return f"api/v1/invoices/{house['invoice'].number}"
+    if "^.*$" in route:
+        return "api/v1/nothing-here"
+    pk = house["operation"].pk if route.startswith("operations/") else house["invoice"].pk
+    values = {"<str:code>": "nlp", "<int:pk>": str(pk), "<str:kind>": "csv", "<str:month>": "2026-10"}
+    for parameter, value in values.items():
+        route = route.replace(parameter, value)
+    assert "<" not in route, f"{route}: give the matrix a value for this parameter"
+    return route
+
+
+@pytest.mark.parametrize("route", sorted(MATRIX))
+@pytest.mark.parametrize("who", WHO)
+def test_an_address_answers_each_role_as_the_matrix_says(house: dict[str, Any], route: str, who: str) -> None:
+    method, expected = MATRIX[route]
+    client = Client()
+    if who != "nobody":
+        from django.contrib.auth.models import User
+
+        client.force_login(User.objects.get(username=who))
+    body = {"kind": "issue"} if route.endswith("/operations/") else {}
+    response = (
+        client.generic(method, "/" + filled(route, house)) if not body else client.post("/" + filled(route, house), body)
+    )
+    assert response.status_code == expected[who], (route, who, response.status_code)
