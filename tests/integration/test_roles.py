@@ -40,7 +40,7 @@ def codes(user: Any) -> set[str]:
 def test_a_role_for_a_group_reaches_every_team_below_it() -> None:
     assert codes(factories.person("head", "lead", team="research")) == {"nlp"}
     assert codes(factories.person("one", "viewer", team="cv")) == {"cv"}
-    assert codes(factories.person("all", "viewer")) == {"nlp", "cv"}
+    assert codes(factories.person("all", "viewer")) == {"nlp", "cv", "platform"}
     assert codes(factories.person("nobody")) == set()
     gone = factories.person("gone", "finance")
     gone.is_active = False
