@@ -1,7 +1,7 @@
 """Prices as dated facts: cost sheets, price versions, efficiency policies. Published rows never change."""
 
 from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import RangeOperators
+from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
 from django.db.models import Q
 
@@ -14,6 +14,29 @@ class CostSheet(models.Model):
     name = models.CharField(max_length=200, unique=True)
     inputs = models.JSONField()
     result = models.JSONField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TokenCostSheet(models.Model):
+    """What 1M tokens of a model cost: the load test, what it ran on, and how its cost was split over the classes.
+
+    `inputs` holds the report in its own format with the terms it was read under; `result` the prices by class.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    model = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512)
+    gpus = models.IntegerField()
+    engine = models.CharField(max_length=256)
+    precision = models.CharField(max_length=256)
+    method = models.CharField(max_length=32)
+    inputs = models.JSONField()
+    result = models.JSONField()
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class PriceVersion(models.Model):
@@ -35,6 +58,9 @@ class PriceVersion(models.Model):
                 expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
             )
         ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class GpuPrice(models.Model):
@@ -67,6 +93,7 @@ class TokenPrice(models.Model):
     model = models.CharField(max_length=512)
     token_class = models.CharField(max_length=32)
     price = models.DecimalField(max_digits=18, decimal_places=4)
+    cost_sheet = models.ForeignKey(TokenCostSheet, null=True, blank=True, on_delete=models.PROTECT)
 
     class Meta:
         constraints = [
@@ -96,3 +123,87 @@ class EfficiencyPolicy(models.Model):
                 expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
             )
         ]
+
+
+class PriceDraft(models.Model):
+    """A complete price list on its way to publication: written by some, approved by somebody else.
+
+    `content` has the shape of an entry of `price_versions` in the set-up file. `makers` are all who wrote or submitted
+    it; the database refuses an approval by one of them, and any change of what was approved.
+    """
+
+    class State(models.TextChoices):
+        DRAFT = "draft", "being written"
+        SUBMITTED = "submitted", "waits for a second person"
+        APPROVED = "approved", "published"
+        REJECTED = "rejected", "sent back with a reason"
+        WITHDRAWN = "withdrawn", "given up"
+
+    name = models.CharField(max_length=200)
+    currency = models.CharField(max_length=3)
+    valid_from = models.DateTimeField()
+    content = models.JSONField()
+    reason = models.TextField(blank=True, help_text="why prices change")
+    revision = models.IntegerField(default=1, help_text="counts every change of the list")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.DRAFT)
+    makers = ArrayField(models.CharField(max_length=200))
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    submitted_by = models.CharField(max_length=200, blank=True)
+    submitted_at = models.DateTimeField(null=True, blank=True)
+    submitted_sha256 = models.CharField(max_length=64, blank=True, help_text="of the list and all inputs of its prices")
+    decided_by = models.CharField(max_length=200, blank=True)
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decision_reason = models.TextField(blank=True)
+    version = models.OneToOneField(
+        PriceVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="draft", help_text="what it became"
+    )
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["name"], condition=~Q(state="withdrawn"), name="one_price_draft_of_a_name"),
+            models.CheckConstraint(
+                condition=Q(state="approved", version__isnull=False) | (~Q(state="approved") & Q(version=None)),
+                name="an_approved_price_draft_is_published",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state__in=("submitted", "approved", "rejected"))
+                | (~Q(submitted_by="") & ~Q(submitted_sha256="") & Q(submitted_at__isnull=False)),
+                name="a_price_draft_is_decided_after_submission",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state__in=("approved", "rejected")) | (~Q(decided_by="") & Q(decided_at__isnull=False)),
+                name="a_decision_on_prices_names_who",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="rejected") | ~Q(decision_reason=""), name="a_rejection_of_prices_says_why"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PriceDraftStep(models.Model):
+    """One step of a draft's history: who did what, when and why, and the list as it then was. Append-only."""
+
+    class Action(models.TextChoices):
+        CREATED = "created", "created"
+        EDITED = "edited", "edited"
+        SUBMITTED = "submitted", "submitted"
+        APPROVED = "approved", "approved"
+        REJECTED = "rejected", "rejected"
+        WITHDRAWN = "withdrawn", "withdrawn"
+
+    draft = models.ForeignKey(PriceDraft, on_delete=models.PROTECT, related_name="steps")
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=200)
+    action = models.CharField(max_length=16, choices=Action.choices)
+    revision = models.IntegerField()
+    reason = models.TextField(blank=True)
+    valid_from = models.DateTimeField()
+    content = models.JSONField()
+
+    class Meta:
+        ordering = ["id"]

@@ -1,11 +1,20 @@
 """All reads of prices and policies, as the plain values that rating works with."""
 
+import json
 from datetime import datetime
+from decimal import Decimal
+from hashlib import sha256
 
+from billing.rates.models import CostSheet, PriceDraft, TokenCostSheet
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
+from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
+from billing.tenancy.selectors import billing_setup
+from pricing.cost_sheet import parse_cost_sheet
 from pricing.efficiency import EfficiencyPolicy
+from pricing.notice import business_days_between
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
+from pricing.tco import cost_of_gpu_hour
 
 
 def rate_card() -> RateCard:
@@ -25,6 +34,56 @@ def _version(row: VersionRow) -> PriceVersion:
         ),
         tokens={(price.model, price.token_class): price.price for price in row.tokens.all()},
     )
+
+
+def stored_sources() -> Sources:
+    """Prices of the stored cost sheets, by name, computed again from their inputs."""
+    return Sources(gpu=_sheet_price, tokens=_token_sheet_price)
+
+
+def _sheet_price(name: str) -> SheetPrice | None:
+    sheet = CostSheet.objects.filter(name=name).first()
+    if sheet is None:
+        return None
+    cost = cost_of_gpu_hour(parse_cost_sheet(sheet.inputs))
+    return SheetPrice(cost.price, cost.currency, cost.facility_kw.quantize(Decimal("1e-6")))
+
+
+def _token_sheet_price(name: str) -> TokenSheetPrice | None:
+    sheet = TokenCostSheet.objects.filter(name=name).first()
+    if sheet is None:
+        return None
+    by_class = {item["class"]: Decimal(item["price_per_1m"]) for item in sheet.result["classes"]}
+    return TokenSheetPrice(sheet.model, sheet.inputs["currency"], by_class)
+
+
+def price_draft_named(name: str) -> PriceDraft | None:
+    """The draft of that name that was not given up, or None."""
+    return PriceDraft.objects.exclude(state=PriceDraft.State.WITHDRAWN).filter(name=name).first()
+
+
+def draft_prices(draft: PriceDraft) -> PriceList:
+    """The prices of a draft, those of cost sheets as the sheets are now.  Raises PriceListError."""
+    return parse_price_list(draft.content, currency=draft.currency, sources=stored_sources())
+
+
+def draft_fingerprint(draft: PriceDraft, prices: PriceList) -> str:
+    """SHA-256 over everything that an approver agrees to: the list, its start, and the inputs behind its prices."""
+    named = {item.cost_sheet for item in prices.gpu if item.cost_sheet}
+    gpu = {sheet.name: sheet.inputs for sheet in CostSheet.objects.filter(name__in=named)}
+    tokens = TokenCostSheet.objects.filter(name__in=set(prices.token_sheets.values()))
+    told = {
+        "name": draft.name, "currency": draft.currency, "valid_from": draft.valid_from.isoformat(),
+        "gpu": [[item.accelerator, item.resource, item.unit, price_text(item.price)] for item in prices.gpu],
+        "tokens": [[model, name, price_text(price)] for (model, name), price in prices.tokens.items()],
+        "cost_sheets": gpu, "token_cost_sheets": {sheet.name: [sheet.inputs, sheet.result] for sheet in tokens},
+    }  # fmt: skip
+    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def notice_of(draft: PriceDraft, now: datetime) -> int:
+    """Business days between `now` and the start of a draft, in the billing zone."""
+    return business_days_between(now, draft.valid_from, billing_setup().zone)
 
 
 class PolicyBook:

@@ -1,4 +1,4 @@
-"""All writes of prices and policies. A published version is never edited; another one follows it.
+"""Cost sheets, published price versions and policies. A published version is never edited; another one follows it.
 
 Whoever publishes checks in the same transaction that no closed period changes with it
 (`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
@@ -12,7 +12,8 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from billing.rates.models import CostSheet, EfficiencyPolicy, GpuPrice, PriceVersion, TokenPrice
+from billing.rates.models import CostSheet, EfficiencyPolicy, GpuPrice, PriceVersion, TokenCostSheet, TokenPrice
+from billing.rates.price_list import GpuPriceInput
 from billing.tenancy.audit import audit_record
 
 
@@ -21,26 +22,15 @@ class RateError(ValueError):
 
 
 @dataclass(frozen=True)
-class GpuPriceInput:
-    """One line of a price list: an accelerator, or a resource that is its own SKU."""
-
-    price: Decimal
-    accelerator: str = ""
-    resource: str = ""
-    unit: str = GpuPrice.Unit.GPU_HOURS
-    cost_sheet: str | None = None
-    facility_kw: Decimal | None = None
-
-
-@dataclass(frozen=True)
 class PriceVersionInput:
-    """A complete price list as somebody wants it published."""
+    """A complete price list as somebody wants it published; `token_sheets` names the source of a model's prices."""
 
     name: str
     currency: str
     valid_from: datetime
     gpu: list[GpuPriceInput] = field(default_factory=list)
     tokens: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+    token_sheets: dict[str, str] = field(default_factory=dict)
 
 
 def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any], actor: str) -> tuple[CostSheet, bool]:
@@ -59,9 +49,10 @@ def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any],
     return known, True
 
 
-def price_version_publish(*, wanted: PriceVersionInput, actor: str) -> bool:
+def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str = "set-up file") -> bool:
     """Publish a price list from its instant on; the list before it ends there.
 
+    A declared list is approved by whoever applies it, and the audit log says so; a draft brings its own approval.
     Returns False where exactly this version is published already.  Raises RateError where a published version of that
     name differs.
     """
@@ -73,7 +64,7 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str) -> bool:
         return False
     try:
         with transaction.atomic():
-            _publish(wanted, actor)
+            _publish(wanted, actor, origin)
     except IntegrityError as error:
         raise RateError(f"price version {wanted.name} overlaps another one") from error
     return True
@@ -84,7 +75,7 @@ def _reaches(instant: datetime) -> Q:
     return Q(valid_until=None) | Q(valid_until__gt=instant)
 
 
-def _publish(wanted: PriceVersionInput, actor: str) -> None:
+def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
     before = PriceVersion.objects.filter(valid_from__lt=wanted.valid_from)
     before.filter(_reaches(wanted.valid_from)).update(valid_until=wanted.valid_from)
     later = PriceVersion.objects.filter(valid_from__gt=wanted.valid_from).order_by("valid_from").first()
@@ -100,15 +91,22 @@ def _publish(wanted: PriceVersionInput, actor: str) -> None:
         )
         for item in wanted.gpu
     )  # fmt: skip
+    token_sheets = {sheet.name: sheet for sheet in TokenCostSheet.objects.all()}
     TokenPrice.objects.bulk_create(
-        TokenPrice(version=version, model=model, token_class=token_class, price=price)
+        TokenPrice(
+            version=version, model=model, token_class=token_class, price=price,
+            cost_sheet=token_sheets[wanted.token_sheets[model]] if model in wanted.token_sheets else None,
+        )
         for (model, token_class), price in wanted.tokens.items()
-    )
+    )  # fmt: skip
     version.sealed = True
     version.save(update_fields=["sealed"])
     audit_record(
         actor=actor, action="price_version_publish", subject=wanted.name,
-        detail={"valid_from": wanted.valid_from.isoformat(), "gpu": len(wanted.gpu), "tokens": len(wanted.tokens)},
+        detail={
+            "valid_from": wanted.valid_from.isoformat(), "gpu": len(wanted.gpu), "tokens": len(wanted.tokens),
+            "origin": origin, "approved_by": actor,
+        },
     )  # fmt: skip
 
 

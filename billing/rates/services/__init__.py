@@ -1,0 +1,35 @@
+"""All writes of this room: cost sheets, drafts of price lists and their approval, published versions, policies."""
+
+from billing.rates.price_list import GpuPriceInput
+from billing.rates.services.drafts import (
+    PriceDraftError,
+    price_draft_approve,
+    price_draft_create,
+    price_draft_edit,
+    price_draft_reject,
+    price_draft_submit,
+    price_draft_withdraw,
+)
+from billing.rates.services.publishing import (
+    PriceVersionInput,
+    RateError,
+    cost_sheet_put,
+    efficiency_policy_publish,
+    price_version_publish,
+)
+
+__all__ = [
+    "GpuPriceInput",
+    "PriceDraftError",
+    "PriceVersionInput",
+    "RateError",
+    "cost_sheet_put",
+    "efficiency_policy_publish",
+    "price_draft_approve",
+    "price_draft_create",
+    "price_draft_edit",
+    "price_draft_reject",
+    "price_draft_submit",
+    "price_draft_withdraw",
+    "price_version_publish",
+]

@@ -1,0 +1,258 @@
+"""Drafts of price lists: written, submitted, then approved by somebody else, which publishes them; or sent back.
+
+Whoever writes or submits a draft is one of its makers, and no maker approves it: refused here with a sentence, and by the
+database whatever else happens. Every step is kept with the list as it then was, and stands in the audit log.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from billing.rates.models import PriceDraft, PriceDraftStep, PriceVersion
+from billing.rates.price_list import PriceList, PriceListError, parse_price_list
+from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
+from billing.rates.services.publishing import PriceVersionInput, RateError, price_version_publish
+from billing.tenancy.audit import audit_record
+from billing.tenancy.selectors import billing_setup
+from pricing.fields import FieldProblem, shown
+
+State, Action = PriceDraft.State, PriceDraftStep.Action
+MAX_NAME = 200
+EDITABLE = (State.DRAFT, State.SUBMITTED, State.REJECTED)
+
+
+class PriceDraftError(RateError):
+    """A draft that cannot be stored, submitted or decided. `problems` has one entry per bad field."""
+
+    def __init__(self, problems: list[FieldProblem]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+    @property
+    def by_field(self) -> dict[str, list[str]]:
+        """The messages by field, as an HTTP API tells them."""
+        told: dict[str, list[str]] = {}
+        for problem in self.problems:
+            name, _, text = str(problem).partition(": ")
+            told.setdefault(name, []).append(text)
+        return told
+
+
+def price_draft_create(
+    *, name: str, valid_from: datetime, content: Mapping[str, Any], actor: str, now: datetime, reason: str = ""
+) -> PriceDraft:
+    """Store a new draft of a complete price list: `content` is {"gpu": [...], "tokens": [...]} as in the set-up file.
+
+    Raises PriceDraftError with every bad field.
+    """
+    currency = billing_setup().currency
+    problems = _name_problems(name) + _start_problems(valid_from)
+    prices = _checked(content, currency, problems)
+    draft = PriceDraft(
+        name=name, currency=currency, valid_from=valid_from, content=prices.content, reason=reason.strip(), makers=[actor],
+        created_by=actor,
+    )  # fmt: skip
+    try:
+        with transaction.atomic():
+            draft.save()
+            _note(draft, Action.CREATED, actor, now, draft.reason)
+    except IntegrityError as error:
+        raise _refused("name", f"{shown(name)} is the name of another draft") from error
+    return draft
+
+
+def price_draft_edit(
+    *,
+    draft: PriceDraft,
+    actor: str,
+    now: datetime,
+    name: str | None = None,
+    valid_from: datetime | None = None,
+    content: Mapping[str, Any] | None = None,
+    reason: str | None = None,
+    revision: int | None = None,
+) -> PriceDraft:
+    """Change what is given. A submitted draft comes back with it: what waits for approval is never changed.
+
+    `revision` is the one that the editor saw; another one by now is refused.  Raises PriceDraftError.
+    """
+    with _locked(draft, revision) as row:
+        _refuse_state(row, EDITABLE, "changed")
+        problems = [] if name is None or name == row.name else _name_problems(name, row.pk)
+        problems += _start_problems(valid_from or row.valid_from)
+        row.content = _checked(row.content if content is None else content, row.currency, problems).content
+        row.name = row.name if name is None else name
+        row.valid_from = valid_from or row.valid_from
+        row.reason = row.reason if reason is None else reason.strip()
+        row.revision += 1
+        row.state = State.DRAFT
+        row.makers = _with(row.makers, actor)
+        row.submitted_by = row.submitted_sha256 = row.decided_by = row.decision_reason = ""
+        row.submitted_at = row.decided_at = None
+        _store(row, Action.EDITED, actor, now, row.reason)
+        return row
+
+
+def price_draft_submit(
+    *, draft: PriceDraft, actor: str, now: datetime, reason: str | None = None, revision: int | None = None
+) -> PriceDraft:
+    """Hand a draft over for approval by somebody else; it must say why prices change.  Raises PriceDraftError."""
+    with _locked(draft, revision) as row:
+        _refuse_state(row, (State.DRAFT,), "submitted")
+        row.reason = row.reason if reason is None else reason.strip()
+        problems = _publication_problems(row, now)
+        if not row.reason:
+            problems.append(FieldProblem(("reason",), "is missing: say why prices change, for whoever approves"))
+        prices = _checked(row.content, row.currency, problems)
+        row.state, row.submitted_by, row.submitted_at = State.SUBMITTED, actor, now
+        row.submitted_sha256 = draft_fingerprint(row, prices)
+        row.makers = _with(row.makers, actor)
+        _store(row, Action.SUBMITTED, actor, now, row.reason, {"notice_business_days": notice_of(row, now)})
+        return row
+
+
+def price_draft_approve(
+    *, draft: PriceDraft, actor: str, now: datetime, reason: str = "", revision: int | None = None
+) -> PriceVersion:
+    """Publish a submitted draft: nobody who made it may.  `revision` is the one that the approver looked at.
+
+    Raises PriceDraftError, also where an input of a price changed since the submission.
+    """
+    with _locked(draft, revision) as row:
+        _refuse_state(row, (State.SUBMITTED,), "approved")
+        _refuse_maker(row, actor)
+        problems = _publication_problems(row, now)
+        prices = _checked(row.content, row.currency, problems)
+        if draft_fingerprint(row, prices) != row.submitted_sha256:
+            raise _refused("content", "a cost sheet of it changed after the submission: edit and submit it again")
+        wanted = PriceVersionInput(
+            row.name, row.currency, row.valid_from, prices.gpu, prices.tokens, prices.token_sheets
+        )
+        price_version_publish(wanted=wanted, actor=actor, origin=f"draft {row.pk} of {', '.join(row.makers)}")
+        row.version = PriceVersion.objects.get(name=row.name)
+        row.state, row.decided_by, row.decided_at, row.decision_reason = State.APPROVED, actor, now, reason.strip()
+        detail = {"notice_business_days": notice_of(row, now), "submitted_by": row.submitted_by}
+        _store(row, Action.APPROVED, actor, now, row.decision_reason, detail)
+        return row.version
+
+
+def price_draft_reject(
+    *, draft: PriceDraft, actor: str, reason: str, now: datetime, revision: int | None = None
+) -> PriceDraft:
+    """Send a submitted draft back with a reason; its makers may edit it and submit it again.  Raises PriceDraftError."""
+    with _locked(draft, revision) as row:
+        _refuse_state(row, (State.SUBMITTED,), "rejected")
+        _refuse_maker(row, actor)
+        if not reason.strip():
+            raise _refused("reason", "is missing: say what is wrong, for whoever wrote the draft")
+        row.state, row.decided_by, row.decided_at, row.decision_reason = State.REJECTED, actor, now, reason.strip()
+        _store(row, Action.REJECTED, actor, now, row.decision_reason)
+        return row
+
+
+def price_draft_withdraw(*, draft: PriceDraft, actor: str, now: datetime, reason: str = "") -> PriceDraft:
+    """Give a draft up; it stays in the history and its name is free again.  Raises PriceDraftError."""
+    with _locked(draft, None) as row:
+        _refuse_state(row, EDITABLE, "withdrawn")
+        row.state = State.WITHDRAWN
+        _store(row, Action.WITHDRAWN, actor, now, reason.strip())
+        return row
+
+
+@contextmanager
+def _locked(draft: PriceDraft, revision: int | None) -> Iterator[PriceDraft]:
+    """The draft's row, locked, inside a transaction of its own."""
+    with transaction.atomic():
+        row = PriceDraft.objects.select_for_update(of=("self",)).get(pk=draft.pk)
+        if revision is not None and revision != row.revision:
+            raise _refused("revision", f"{revision} is not the newest: the draft is at {row.revision} by now")
+        yield row
+
+
+def _refused(name: str, text: str) -> PriceDraftError:
+    return PriceDraftError([FieldProblem((name,), text)])
+
+
+def _with(makers: list[str], actor: str) -> list[str]:
+    return makers if actor in makers else [*makers, actor]
+
+
+def _refuse_state(row: PriceDraft, allowed: tuple[str, ...], verb: str) -> None:
+    if row.state not in allowed:
+        raise _refused("state", f"{row.name} is {row.get_state_display()} and cannot be {verb}")
+
+
+def _refuse_maker(row: PriceDraft, actor: str) -> None:
+    if actor in row.makers:
+        raise _refused("actor", f"{actor} made {row.name}: a second person decides on it, who did not write or submit it")
+
+
+def _checked(content: object, currency: str, problems: list[FieldProblem]) -> PriceList:
+    """The prices; raises with the problems found before and those of the list."""
+    try:
+        prices = parse_price_list(content, currency=currency, sources=stored_sources())
+    except PriceListError as error:
+        raise PriceDraftError(problems + error.problems) from error
+    if problems:
+        raise PriceDraftError(problems)
+    return prices
+
+
+def _name_problems(name: str, pk: int | None = None) -> list[FieldProblem]:
+    text = ""
+    if not name.strip() or name != name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        text = f"{shown(name)} must be printable text of 1 to {MAX_NAME} characters without spaces around it"
+    elif PriceVersion.objects.filter(name=name).exists():
+        text = f"{shown(name)} is published and never changes: give the draft a new name"
+    elif PriceDraft.objects.filter(name=name).exclude(state=State.WITHDRAWN).exclude(pk=pk).exists():
+        text = f"{shown(name)} is the name of another draft"
+    return [FieldProblem(("name",), text)] if text else []
+
+
+def _start_problems(valid_from: datetime) -> list[FieldProblem]:
+    if valid_from.tzinfo is None or not 2000 <= valid_from.year < 2200:
+        return [FieldProblem(("valid_from",), f"{valid_from.isoformat()} must be an instant with an offset, 2000 to 2199")]
+    return []
+
+
+def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
+    """What stands against publishing the draft at `now`, besides its prices."""
+    problems = [] if not PriceVersion.objects.filter(name=row.name).exists() else _name_problems(row.name, row.pk)
+    if row.currency != billing_setup().currency:
+        problems.append(FieldProblem(("currency",), f"{row.currency} is not what invoices are in any more"))
+    if row.valid_from <= now:
+        text = f"{row.valid_from.isoformat()} has passed: prices are published for an instant to come"
+        problems.append(FieldProblem(("valid_from",), text))
+    same = PriceVersion.objects.filter(valid_from=row.valid_from).first()
+    if same is not None:
+        text = f"{row.valid_from.isoformat()} is where {same.name} begins: choose another instant"
+        problems.append(FieldProblem(("valid_from",), text))
+    return problems
+
+
+def _store(
+    row: PriceDraft, action: str, actor: str, now: datetime, reason: str, detail: Mapping[str, Any] | None = None
+) -> None:
+    try:
+        with transaction.atomic():
+            row.save()
+            _note(row, action, actor, now, reason, detail)
+    except IntegrityError as error:
+        raise _refused("name", f"{shown(row.name)} is the name of another draft") from error
+
+
+def _note(
+    row: PriceDraft, action: str, actor: str, now: datetime, reason: str, detail: Mapping[str, Any] | None = None
+) -> None:
+    PriceDraftStep.objects.create(
+        draft=row, at=now, actor=actor, action=action, revision=row.revision, reason=reason, valid_from=row.valid_from,
+        content=row.content,
+    )  # fmt: skip
+    told = {
+        "draft": row.pk, "revision": row.revision, "valid_from": row.valid_from.isoformat(), "makers": row.makers,
+        "reason": reason, "sha256": row.submitted_sha256, **(detail or {}),
+    }  # fmt: skip
+    audit_record(actor=actor, action=f"price_draft_{action}", subject=row.name, detail=told)
