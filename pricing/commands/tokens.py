@@ -16,35 +16,26 @@ from pricing.commands.files import (
 )
 from pricing.documents import DocumentError
 from pricing.fields import Bound, exact_number, shown
-from pricing.loadtests.own import LoadRun, LoadTest, merge_load_tests, parse_load_test
+from pricing.loadtests.own import LoadRun, LoadTest, parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
-from pricing.money import exact_decimal, round_price
-from pricing.token_price import (
-    CACHED_RATIO,
-    MILLION,
-    OUTPUT_RATIO,
-    ClassCosts,
-    LatencyBounds,
-    LoadPoint,
-    LoadPointError,
-    MeasuredRun,
-    fit_gpu_seconds,
-    output_only_costs,
-    phase_costs,
-    ratio_costs,
-    sustainable_point,
+from pricing.money import exact_decimal
+from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO, ClassCosts, LatencyBounds, LoadPointError
+from pricing.token_sheet import (
+    CACHE_RATIO,
+    COST,
+    MARKUP,
+    METHODS,
+    MILLISECONDS,
+    PART,
+    RATIO,
+    SECONDS,
+    SHARE,
+    TokenTerms,
+    price_tokens,
+    token_prices,
 )
 
 HELP = "load-test report(s) -> selected load point and price per 1M tokens by class"
-METHODS: Final = ("ratio", "phase", "least-squares", "output-only")
-COST: Final = Bound("0", "1e6", "currency per GPU-hour, cost without markup")
-RATIO: Final = Bound("0", "1000", "multiple of the price of uncached input", above_low=True)
-CACHE_RATIO: Final = Bound("0", "2", "multiple of the price of uncached input", "10 % is 0.1")
-SHARE: Final = Bound("0", "1", "ratio", "60 % is 0.60", above_low=True)
-PART: Final = Bound("0", "1", "ratio", "1 % is 0.01")
-MARKUP: Final = Bound("0", "2", "ratio on cost", "20 % is 0.20")
-MILLISECONDS: Final = Bound("0", "1e8", "milliseconds", above_low=True)
-SECONDS: Final = Bound("0", "1e8", "seconds")
 GPUS: Final = Bound("1", "1e6", "GPUs", whole=True)
 
 
@@ -97,12 +88,9 @@ def _number(bound: Bound) -> Any:
 def run(arguments: argparse.Namespace) -> int:
     """Price the tokens of a deployment."""
     tests = [_read(name, arguments) for name in arguments.reports]
-    bounds = LatencyBounds(
-        arguments.ttft_p99_ms, arguments.tpot_p99_ms, arguments.max_error_rate, arguments.min_completed_ratio,
-        arguments.min_duration_s,
-    )  # fmt: skip
-    selected, costs = _price(tests, bounds, arguments)
-    answer = _answer(tests[0].model, selected, costs, arguments)
+    terms = _terms(arguments)
+    selected, costs = _price(tests, terms, arguments.reports)
+    answer = token_prices(tests[0].model, selected, costs, terms)
     if arguments.json:
         write_json(answer)
     else:
@@ -120,86 +108,30 @@ def _read(name: str, arguments: argparse.Namespace) -> LoadTest:
         return parse_load_test(report.value)
 
 
-def _price(
-    tests: list[LoadTest], bounds: LatencyBounds, arguments: argparse.Namespace
-) -> tuple[LoadRun, ClassCosts]:
-    """The sustainable run and the cost of the classes at it.
+def _terms(arguments: argparse.Namespace) -> TokenTerms:
+    if arguments.method == "phase" and arguments.prefill_share is None:
+        raise CommandError(["--prefill-share: is missing, --method phase needs the share of GPU time in prefill"])
+    bounds = LatencyBounds(
+        arguments.ttft_p99_ms, arguments.tpot_p99_ms, arguments.max_error_rate, arguments.min_completed_ratio,
+        arguments.min_duration_s,
+    )  # fmt: skip
+    return TokenTerms(
+        arguments.gpu_hour_cost, arguments.markup, bounds, arguments.method, arguments.output_input_ratio,
+        arguments.cache_read_ratio, arguments.serving_utilisation, arguments.prefill_share,
+    )  # fmt: skip
+
+
+def _price(tests: list[LoadTest], terms: TokenTerms, reports: list[str]) -> tuple[LoadRun, ClassCosts]:
+    """As `price_tokens`.
 
     Raises CommandError: status 2 where the reports do not fit together, 3 where no run is sustainable or prices it.
     """
     try:
-        if arguments.method == "least-squares":
-            selected, costs = _fitted(tests, bounds, arguments)
-        else:
-            test = merge_load_tests(tests)
-            selected = test.run_of(sustainable_point([run.point for run in test.runs], bounds))
-            costs = _split(selected.point, test.gpus, arguments)
-        return selected, costs.at_utilisation(arguments.serving_utilisation)
+        return price_tokens(tests, terms)
     except LoadPointError as error:
-        raise CommandError([f"{', '.join(arguments.reports)}: {error}"], UNDECIDED) from error
+        raise CommandError([f"{', '.join(reports)}: {error}"], UNDECIDED) from error
     except ValueError as error:
-        raise CommandError([f"{', '.join(arguments.reports)}: {error}"]) from error
-
-
-def _split(point: LoadPoint, gpus: int, arguments: argparse.Namespace) -> ClassCosts:
-    uncached, cached = point.uncached_input_tps / gpus, point.cached_input_tps / gpus
-    output, cost = point.output_tps / gpus, arguments.gpu_hour_cost
-    if arguments.method == "output-only":
-        return output_only_costs(cost, output_tps=output)
-    if arguments.method == "phase":
-        if arguments.prefill_share is None:
-            raise CommandError(["--prefill-share: is missing, --method phase needs the share of GPU time in prefill"])
-        return phase_costs(
-            cost, prefill_share=arguments.prefill_share, uncached_tps=uncached, cached_tps=cached, output_tps=output,
-            cached_ratio=arguments.cache_read_ratio,
-        )  # fmt: skip
-    return ratio_costs(
-        cost, uncached_tps=uncached, cached_tps=cached, output_tps=output, output_ratio=arguments.output_input_ratio,
-        cached_ratio=arguments.cache_read_ratio,
-    )  # fmt: skip
-
-
-def _fitted(
-    tests: list[LoadTest], bounds: LatencyBounds, arguments: argparse.Namespace
-) -> tuple[LoadRun, ClassCosts]:
-    """Least squares over shapes: the sustainable run of every report, or every passing run of a single report."""
-    if len({(test.model, test.accelerator) for test in tests}) > 1:
-        raise ValueError("the reports are not of one model on one accelerator")
-    chosen: list[tuple[LoadTest, LoadRun]] = []
-    for test in tests:
-        best = test.run_of(sustainable_point([run.point for run in test.runs], bounds))
-        single = len(tests) == 1
-        chosen += [(test, run) for run in test.runs if (bounds.hold(run.point) if single else run is best)]
-    fitted = fit_gpu_seconds([_measured(test, run.point) for test, run in chosen], arguments.cache_read_ratio)
-    selected = max((run for _, run in chosen), key=lambda run: run.point.offered_rps)
-    return selected, fitted.costs(arguments.gpu_hour_cost)
-
-
-def _measured(test: LoadTest, point: LoadPoint) -> MeasuredRun:
-    seconds = point.duration_s or Fraction(0)
-    millions = seconds / MILLION
-    return MeasuredRun(
-        point.uncached_input_tps * millions, point.cached_input_tps * millions, point.output_tps * millions,
-        test.gpus * seconds,
-    )  # fmt: skip
-
-
-def _answer(model: str, selected: LoadRun, costs: ClassCosts, arguments: argparse.Namespace) -> dict[str, Any]:
-    classes = (("input", costs.input), ("cache_read", costs.cache_read), ("output", costs.output))
-    return {
-        "model": model,
-        "method": arguments.method,
-        "selected": selected.fields,
-        "gpu_hour_cost": exact_decimal(arguments.gpu_hour_cost),
-        "classes": [
-            {
-                "class": name,
-                "cost_per_1m": exact_decimal(cost),
-                "price_per_1m": format(round_price(cost * (1 + arguments.markup)), "f"),
-            }
-            for name, cost in classes
-        ],
-    }
+        raise CommandError([f"{', '.join(reports)}: {error}"]) from error
 
 
 def _lines(test: LoadTest, answer: dict[str, Any], arguments: argparse.Namespace) -> list[str]:

@@ -12,6 +12,7 @@ from billing.rates.models import PriceDraft, PriceDraftStep, PriceVersion
 from billing.rates.selectors import rate_card
 from billing.rates.services import (
     PriceDraftError,
+    RateError,
     cost_sheet_put,
     price_draft_approve,
     price_draft_create,
@@ -19,6 +20,7 @@ from billing.rates.services import (
     price_draft_reject,
     price_draft_submit,
     price_draft_withdraw,
+    token_cost_sheet_put,
 )
 from billing.tenancy.models import AuditEntry
 from pricing.cost_sheet import parse_cost_sheet
@@ -245,3 +247,38 @@ def test_a_draft_in_another_currency_than_invoices_is_not_published(set_up: None
     with connection.cursor() as cursor:
         cursor.execute("UPDATE tenancy_billingsetup SET currency = 'USD'")
     assert "currency" in refusal(price_draft_approve, draft=made, actor="ben", now=NOW)
+
+
+TOKEN_SHEET: dict[str, Any] = {
+    "currency": "CNY", "gpu_hour_cost": "10", "markup": "0.20", "ttft_p99_ms": "1000", "tpot_p99_ms": "50",
+    "method": "output-only",
+    "report": {
+        "accelerator": "NVIDIA-H800", "gpus": 1, "model": "llama-3-8b", "engine": "vllm 0.11", "precision": "fp8",
+        "runs": [
+            {"offered_rps": "10", "completed_rps": "10", "input_tps": "5500", "output_tps": "500", "ttft_p99_ms": "900",
+             "tpot_p99_ms": "40", "error_rate": "0", "duration_s": "600"},
+        ],
+    },
+}  # fmt: skip
+
+
+def test_a_token_price_keeps_its_report_hardware_engine_precision_and_method(set_up: None) -> None:
+    token_cost_sheet_put(name="llama-on-h800", inputs=TOKEN_SHEET, actor="ana")
+    content = {**LIST, "tokens": [{"model": "llama-3-8b", "cost_sheet": "llama-on-h800"}]}
+    version = price_draft_approve(draft=submitted(content=content), actor="ben", now=NOW)
+    output = version.tokens.get(token_class="output")
+    assert output.price == Decimal("6.6667")  # 10 x 10^6 / (3600 x 500) x 1.2
+    sheet = output.cost_sheet
+    assert (sheet.accelerator, sheet.gpus, sheet.engine, sheet.precision, sheet.method) == (
+        "NVIDIA-H800", 1, "vllm 0.11", "fp8", "output-only"
+    )  # fmt: skip
+    assert sheet.inputs["report"]["runs"][0]["output_tps"] == "500"
+    with pytest.raises(RateError, match="source of published prices"):
+        token_cost_sheet_put(name="llama-on-h800", inputs={**TOKEN_SHEET, "markup": "0.3"}, actor="ana")
+    assert token_cost_sheet_put(name="llama-on-h800", inputs=TOKEN_SHEET, actor="ana") == (sheet, False)
+
+
+def test_a_token_price_of_another_model_than_the_tested_one_is_refused(set_up: None) -> None:
+    token_cost_sheet_put(name="llama-on-h800", inputs=TOKEN_SHEET, actor="ana")
+    told = refusal(draft, content={"tokens": [{"model": "qwen", "cost_sheet": "llama-on-h800"}]})
+    assert told == {"tokens[0].model": ["'qwen' was not tested: llama-on-h800 is of llama-3-8b"]}

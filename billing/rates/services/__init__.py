@@ -16,6 +16,7 @@ from billing.rates.services.publishing import (
     cost_sheet_put,
     efficiency_policy_publish,
     price_version_publish,
+    token_cost_sheet_put,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "price_draft_submit",
     "price_draft_withdraw",
     "price_version_publish",
+    "token_cost_sheet_put",
 ]
