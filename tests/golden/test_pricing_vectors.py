@@ -13,6 +13,7 @@ import pytest
 from pricing.money import round_to
 from tests.golden import (  # noqa: F401 - importing registers the cases
     cases_amounts,
+    cases_budgets,
     cases_efficiency,
     cases_tco,
     cases_time,
@@ -25,11 +26,6 @@ __all__ = ["SHEET", "sheet"]
 
 ELSEWHERE = {
     "F08": "billing.rating and billing.invoicing: late usage in the open period at the price of its own time",
-    "F09": "billing.budgets: month-end forecast",
-    "F10": "billing.budgets: month-end forecast in a leap February",
-    "F11": "billing.budgets: no forecast before three days of data",
-    "F12": "billing.budgets: thresholds fire once",
-    "F17": "billing.budgets: anomaly score",
 }
 """Cases that need a period, a store or a clock; the place that has to test them."""
 

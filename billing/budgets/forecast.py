@@ -1,0 +1,192 @@
+"""PURE: where a period's spending will end, by several methods, the one with the smallest back-tested error first.
+
+Amounts are exact rationals of the billing currency per local day. A *history* holds every complete day of the scope, also
+those without spending. Methods are compared on windows as long as the period, at the same day of the window as now; the
+band comes from how the chosen method erred there. A method that lacks data answers None: unknown is not zero.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from fractions import Fraction
+from statistics import median
+from typing import Final
+
+DAY: Final = timedelta(days=1)
+FEWEST_DAYS: Final = 3
+"""Before so many days of a period have passed nothing is forecast (OCI withholds its forecast likewise)."""
+TRAINING_DAYS: Final = 56
+WEEKDAYS_NEED: Final = 14
+RECENT_DAYS: Final = 14
+BACK_TEST_DAYS: Final = 92
+WINDOW_STEP: Final = 5
+BAND_NEEDS: Final = 5
+
+History = Mapping[date, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a period has come: `spent` in its first `elapsed` of `days` days; it began on `start`.
+
+    `encumbered` is what running jobs are expected to cost per remaining day, today's rest included.
+    """
+
+    start: date
+    days: int
+    elapsed: Fraction
+    spent: Fraction
+    encumbered: Mapping[date, Fraction] = field(default_factory=dict)
+
+    def rest(self) -> Iterable[tuple[date, Fraction]]:
+        """Each remaining day with the part of it that is left, in (0, 1]."""
+        whole = int(self.elapsed)
+        for number in range(whole, self.days):
+            left = Fraction(whole + 1) - self.elapsed if number == whole else Fraction(1)
+            yield self.start + number * DAY, left
+
+
+Method = Callable[[Progress, History], Fraction | None]
+
+
+def line(progress: Progress, history: History) -> Fraction | None:
+    """F-1: spending goes on at the mean rate of the period so far.
+
+    >>> line(Progress(date(2026, 10, 1), 31, Fraction(9), Fraction(42000)), {})
+    Fraction(434000, 3)
+    """
+    return progress.spent / progress.elapsed * progress.days if progress.elapsed else None
+
+
+def weekday(progress: Progress, history: History) -> Fraction | None:
+    """F-2: actual + for each remaining day the median of its weekday, but at least what running jobs will cost."""
+    past = _latest(history, progress.start + int(progress.elapsed) * DAY, TRAINING_DAYS)
+    if len(past) < WEEKDAYS_NEED:
+        return None
+    alike = {number: [amount for day, amount in past if day.weekday() == number] for number in range(7)}
+    usual = {number: median(amounts or [amount for _, amount in past]) for number, amounts in alike.items()}
+    days = ((left * usual[day.weekday()], progress.encumbered.get(day, Fraction(0))) for day, left in progress.rest())
+    return progress.spent + sum((max(pair) for pair in days), Fraction(0))
+
+
+def recent(progress: Progress, history: History) -> Fraction | None:
+    """Actual + the mean of the last 14 complete days for each remaining day, at least what running jobs will cost."""
+    past = _latest(history, progress.start + int(progress.elapsed) * DAY, RECENT_DAYS)
+    if len(past) < RECENT_DAYS // 2:
+        return None
+    usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
+    days = ((left * usual, progress.encumbered.get(day, Fraction(0))) for day, left in progress.rest())
+    return progress.spent + sum((max(pair) for pair in days), Fraction(0))
+
+
+METHODS: Final[dict[str, Method]] = {"weekday": weekday, "recent": recent, "line": line}
+"""By name; among equals the earlier one is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One back-test: what a method said on that day of a past window, what came, and what was spent until then."""
+
+    forecast: Fraction
+    actual: Fraction
+    spent: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The end of the period: `p50`, and the band where enough windows lie behind us.
+
+    `errors` is the back-tested error per method, Σ|forecast - actual| / Σ actual, over `windows` past windows.
+    """
+
+    method: str
+    p50: Fraction
+    p10: Fraction | None
+    p90: Fraction | None
+    errors: Mapping[str, Fraction]
+    windows: int
+
+
+def forecast(progress: Progress, history: History) -> Forecast | None:
+    """The forecast of the method that erred least; None before three days, or where no method has data."""
+    if progress.elapsed < FEWEST_DAYS:
+        return None
+    trials = back_test(history, days=progress.days, at_day=int(progress.elapsed))
+    answers = {name: answer for name, method in METHODS.items() if (answer := method(progress, history)) is not None}
+    if not answers:
+        return None
+    errors = {name: error for name in answers if (error := error_of(trials[name])) is not None}
+    order = list(METHODS)
+    chosen = min(answers, key=lambda name: (name not in errors, errors.get(name, Fraction(0)), order.index(name)))
+    if not errors:
+        chosen = "line"  # nothing was back-tested: the plain line, which needs no past
+    band = _band(progress.spent, answers[chosen], trials[chosen])
+    return Forecast(chosen, answers[chosen] if band is None else band[1], *_ends(band), errors, len(trials[chosen]))
+
+
+def back_test(history: History, *, days: int, at_day: int) -> dict[str, list[Trial]]:
+    """Every method on windows of `days` days that lie wholly in the history, asked after `at_day` days of each.
+
+    A window is judged only where every method had data, so that all are measured by the same yardstick.
+    """
+    trials: dict[str, list[Trial]] = {name: [] for name in METHODS}
+    if not history or not 0 < at_day < days:
+        return trials
+    for start in _window_starts(history, days):
+        amounts = [history[start + number * DAY] for number in range(days)]
+        spent, actual = sum(amounts[:at_day], Fraction(0)), sum(amounts, Fraction(0))
+        progress = Progress(start, days, Fraction(at_day), spent)
+        answers = {name: method(progress, history) for name, method in METHODS.items()}
+        if all(answer is not None for answer in answers.values()):
+            for name, answer in answers.items():
+                trials[name].append(Trial(answer or Fraction(0), actual, spent))
+    return trials
+
+
+def error_of(trials: Sequence[Trial]) -> Fraction | None:
+    """Σ|forecast - actual| / Σ actual; None without trials or where nothing was spent."""
+    actual = sum((trial.actual for trial in trials), Fraction(0))
+    return sum((abs(trial.forecast - trial.actual) for trial in trials), Fraction(0)) / actual if actual > 0 else None
+
+
+def quantile(values: Sequence[Fraction], share: Fraction) -> Fraction:
+    """The value below which `share` of the sorted values lie, interpolated between neighbours.
+
+    >>> quantile([Fraction(1), Fraction(2), Fraction(4)], Fraction(3, 4))
+    Fraction(3, 1)
+    """
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _band(spent: Fraction, answer: Fraction, trials: Sequence[Trial]) -> tuple[Fraction, Fraction, Fraction] | None:
+    """p10, p50 and p90: the rest of the period times how the method's rest related to what came."""
+    ratios = [
+        (trial.actual - trial.spent) / (trial.forecast - trial.spent) for trial in trials if trial.forecast > trial.spent
+    ]
+    if len(ratios) < BAND_NEEDS:
+        return None
+    rest = answer - spent
+    low, middle, high = (spent + rest * quantile(ratios, Fraction(tenths, 10)) for tenths in (1, 5, 9))
+    return low, middle, high
+
+
+def _ends(band: tuple[Fraction, Fraction, Fraction] | None) -> tuple[Fraction | None, Fraction | None]:
+    return (None, None) if band is None else (band[0], band[2])
+
+
+def _window_starts(history: History, days: int) -> list[date]:
+    first, last = min(history), max(history)
+    newest = last - (days - 1) * DAY
+    oldest = max(first, newest - BACK_TEST_DAYS * DAY)
+    count = max(0, (newest - oldest).days // WINDOW_STEP + 1) if newest >= oldest else 0
+    return [newest - number * WINDOW_STEP * DAY for number in range(count)]
+
+
+def _latest(history: History, before: date, days: int) -> list[tuple[date, Fraction]]:
+    """The complete days of the last `days` before a day."""
+    wanted = (before - number * DAY for number in range(days, 0, -1))
+    return [(day, history[day]) for day in wanted if day in history]

@@ -1,0 +1,109 @@
+"""PURE: which thresholds of a budget are reached, how fast it burns, and what its ladder of actions asks for now."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+HOUR: Final = timedelta(hours=1)
+LEAST_IMPACT: Final = Fraction(1, 100)
+
+
+def reached(value: Fraction | Decimal, amount: Fraction | Decimal, percents: Iterable[int]) -> list[int]:
+    """The percents of `amount` that `value` has reached, ascending; reaching is >=.
+
+    >>> reached(Decimal("800.00"), Decimal("1000.00"), [50, 80, 100])
+    [50, 80]
+    """
+    return sorted(percent for percent in percents if Fraction(value) * 100 >= Fraction(amount) * percent)
+
+
+@dataclass(frozen=True, slots=True)
+class BurnRule:
+    """Spending at `factor` times the planned pace over `window`, confirmed by the last `confirm` of it."""
+
+    name: str
+    factor: int
+    window: timedelta
+    confirm: timedelta
+    urgent: bool
+
+
+BURN_RULES: Final = (
+    BurnRule("6h", 6, 6 * HOUR, HOUR / 2, urgent=True),
+    BurnRule("3d", 2, 72 * HOUR, 6 * HOUR, urgent=False),
+)
+
+
+def burn_rate(spent: Fraction, window: timedelta, amount: Fraction, period: timedelta) -> Fraction:
+    """How many times faster than planned the window spent: (spent / window) / (amount / period).
+
+    >>> burn_rate(Fraction(600), 6 * HOUR, Fraction(72000), 720 * HOUR)
+    Fraction(1, 1)
+    """
+    return Fraction(spent) / _seconds(window) * _seconds(period) / amount
+
+
+def _seconds(span: timedelta) -> Fraction:
+    return Fraction(span // timedelta(microseconds=1), 1_000_000)
+
+
+def burning(rule: BurnRule, spent: Fraction, confirmed: Fraction, amount: Fraction, period: timedelta) -> bool:
+    """Whether both windows burn at the rule's factor and what the long one spent is at least 1 % of the budget."""
+    return (
+        spent >= LEAST_IMPACT * amount
+        and burn_rate(spent, rule.window, amount, period) >= rule.factor
+        and burn_rate(confirmed, rule.confirm, amount, period) >= rule.factor
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the ladder: from `percent` of the budget on, do `action`; the tokens per minute are for rate limits."""
+
+    percent: int
+    action: str
+    tokens_per_minute: int | None = None
+    floor_tokens_per_minute: int | None = None
+
+
+ACTIONS: Final = ("notify", "require_approver", "lower_priority", "rate_limit", "cap")
+"""From the mildest to the hardest. None of them ends anything that runs."""
+DEFAULT_LADDER: Final = (Rung(100, "cap"),)
+"""A gateway that asks whether it may spend wants a no when the money is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionAsked:
+    """What is asked for now."""
+
+    action: str
+    percent: int
+    tokens_per_minute: int | None = None
+
+
+def actions_asked(spent: Fraction | Decimal, amount: Fraction | Decimal, ladder: Sequence[Rung]) -> list[ActionAsked]:
+    """The rungs that `spent` has reached, the mildest first.
+
+    A rate limit falls in a line from its tokens per minute at its percent to its floor at the whole budget, never below.
+
+    >>> ladder = [Rung(80, "rate_limit", 100_000, 20_000)]
+    >>> [actions_asked(Decimal(x), Decimal(100), ladder)[0].tokens_per_minute for x in (80, 90, 100, 200)]
+    [100000, 60000, 20000, 20000]
+    """
+    asked = []
+    for rung in sorted(ladder, key=lambda rung: (ACTIONS.index(rung.action), rung.percent)):
+        if reached(spent, amount, [rung.percent]):
+            asked.append(ActionAsked(rung.action, rung.percent, _limit(spent, amount, rung)))
+    return asked
+
+
+def _limit(spent: Fraction | Decimal, amount: Fraction | Decimal, rung: Rung) -> int | None:
+    if rung.tokens_per_minute is None:
+        return None
+    floor = rung.floor_tokens_per_minute or 0
+    used = Fraction(spent) * 100 / Fraction(amount)
+    left = max(Fraction(0), 100 - used) / (100 - rung.percent) if rung.percent < 100 else Fraction(0)
+    return floor + int((rung.tokens_per_minute - floor) * left)
