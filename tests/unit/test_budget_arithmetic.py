@@ -53,7 +53,7 @@ def test_the_method_that_erred_least_is_chosen_and_shown() -> None:
     assert (answer.method, answer.errors["weekday"], answer.p50) == ("weekday", 0, 2300)  # 31 days from a Monday: 23 paid
     assert answer.errors["line"] > 0
     assert (answer.p10, answer.p90) == (2300, 2300)
-    assert answer.windows == 9  # windows start on days 53, 48 ... 3 of 84; those on days 8 and 3 have fewer than 14 days behind them
+    assert answer.windows == 9  # they start on days 53, 48 ... 13 of 84; on days 8 and 3 too few days lie behind
 
 
 def test_without_a_past_the_line_is_published_without_a_band() -> None:
