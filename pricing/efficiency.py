@@ -1,10 +1,9 @@
-"""PURE: model and hardware FLOP utilisation, and what a policy makes of them.
+"""PURE: model and hardware FLOP utilisation, and what a policy makes of them. Peaks: `metering.peaks`.
 
 Bands (FM1): HFU strictly below the lower bound costs a penalty, MFU strictly above the upper one earns a reward;
 equality is neutral, values are compared unrounded. Missing or contradictory telemetry never changes a price.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,37 +13,6 @@ from typing import Final
 
 from pricing.money import Number, fraction_of, round_to
 
-DENSE_PEAK_TFLOPS: Final[dict[str, dict[str, str]]] = {
-    "A100": {"bf16": "312"},
-    "A800": {"bf16": "312"},
-    "H100-PCIE": {"bf16": "756"},
-    "H100-NVL": {"bf16": "835"},
-    "H100": {"bf16": "989.4", "fp8": "1978.9"},
-    "H800": {"bf16": "989.4", "fp8": "1978.9"},
-    "H200": {"bf16": "989.4", "fp8": "1978.9"},
-    "H20": {"bf16": "148"},
-    "L40S": {"bf16": "362"},
-    "L40": {"bf16": "181"},
-    "L20": {"bf16": "119.5"},
-    "A40": {"bf16": "149.7"},
-    "A10": {"bf16": "125"},
-    "B200": {"bf16": "2250", "fp8": "4500"},
-    "GB200": {"bf16": "2500", "fp8": "5000"},
-    "MI250X": {"bf16": "191.5"},
-    "MI355X": {"bf16": "2500"},
-    "ASCEND910A": {"bf16": "256"},
-    "TPU-V4": {"bf16": "275"},
-    "TPU-V5E": {"bf16": "197"},
-    "TPU-V5P": {"bf16": "459"},
-    "TPU-V6E": {"bf16": "918"},
-}
-"""Dense peaks per device in TFLOP/s, without sparsity (vendors often print twice that).
-
-Source: torchtitan and verl device tables, which cite the vendors; glennklockwood.com/garden/processors/h100. Left out
-because public sources disagree: B300, GB300, MI300X, MI325X and the bins of Ascend 910B.
-"""
-
-SAME_PEAK: Final = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "float8": "fp8", "fp8_e4m3": "fp8"}
 SECONDS_PER_GPU_HOUR: Final = 3600
 MULTIPLIER_PLACES: Final = 12
 
@@ -190,24 +158,6 @@ def hfu_with_full_recomputation(mfu: Fraction) -> Fraction:
     Source: FS9; arXiv 2205.05198.
     """
     return mfu * Fraction(8, 6)
-
-
-def dense_peak_tflops(accelerator: str, dtype: str) -> Decimal | None:
-    """Dense peak of a product name such as "NVIDIA-H800-80GB" for a precision, or None where it is not known.
-
-    Names match as whole words, so that "H20" is not found in "H200", "A10" not in "A1000", "B200" not in "GB200";
-    where several match, the longest is meant ("H100-NVL" before "H100").
-
-    >>> dense_peak_tflops("NVIDIA-H200", "bf16"), dense_peak_tflops("NVIDIA-H20", "fp16")
-    (Decimal('989.4'), Decimal('148'))
-    """
-    name = re.sub(r"[^A-Z0-9]+", "-", accelerator.upper())
-    precision = SAME_PEAK.get(dtype.lower(), dtype.lower())
-    for product in sorted(DENSE_PEAK_TFLOPS, key=len, reverse=True):
-        if re.search(rf"(?<![A-Z0-9]){product}(?![A-Z0-9])", name):
-            peak = DENSE_PEAK_TFLOPS[product].get(precision)
-            return Decimal(peak) if peak else None
-    return None
 
 
 def weighted_mean(parts: Sequence[tuple[Fraction, Fraction, Fraction]]) -> Fraction | None:

@@ -10,8 +10,8 @@ from fractions import Fraction
 from math import isqrt
 from typing import Final
 
+from metering.peaks import dense_peak_tflops
 from pricing.carbon import kg_co2
-from pricing.efficiency import dense_peak_tflops
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import exact_decimal, round_amount
 

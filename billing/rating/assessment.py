@@ -29,7 +29,8 @@ from billing.usage.selectors import (
     token_sums,
 )
 from metering.intervals import Interval, month_of, union
-from pricing.efficiency import EfficiencyPolicy, dense_peak_tflops, judge
+from metering.peaks import dense_peak_tflops
+from pricing.efficiency import EfficiencyPolicy, judge
 from pricing.money import EXACT
 from pricing.rate_card import RateCard
 from pricing.rating import (

@@ -4,8 +4,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from metering.peaks import dense_peak_tflops
 from pricing.efficiency import (
-    dense_peak_tflops,
     hfu_with_full_recomputation,
     judge,
     judge_linear,

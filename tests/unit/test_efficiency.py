@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from pricing.efficiency import EfficiencyPolicy, dense_peak_tflops, judge, judge_linear, neutral_pool_rate, weighted_mean
+from metering.peaks import dense_peak_tflops
+from pricing.efficiency import EfficiencyPolicy, judge, judge_linear, neutral_pool_rate, weighted_mean
 
 BANDS = EfficiencyPolicy(
     "bands", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"), Decimal("0.50"), Decimal("0.10")
