@@ -5,9 +5,11 @@ equality is neutral, values are compared unrounded. Missing or contradictory tel
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Final
 
@@ -17,9 +19,55 @@ SECONDS_PER_GPU_HOUR: Final = 3600
 MULTIPLIER_PLACES: Final = 12
 
 
+class Form(StrEnum):
+    """How a multiplier follows from what was measured."""
+
+    BANDS = "bands"
+    LINEAR = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What decides the class of a job: kind of its controller, queue, product it runs on."""
+
+    kind: str = ""
+    queue: str = ""
+    accelerator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadClass:
+    """Bands of their own for some workloads, or none at all until `exempt_until` (an exemption ends: FM, gaming table).
+
+    `kinds`, `queues` and `accelerators` are patterns (`*`, `?`); an empty one matches everything. A band that is None is
+    the policy's own.
+    """
+
+    name: str
+    kinds: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    accelerators: tuple[str, ...] = ()
+    exempt_until: datetime | None = None
+    hfu_below: Decimal | None = None
+    penalty: Decimal | None = None
+    mfu_above: Decimal | None = None
+    reward: Decimal | None = None
+
+    def matches(self, workload: Workload) -> bool:
+        """Whether a job is of this class."""
+        asked = ((self.kinds, workload.kind), (self.queues, workload.queue), (self.accelerators, workload.accelerator))
+        return all(not patterns or any(fnmatchcase(text, one) for one in patterns) for patterns, text in asked)
+
+
 @dataclass(frozen=True, slots=True)
 class EfficiencyPolicy:
-    """Bands in force from `valid_from`; all ratios from 0 to 1, `penalty` and `reward` as shares of the price."""
+    """Bands in force from `valid_from`; all ratios from 0 to 1, `penalty` and `reward` as shares of the price.
+
+    `width`: over how much the linear form grows (FM4). `shadow`: judged and shown, but no money moves. `classes`: the first
+    that matches a job gives its bands. `unrewarded`: teams whose rewards are suspended because their telemetry was switched
+    off (FM3). `gather_short`: jobs too short to be judged are judged together, by team, namespace and day, so that
+    splitting a job avoids no penalty. `neutral_pool`: rewards are paid from the penalties of the month (FM6).
+    """
 
     name: str
     valid_from: datetime
@@ -30,6 +78,27 @@ class EfficiencyPolicy:
     min_minutes: int = 30
     min_coverage: Decimal = Decimal("0.95")
     min_gpu_seconds: int = SECONDS_PER_GPU_HOUR
+    form: Form = Form.BANDS
+    width: Decimal = Decimal("0.10")
+    shadow: bool = False
+    classes: tuple[WorkloadClass, ...] = ()
+    unrewarded: tuple[str, ...] = ()
+    gather_short: bool = False
+    neutral_pool: bool = False
+
+    def class_of(self, workload: Workload) -> WorkloadClass | None:
+        """The class whose bands a job is judged by; None: the policy's own."""
+        return next((one for one in self.classes if one.matches(workload)), None)
+
+    def bands_of(self, one: WorkloadClass | None) -> "EfficiencyPolicy":
+        """The policy with the bands of a class in place of its own."""
+        if one is None:
+            return self
+        own = {name: getattr(one, name) for name in BANDS if getattr(one, name) is not None}
+        return replace(self, **own)
+
+
+BANDS: Final = ("hfu_below", "penalty", "mfu_above", "reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +138,34 @@ def judge(
     if mfu > policy.mfu_above:
         return Verdict(NEUTRAL - policy.reward, "reward")
     return Verdict(NEUTRAL, "neutral")
+
+
+def judge_workload(
+    policy: EfficiencyPolicy,
+    workload: Workload,
+    *,
+    at: datetime,
+    team: str,
+    gpu_seconds: Decimal,
+    minutes: Decimal,
+    coverage: Decimal | None,
+    mfu: Decimal | None,
+    hfu: Decimal | None,
+) -> Verdict:
+    """Verdict on one job of one billing month by everything its policy says: class, exemption, form, suspension.
+
+    `at`: beginning of the judged time; an exemption that has ended by then does not hold.
+    """
+    one = policy.class_of(workload)
+    if one is not None and one.exempt_until is not None and at < one.exempt_until:
+        return Verdict(NEUTRAL, "neutral:exempt")
+    bands = policy.bands_of(one)
+    facts = {"gpu_seconds": gpu_seconds, "minutes": minutes, "coverage": coverage, "mfu": mfu, "hfu": hfu}
+    linear = bands.form is Form.LINEAR
+    verdict = judge_linear(bands, **facts, width=bands.width) if linear else judge(bands, **facts)  # type: ignore[arg-type]
+    if verdict.reason == "reward" and team in policy.unrewarded:
+        return Verdict(NEUTRAL, "neutral:suspended")
+    return verdict
 
 
 def judge_linear(
@@ -134,6 +231,18 @@ def neutral_pool_rate(penalties: Number, reward_base: Number, cap: Number) -> Fr
     """
     base = fraction_of(reward_base)
     return min(fraction_of(cap), fraction_of(penalties) / base) if base > 0 else Fraction(0)
+
+
+def neutral_pool_share(penalties: Number, rewards: Number) -> Fraction:
+    """The share of promised rewards that penalties pay for: min(1, penalties / rewards); nothing promised, 1.
+
+    >>> neutral_pool_share(6000, 9000)
+    Fraction(2, 3)
+
+    Source: FM6, for rewards of any height; with one reward rate r it is `neutral_pool_rate` / r.
+    """
+    promised = fraction_of(rewards)
+    return min(Fraction(1), fraction_of(penalties) / promised) if promised > 0 else Fraction(1)
 
 
 def mfu_of(*, tokens_per_second: Fraction, active_params: int, gpus: int, peak_flops: Fraction) -> Fraction:

@@ -32,6 +32,7 @@ from billing.tenancy.services import (
     team_put,
 )
 from billing.usage.epochs import epoch_enter
+from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form
 from pricing.rate_card import TOKEN_CLASSES
 from pricing.tco import CostSheetError, GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 
@@ -317,10 +318,44 @@ class _Application:
             "reward": entry.decimal("reward", places=4, at_most="1"),
             "min_minutes": entry.integer("min_minutes", default=30),
             "min_coverage": entry.decimal("min_coverage", places=6, at_most="1", default=Decimal("0.95")),
+            "min_gpu_seconds": entry.integer("min_gpu_seconds", default=SECONDS_PER_GPU_HOUR),
+            "form": entry.choice("form", tuple(Form), Form.BANDS.value),
+            "width": entry.decimal("width", places=6, at_least="0.000001", at_most="1", default=Decimal("0.10")),
+            "shadow": entry.flag("shadow"),
+            "classes": [self._workload_class(item) for item in entry.entries("classes")],
+            "unrewarded": [self._known_team(entry, "unrewarded", code) for code in entry.texts("unrewarded")],
+            "gather_short": entry.flag("gather_short"),
+            "neutral_pool": entry.flag("neutral_pool"),
         }
+        if fields["hfu_below"] > fields["mfu_above"]:
+            raise entry.error("hfu_below", f"{fields['hfu_below']} must not be above mfu_above {fields['mfu_above']}")
         entry.finish()
         changed = efficiency_policy_publish(fields=fields, actor=self.actor)
         self.applied.note(changed, f"efficiency policy {fields['name']} from {fields['valid_from'].isoformat()}")
+
+    def _workload_class(self, entry: Entry) -> dict[str, Any]:
+        """Bands of their own for some workloads, as the policy stores them."""
+        fields: dict[str, Any] = {"name": entry.text("name")}
+        for name in ("kinds", "queues", "accelerators"):
+            if patterns := entry.texts(name):
+                fields[name] = patterns
+        limits = {"hfu_below": ("1", 6), "penalty": ("10", 4), "mfu_above": ("1", 6), "reward": ("1", 4)}
+        for name, (at_most, places) in limits.items():
+            if entry.has(name):
+                fields[name] = str(entry.decimal(name, places=places, at_most=at_most))
+        if until := entry.optional_instant("exempt_until", self.zone):
+            fields["exempt_until"] = until.isoformat()
+        for name in limits:
+            entry.value(name)
+        entry.finish()
+        if len(fields) == 1:
+            raise entry.error("name", f"{fields['name']!r} changes nothing: give bands, or exempt_until")
+        return fields
+
+    def _known_team(self, entry: Entry, field: str, code: str) -> str:
+        if not Team.objects.filter(code=code).exists():
+            raise entry.error(field, f"{code!r} is no team")
+        return code
 
     def _budget(self, entry: Entry) -> None:
         team = self._team(entry)

@@ -153,6 +153,19 @@ class Entry:
 
         return self._converted(field, convert, f"one of {', '.join(options)}", default)
 
+    def flag(self, field: str) -> bool:
+        """True or false; false where it is absent."""
+        return self.choice(field, ("true", "false"), "false") == "true"
+
+    def texts(self, field: str) -> list[str]:
+        """A list of texts; empty where it is absent."""
+        items = self.value(field)
+        if items is None or items == "":
+            return []
+        if not isinstance(items, list) or not all(isinstance(item, str) and item.strip() for item in items):
+            raise self.error(field, "must be a list of texts")
+        return [item.strip() for item in items]
+
     def zone(self, field: str) -> str:
         """The name of a time zone."""
         return self._converted(field, lambda text: ZoneInfo(text).key, "a time zone such as Asia/Shanghai", None)

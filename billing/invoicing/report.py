@@ -11,7 +11,8 @@ from typing import Any
 from django.db.models import Sum
 
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver
-from billing.rating.assessment import Assessment, DeviceTime, assess, gpu_seconds
+from billing.rating.assessment import Assessment, DeviceTime, assess
+from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.selectors import (
     EpochFilter,

@@ -13,7 +13,8 @@ from django.db.models import QuerySet
 
 from billing.invoicing.lines import KIND_ORDER, Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
-from billing.rating.assessment import Assessment, Verdict, assess
+from billing.rating.assessment import Assessment, assess
+from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
 from metering.intervals import Interval

@@ -12,6 +12,7 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("teams/<str:code>/", teams.team, name="team"),
     path("teams/<str:code>/lines/<str:digest>/", teams.line, name="line"),
+    path("teams/<str:code>/evidence/", teams.evidence, name="evidence"),
     path("invoices/", invoices.invoice_list, name="invoices"),
     path("invoices/<int:pk>/", invoices.invoice, name="invoice"),
     path("invoices/<int:pk>/proof/", invoices.proof, name="proof"),

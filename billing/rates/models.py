@@ -1,11 +1,14 @@
 """Prices as dated facts: cost sheets, price versions, efficiency policies. Published rows never change."""
 
+from decimal import Decimal
+
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
 from django.db.models import Q
 
 from billing.tenancy.models import ValidRange
+from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form
 
 
 class CostSheet(models.Model):
@@ -114,6 +117,14 @@ class EfficiencyPolicy(models.Model):
     reward = models.DecimalField(max_digits=9, decimal_places=6)
     min_minutes = models.IntegerField()
     min_coverage = models.DecimalField(max_digits=9, decimal_places=6)
+    min_gpu_seconds = models.BigIntegerField(default=SECONDS_PER_GPU_HOUR)
+    form = models.CharField(max_length=16, choices=[(form.value, form.value) for form in Form], default=Form.BANDS.value)
+    width = models.DecimalField(max_digits=9, decimal_places=6, default=Decimal("0.10"))
+    shadow = models.BooleanField(default=False, help_text="judged and shown, but no money moves")
+    classes = models.JSONField(default=list, blank=True, help_text="bands of their own for some workloads")
+    unrewarded = ArrayField(models.CharField(max_length=64), default=list, blank=True, help_text="codes of teams")
+    gather_short = models.BooleanField(default=False)
+    neutral_pool = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["valid_from"]

@@ -1,9 +1,11 @@
 """All reads of prices and policies, as the plain values that rating works with."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from hashlib import sha256
+from typing import Any
 
 from billing.rates.models import CostSheet, PriceDraft, TokenCostSheet
 from billing.rates.models import EfficiencyPolicy as PolicyRow
@@ -11,7 +13,7 @@ from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
 from billing.tenancy.selectors import billing_setup
 from pricing.cost_sheet import parse_cost_sheet
-from pricing.efficiency import EfficiencyPolicy
+from pricing.efficiency import BANDS, EfficiencyPolicy, Form, WorkloadClass
 from pricing.notice import business_days_between
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.tco import cost_of_gpu_hour
@@ -108,4 +110,17 @@ def _policy(row: PolicyRow) -> EfficiencyPolicy:
     return EfficiencyPolicy(
         name=row.name, valid_from=row.valid_from, hfu_below=row.hfu_below, penalty=row.penalty,
         mfu_above=row.mfu_above, reward=row.reward, min_minutes=row.min_minutes, min_coverage=row.min_coverage,
+        min_gpu_seconds=row.min_gpu_seconds, form=Form(row.form), width=row.width, shadow=row.shadow,
+        classes=tuple(workload_class(fields) for fields in row.classes), unrewarded=tuple(row.unrewarded),
+        gather_short=row.gather_short, neutral_pool=row.neutral_pool,
     )  # fmt: skip
+
+
+def workload_class(fields: Mapping[str, Any]) -> WorkloadClass:
+    """A class of workloads from the JSON that a policy stores."""
+    bands = {name: Decimal(fields[name]) for name in BANDS if fields.get(name) is not None}
+    patterns = {name: tuple(fields.get(name, ())) for name in ("kinds", "queues", "accelerators")}
+    until = fields.get("exempt_until")
+    return WorkloadClass(
+        fields["name"], **patterns, exempt_until=datetime.fromisoformat(until) if until else None, **bands
+    )

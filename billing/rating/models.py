@@ -58,6 +58,11 @@ class EfficiencyVerdict(models.Model):
     hfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
     multiplier = models.DecimalField(max_digits=9, decimal_places=6)
     reason = models.CharField(max_length=32)
+    workload_class = models.CharField(max_length=200, blank=True)
+    shadow = models.BooleanField(default=False, help_text="judged and shown, but no money moved")
+    effect = models.DecimalField(
+        max_digits=20, decimal_places=2, default=0, help_text="what it changes (in shadow: would change), this job alone"
+    )
 
     class Meta:
         constraints = [

@@ -30,7 +30,8 @@ def charges_write(*, assessment: Assessment, ordinal: int) -> None:
                 closing=ordinal, team=verdict.team, cluster=verdict.cluster, namespace=verdict.namespace,
                 job=verdict.job, job_key=verdict.job_key, policy=verdict.policy, gpu_seconds=verdict.gpu_seconds,
                 minutes=verdict.minutes, coverage=verdict.coverage, mfu=verdict.mfu, hfu=verdict.hfu,
-                multiplier=verdict.multiplier, reason=verdict.reason,
+                multiplier=verdict.multiplier, reason=verdict.reason, workload_class=verdict.workload_class,
+                shadow=verdict.shadow, effect=verdict.effect,
             )
             for verdict in assessment.verdicts
         ),

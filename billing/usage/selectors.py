@@ -95,6 +95,19 @@ def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[Gpu
     return _gpu_sums(pieces, epochs, job=JOB, where=scored)
 
 
+def job_queues(window: Interval, epochs: EpochFilter) -> dict[tuple[str, str, str], str]:
+    """The queue of each job that held devices in the window, where it had one; of several the first by name."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT a.cluster, a.namespace, {JOB}, min(a.queue) FROM usage_allocationspan s
+                JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                WHERE a.queue <> '' AND s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s
+                  AND s.epoch < %(before)s GROUP BY 1, 2, 3""",
+            {"start": window.start, "end": window.end, "first": epochs.first, "before": epochs.before},
+        )
+        return {(cluster, namespace, job): queue for cluster, namespace, job, queue in cursor.fetchall()}
+
+
 def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, where: str) -> list[GpuSum]:
     if not pieces:
         return []
@@ -227,6 +240,37 @@ def efficiency_samples(window: Interval, before: int) -> list[Sample]:
             {"before": before, "end": window.end, "start": window.start},
         )
         return [Sample(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Devices that one pod of a job held, as far as was known."""
+
+    allocation_id: str
+    pod: str
+    node: str
+    resource: str
+    quantity: int
+    device_fraction: Decimal
+    start: datetime
+    until: datetime
+
+
+def job_holds(window: Interval, epochs: EpochFilter, job: tuple[str, str, str]) -> list[Hold]:
+    """What the pods of a job (cluster, namespace, name) held within the window, in order of time."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT a.allocation_id, a.pod, a.node, a.resource, a.quantity, a.device_fraction,
+                       greatest(s.start, %(start)s), least(s.until, %(end)s)
+                FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                WHERE a.cluster = %(cluster)s AND a.namespace = %(namespace)s AND {JOB} = %(job)s AND s.start < %(end)s
+                  AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s ORDER BY 7, 1""",
+            {
+                "cluster": job[0], "namespace": job[1], "job": job[2], "start": window.start, "end": window.end,
+                "first": epochs.first, "before": epochs.before,
+            },
+        )  # fmt: skip
+        return [Hold(*row) for row in cursor.fetchall()]
 
 
 @dataclass(frozen=True, slots=True)

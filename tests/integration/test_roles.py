@@ -166,6 +166,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "": ("GET", SIGNED_IN),
     "teams/<str:code>/": ("GET", OWN),
     "teams/<str:code>/lines/<str:digest>/": ("GET", OWN),
+    "teams/<str:code>/evidence/": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # nothing was judged there
     "invoices/": ("GET", SIGNED_IN),
     "invoices/<int:pk>/": ("GET", OWN),
     "invoices/<int:pk>/proof/": ("POST", HOUSE),

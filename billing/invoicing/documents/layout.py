@@ -181,7 +181,7 @@ def _row(line: Line, wording: Wording) -> dict[str, Any]:
 
 def _lead(line: Line, wording: Wording) -> Label:
     """What an adjustment is, before its SKU: reward, penalty."""
-    return wording.code(REASONS, line.reason) if line.reason else []
+    return wording.code(REASONS, line.reason.partition(":")[0]) if line.reason else []
 
 
 def _place(line: Line, wording: Wording) -> list[str]:

@@ -75,7 +75,7 @@ class _Books:
 
 
 def _verdicts(ordinal: int) -> dict[tuple[str, ...], EfficiencyVerdict]:
-    rows = EfficiencyVerdict.objects.filter(closing=ordinal).exclude(multiplier=1)
+    rows = EfficiencyVerdict.objects.filter(closing=ordinal, shadow=False).exclude(multiplier=1)
     return {(row.team, row.cluster, row.namespace, row.job, row.policy): row for row in rows}
 
 

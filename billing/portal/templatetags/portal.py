@@ -35,6 +35,8 @@ WORDS = {
     "neutral:coverage": _("Neutral: too little was measured"),
     "neutral:inconsistent": _("Neutral: MFU above HFU"),
     "neutral:missing": _("Neutral: not measured"),
+    "neutral:exempt": _("Neutral: exempt by the policy"),
+    "neutral:suspended": _("Neutral: rewards of this team are suspended"),
     "open": _("Open"),
     "closing": _("Closing"),
     "closed": _("Closed"),
@@ -70,7 +72,13 @@ WORDS = {
 @register.filter
 def word(code: str) -> Any:
     """The words for a code; a code nobody translated is shown as it is."""
-    return WORDS.get(code, code)
+    return WORDS.get(code) or WORDS.get(code.partition(":")[0], code)
+
+
+@register.filter
+def stem(code: str) -> str:
+    """A code without what follows its colon: `penalty:1.05` is a `penalty`."""
+    return code.partition(":")[0]
 
 
 @register.filter

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -17,8 +17,10 @@ from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, month_statements
 from billing.portal.views.overview import stage_of
+from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
+from metering.intervals import Interval
 
 
 @require_safe
@@ -132,3 +134,20 @@ def _instant(text: str) -> datetime:
     return instant
 
 
+@require_safe
+@page
+def evidence(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
+    """Everything that the verdict on one job was said from, as a JSON file."""
+    found = team_or_404(request, code)
+    period = month_choice(request.GET.get("month", ""), setup, timezone.now()).period
+    window = Interval(period.start, period.end)
+    ordinal = period.ordinal if period.status == BillingPeriod.Status.CLOSED else None
+    asked = {name: request.GET.get(name, "") for name in ("cluster", "namespace", "job", "policy")}
+    verdicts = verdicts_of(window=window, zone=period.zone, ordinal=ordinal, team=found.code)
+    verdict = find_verdict(verdicts, **asked)
+    if verdict is None:
+        raise Http404(f"no verdict on {asked} in {period.month}")
+    bundle = evidence_of(verdict, window=window, ordinal=ordinal)
+    response = JsonResponse(bundle, json_dumps_params={"indent": 2, "ensure_ascii": False})
+    response["Content-Disposition"] = f'attachment; filename="evidence-{period.month}-{bundle["sha256"][:12]}.json"'
+    return response

@@ -1,0 +1,74 @@
+"""Everything that one efficiency verdict was said from, in one document that a team can check and a dispute can quote."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any
+
+from django.forms.models import model_to_dict
+
+from billing.rates.models import EfficiencyPolicy
+from billing.rating.assessment import assess
+from billing.rating.efficiency import Verdict
+from billing.rating.models import EfficiencyVerdict
+from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, last_ordinal
+from metering.intervals import Interval
+from metering.peaks import dense_peak_tflops
+
+SCHEMA = "suanpan/efficiency-evidence/1"
+SAID = (
+    "team", "cluster", "namespace", "job", "policy", "workload_class", "gpu_seconds", "minutes", "coverage", "mfu", "hfu",
+    "multiplier", "reason", "shadow", "effect",
+)  # fmt: skip
+
+
+def verdicts_of(*, window: Interval, zone: str, ordinal: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
+    """What the policies said about a team's jobs in a month: as the `ordinal`-th close stored it, or (None) as of now."""
+    if ordinal is None:
+        return [verdict for verdict in assess(window=window, zone=zone, ordinal=None).verdicts if verdict.team == team]
+    return list(EfficiencyVerdict.objects.filter(closing=ordinal, team=team).order_by("cluster", "namespace", "job"))
+
+
+def find_verdict(
+    verdicts: Iterable[Verdict | EfficiencyVerdict], *, cluster: str, namespace: str, job: str, policy: str
+) -> Verdict | EfficiencyVerdict | None:
+    """The verdict on one job by one policy, or None."""
+    asked = (cluster, namespace, job, policy)
+    return next((v for v in verdicts if (v.cluster, v.namespace, v.job, v.policy) == asked), None)
+
+
+def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, ordinal: int | None) -> dict[str, Any]:
+    """The verdict, its policy, every sample and every hold that it weighed, and a SHA-256 over all of it.
+
+    Of a closed month exactly what its close knew, whatever came later.
+    """
+    epochs = EpochFilter(before=ordinal if ordinal is not None else last_ordinal() + 1)
+    job = (verdict.cluster, verdict.namespace, verdict.job)
+    policy = EfficiencyPolicy.objects.get(name=verdict.policy)
+    samples = [s for s in efficiency_samples(window, epochs.before) if (s.cluster, s.namespace, s.job) == job]
+    unrewarded = [code for code in policy.unrewarded if code == verdict.team]  # which others are is theirs to know
+    bundle = {
+        "schema": SCHEMA,
+        "window": {"start": window.start, "end": window.end},
+        "verdict": {name: getattr(verdict, name) for name in SAID},
+        "policy": {**model_to_dict(policy, exclude=["id"]), "unrewarded": unrewarded},
+        "samples": [
+            {**asdict(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
+            for sample in sorted(samples, key=lambda sample: (sample.start, sample.end))
+        ],
+        "holds": [asdict(hold) for hold in job_holds(window, epochs, job)],
+    }
+    told: dict[str, Any] = json.loads(json.dumps(bundle, default=_shown))
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {**told, "sha256": sha256(text.encode()).hexdigest()}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Decimal):
+        return format(value.normalize() if value else Decimal(0), "f")
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return str(value)

@@ -1,0 +1,227 @@
+"""What efficiency policies do to invoices: forms, classes, shadow, gathered short jobs, the neutral pool, and evidence.
+
+Every job holds 8 H800 at 10.0000 per GPU-hour; amounts are worked out beside each test.
+"""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.models import Invoice
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
+from billing.rating.models import EfficiencyVerdict
+from billing.usage.services import Reporter, efficiency_ingest
+from metering.intervals import Interval
+from metering.records import EfficiencySample, decode_batch
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)
+BANDS = {
+    "name": "bands-v1", "valid_from": "2026-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+    "reward": "0.10",
+}  # fmt: skip
+
+
+def job(number: int, mfu: str, hfu: str, *, day: int = 10, minutes: int = 60, **facts: Any) -> None:
+    """8 GPUs for so many minutes from 00:00 UTC of a day of October, measured all the time."""
+    start, end = datetime(2026, 10, day, tzinfo=UTC), datetime(2026, 10, day, minutes // 60, minutes % 60, tzinfo=UTC)
+    factories.ingest_allocations(
+        factories.allocation_record(
+            number, started_at=start.isoformat(), ended_at=end.isoformat(), observed_until=end.isoformat(),
+            workload={"kind": "PyTorchJob", "name": f"job-{number}"}, **facts,
+        )
+    )  # fmt: skip
+    measured(number, mfu, hfu, start, end)
+
+
+def measured(number: int, mfu: str, hfu: str, start: datetime, end: datetime) -> None:
+    raw = json.dumps({
+        "cluster": "hq-1", "pod_uid": f"uid-{number}", "start": start.isoformat(), "end": end.isoformat(),
+        "gpu_seconds": str(8 * int((end - start).total_seconds())), "mfu": mfu, "hfu": hfu, "dtype": "bf16", "coverage": "1",
+    }).encode()  # fmt: skip
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], rejected=[], reporter=Reporter("tests", "usage/efficiency"),
+        now=factories.AFTER,
+    )  # fmt: skip
+
+
+def billed(directory: Path) -> list[tuple[str, str, str, str]]:
+    """Close, issue, prove and export; then reason, quantity, unit price and amount of the efficiency lines of nlp."""
+    period_close(month="2026-10", actor="ops", now=factories.AFTER)
+    invoices_issue(month="2026-10", actor="ops", now=factories.AFTER)
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+    call_command("export_focus", "2026-10", "--out", str(directory / "focus"))
+    lines = document_of(Invoice.objects.get(team__code="nlp"))["lines"]
+    return [
+        (line["reason"], line["quantity"], line["unit_price"], line["amount"])
+        for line in lines
+        if line["kind"] == "efficiency"
+    ]
+
+
+def verdicts() -> dict[str, tuple[str, Decimal, Decimal]]:
+    return {v.job.split("/")[1]: (v.reason, v.multiplier, v.effect) for v in EfficiencyVerdict.objects.all()}
+
+
+def test_the_linear_form_has_no_cliff_and_a_line_per_multiplier(tmp_path: Path) -> None:
+    """0.1999 -> 1 + 0.2 x 0.001 = 1.0002: 80 x 0.0002 = 0.016; 0.15 -> 1.1: 8.00; MFU 0.55 -> 0.95: -4.00."""
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "name": "linear-v1", "form": "linear"}])
+    job(1, "0.15", "0.1999")
+    job(2, "0.10", "0.15")
+    job(3, "0.55", "0.60")
+    job(4, "0.30", "0.40")
+    assert billed(tmp_path) == [
+        ("penalty:1.0002", "8.000000", "0.0020", "0.02"),
+        ("penalty:1.1000", "8.000000", "1.0000", "8.00"),
+        ("reward:0.9500", "8.000000", "-0.5000", "-4.00"),
+    ]
+    assert verdicts()["job-4"] == ("neutral", Decimal(1), Decimal("0.00"))
+
+
+def test_two_jobs_of_one_multiplier_share_a_line(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "form": "linear"}])
+    job(1, "0.10", "0.15")
+    job(2, "0.10", "0.15", day=11)
+    assert billed(tmp_path) == [("penalty:1.1000", "16.000000", "1.0000", "16.00")]
+
+
+def test_classes_have_bands_of_their_own_and_exemptions_that_end(tmp_path: Path) -> None:
+    """Small models: reward from 0.35; queue `debug`: exempt until 15 October, local time; the rest by the policy's bands."""
+    classes = [
+        {"name": "debug", "queues": ["debug*"], "exempt_until": "2026-10-15"},
+        {"name": "small", "queues": ["small"], "mfu_above": "0.35", "reward": "0.05"},
+    ]
+    factories.apply(tmp_path, efficiency_policies=[
+        {**BANDS, "classes": classes},
+        {**BANDS, "name": "bands-v2", "valid_from": "2026-10-20", "classes": classes},
+    ])  # fmt: skip
+    job(1, "0.05", "0.10", queue="debug-1")
+    job(2, "0.05", "0.10", queue="debug-1", day=21)
+    job(3, "0.40", "0.45", queue="small")
+    job(4, "0.40", "0.45", queue="large")
+    assert billed(tmp_path) == [
+        ("reward:0.9500", "8.000000", "-0.5000", "-4.00"),
+        ("penalty", "8.000000", "2.0000", "16.00"),
+    ]
+    told = verdicts()
+    assert told["job-1"] == ("neutral:exempt", Decimal(1), Decimal("0.00"))
+    assert told["job-4"] == ("neutral", Decimal(1), Decimal("0.00"))
+    assert EfficiencyVerdict.objects.get(job="PyTorchJob/job-3").workload_class == "small"
+
+
+def test_a_policy_in_shadow_is_shown_and_moves_no_money(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "shadow": "true"}])
+    job(1, "0.05", "0.10")
+    assert billed(tmp_path) == []
+    row = EfficiencyVerdict.objects.get()
+    assert (row.shadow, row.reason, row.multiplier, row.effect) == (True, "penalty", Decimal("1.2"), Decimal("16.00"))
+
+
+def test_splitting_a_job_avoids_no_penalty(tmp_path: Path) -> None:
+    """Two jobs of 20 minutes: 2 x 8/3 GPU-hours x 10 x 0.20 = 10.6667; alone on its day the third stays too short."""
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "gather_short": "true"}])
+    job(1, "0.05", "0.10", minutes=20)
+    start = datetime(2026, 10, 10, 1, tzinfo=UTC)
+    factories.ingest_allocations(
+        factories.allocation_record(2, started_at=start.isoformat(), ended_at="2026-10-10T01:20:00Z",
+                                    observed_until="2026-10-10T01:20:00Z", workload={"kind": "PyTorchJob", "name": "job-2"})
+    )  # fmt: skip
+    measured(2, "0.05", "0.10", start, start.replace(minute=20))
+    job(3, "0.05", "0.10", minutes=20, day=12)
+    assert billed(tmp_path) == [("penalty", "5.333333", "2.0000", "10.67")]
+    assert verdicts()["job-3"][0] == "neutral:short"
+
+
+def test_short_jobs_earn_no_reward_together(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "gather_short": "true"}])
+    job(1, "0.60", "0.60", minutes=20)
+    job(2, "0.60", "0.60", minutes=25)
+    assert billed(tmp_path) == []
+
+
+def test_rewards_of_a_team_that_switched_its_telemetry_off_are_suspended_penalties_are_not(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "unrewarded": ["nlp"]}])
+    job(1, "0.60", "0.60")
+    job(2, "0.05", "0.10")
+    assert billed(tmp_path) == [("penalty", "8.000000", "2.0000", "16.00")]
+    assert verdicts()["job-1"][0] == "neutral:suspended"
+
+
+def test_a_neutral_pool_pays_rewards_from_penalties(tmp_path: Path) -> None:
+    """Penalty 16.00; promised 24 GPU-h x 10 x 0.10 = 24.00; share 2/3 of 0.10, cut to 0.0666: 240 x 0.0666 = 15.984."""
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.05", "0.10")
+    job(2, "0.60", "0.60", minutes=180)
+    assert billed(tmp_path) == [
+        ("penalty", "8.000000", "2.0000", "16.00"),
+        ("reward:0.9334", "24.000000", "-0.6660", "-15.98"),
+    ]
+
+
+def test_a_neutral_pool_with_enough_penalties_pays_in_full(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.05", "0.10")
+    job(2, "0.60", "0.60")
+    assert billed(tmp_path) == [
+        ("penalty", "8.000000", "2.0000", "16.00"),
+        ("reward", "8.000000", "-1.0000", "-8.00"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"form": "round"}, r"efficiency_policies\[0\].form: 'round' must be one of bands, linear"),
+        ({"width": "0"}, r"efficiency_policies\[0\].width: '0' must be a decimal from 0.000001 to 1"),
+        ({"hfu_below": "0.6"}, r"efficiency_policies\[0\].hfu_below: 0.6 must not be above mfu_above 0.50"),
+        ({"shadow": "maybe"}, r"efficiency_policies\[0\].shadow: 'maybe' must be one of true, false"),
+        ({"unrewarded": ["nobody"]}, r"efficiency_policies\[0\].unrewarded: 'nobody' is no team"),
+        ({"classes": [{"name": "x"}]}, r"efficiency_policies\[0\].classes\[0\].name: 'x' changes nothing"),
+        ({"classes": [{"name": "x", "reward": "2"}]}, r"classes\[0\].reward: '2' must be a decimal from 0 to 1"),
+        ({"classes": [{"name": "x", "kind": "y"}]}, r"classes\[0\].kind: is no field here"),
+    ],
+)
+def test_a_bad_policy_is_refused_by_field_and_value(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(SetUpFileError, match=told):
+        factories.apply(tmp_path, efficiency_policies=[{**BANDS, **changed}])
+
+
+def test_evidence_holds_what_the_verdict_weighed_and_never_changes_after_the_close(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[BANDS])
+    job(1, "0.05", "0.10")
+    live = verdicts_of(window=OCTOBER, zone="Asia/Shanghai", ordinal=None, team="nlp")
+    asked = {"cluster": "hq-1", "namespace": "nlp-train", "job": "PyTorchJob/job-1", "policy": "bands-v1"}
+    verdict = find_verdict(live, **asked)
+    assert verdict is not None
+    before = evidence_of(verdict, window=OCTOBER, ordinal=None)
+    assert before["verdict"]["reason"] == "penalty"
+    assert before["verdict"]["effect"] == "16"
+    assert [(s["mfu"], s["hfu"], s["gpu_seconds"], s["dense_peak_tflops"]) for s in before["samples"]] == [
+        ("0.05", "0.1", "28800", "989.4")
+    ]
+    assert [(h["pod"], h["quantity"], h["until"]) for h in before["holds"]] == [("train-1", 8, "2026-10-10T01:00:00Z")]
+    assert before["policy"]["penalty"] == "0.2"
+    period_close(month="2026-10", actor="ops", now=factories.AFTER)
+    measured(1, "0.90", "0.90", datetime(2026, 10, 10, 0, 30, tzinfo=UTC), datetime(2026, 10, 10, 0, 40, tzinfo=UTC))
+    stored = find_verdict(verdicts_of(window=OCTOBER, zone="Asia/Shanghai", ordinal=1, team="nlp"), **asked)
+    assert stored is not None
+    assert evidence_of(stored, window=OCTOBER, ordinal=1) == before
+    client = Client()
+    client.force_login(factories.person("ann", "lead", team="nlp"))
+    response = client.get("/teams/nlp/evidence/", {"month": "2026-10", **asked})
+    assert response.json() == before
+    assert response["Content-Disposition"].endswith(f'{before["sha256"][:12]}.json"')
+    assert client.get("/teams/nlp/evidence/", {"month": "2026-10", **asked, "job": "x"}).status_code == 404
+    page = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
+    assert "/teams/nlp/evidence/?month=2026-10&amp;cluster=hq-1&amp;namespace=nlp-train&amp;job=PyTorchJob%2Fjob-1" in page
