@@ -121,7 +121,8 @@ def _jobs(
     samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
     for sample in efficiency_samples(window, epochs.before):
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
-    queues = job_queues(window, epochs)
+    asked = any(one.queues for _, policy in policies if policy is not None for one in policy.classes)
+    queues = job_queues(window, epochs) if asked else {}
     grouped: dict[tuple[str, str, str, str], list[GpuSum]] = defaultdict(list)
     by_name: dict[str, EfficiencyPolicy] = {}
     for item in scored_job_sums(pieces, epochs):
