@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from metering.efficiency import command as efficiency
 from metering.slurm import command as slurm
 
-COMMANDS = {"slurm": slurm}
+COMMANDS = {"efficiency": efficiency, "slurm": slurm}
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -197,7 +197,10 @@ class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 
 
 class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Model and hardware FLOP utilisation of one pod (or workload) in [start, end). Null means: not measured."""
+    """Model and hardware FLOP utilisation of one pod (or workload) in [start, end). Null means: not measured.
+
+    `method`: the formula and who reported; `reason`: why there is no score, where there is none.
+    """
 
     cluster: Name
     start: Instant
@@ -210,6 +213,7 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pod_uid: Name | None = None
     workload: Name | None = None
     method: Label | None = None
+    reason: Label | None = None
 
     def __post_init__(self) -> None:
         _check_names(self, "cluster", "pod_uid", "workload")

@@ -251,8 +251,13 @@ class _Score:
 
 
 def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal) -> _Score:
-    """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held."""
-    parts = [(sample, share) for sample in samples if (share := _share(sample, covered))]
+    """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
+
+    A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
+    """
+    overlapping = [(sample, share) for sample in samples if (share := _share(sample, covered))]
+    parts = [(sample, share) for sample, share in overlapping if sample.mfu is not None and sample.hfu is not None]
+    parts = parts or overlapping
     measured_s = sum((Fraction(s.gpu_seconds) * Fraction(s.coverage) * share for s, share in parts), Fraction(0))
     coverage = min(measured_s / Fraction(held_seconds), Fraction(1)) if held_seconds else Fraction(0)
     busy = union(

@@ -112,6 +112,7 @@ class EfficiencySample(models.Model):
     dtype = models.CharField(max_length=1024, blank=True)
     method = models.CharField(max_length=1024, blank=True)
     coverage = models.DecimalField(max_digits=21, decimal_places=20)
+    reason = models.CharField(max_length=1024, blank=True, default="", help_text="why there is no score")
     epoch = models.IntegerField()
 
     class Meta:

@@ -12,7 +12,7 @@ from billing.usage.services.quarantine import quarantine_add
 from metering.records import EfficiencySample, Rejected
 
 KEY = ("cluster", "pod_uid", "workload", "start", '"end"')
-CONTENT = ("gpu_seconds", "mfu", "hfu", "dtype", "method", "coverage")
+CONTENT = ("gpu_seconds", "mfu", "hfu", "dtype", "method", "coverage", "reason")
 
 
 def efficiency_ingest(
@@ -49,7 +49,9 @@ def _key(record: EfficiencySample) -> tuple[Any, ...]:
 
 
 def _content(record: EfficiencySample) -> tuple[Any, ...]:
-    return (record.gpu_seconds, record.mfu, record.hfu, record.dtype, record.method or "", record.coverage)
+    return (
+        record.gpu_seconds, record.mfu, record.hfu, record.dtype, record.method or "", record.coverage, record.reason or "",
+    )  # fmt: skip
 
 
 def _insert(cursor: Any, record: EfficiencySample, epoch: int) -> bool:

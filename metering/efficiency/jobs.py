@@ -1,0 +1,118 @@
+"""The jobs file: which pods are which training job, and what must be known of it to make a score of its reports."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+import yaml
+
+from metering.efficiency.formulas import Formula, ModelShape, Positive, Recomputation
+from metering.efficiency.reports import JobReport, read_reports
+from metering.intervals import Interval
+from metering.records import EARLIEST
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class JobsFileError(ValueError):
+    """A jobs file or a log of it that says nothing usable; names the file, and the job or line."""
+
+
+class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a job's own reports stand. `zone`: of times without an offset."""
+
+    format: Literal["megatron", "torchtitan", "nemo", "progress"]
+    file: Text
+    zone: Text | None = None
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A training job: its pods by namespace and name pattern, or the name of its workload.
+
+    `dtype`: precision of the matrix products, by whose peak is divided. `recomputation`: what the backward pass computes
+    again; without it there is an MFU but no HFU. `accelerator`: product, where no exporter says it. `devices`: of the
+    whole job, for scores by workload.
+    """
+
+    reports: LogFile
+    namespace: Text | None = None
+    pod: Text = "*"
+    workload: Text | None = None
+    dtype: Text = "bf16"
+    recomputation: Recomputation | None = None
+    formula: Formula | None = None
+    model: ModelShape | None = None
+    accelerator: Text | None = None
+    devices: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if (self.namespace is None) == (self.workload is None):
+            raise ValueError("exactly one of namespace and workload must name the job")
+        if self.workload is not None and (self.devices is None or self.accelerator is None):
+            raise ValueError(f"workload {self.workload!r} needs devices and accelerator: no exporter tells them")
+
+    def has(self, namespace: str, pod: str) -> bool:
+        """Whether a pod is one of the job's."""
+        return self.namespace is not None and fnmatchcase(namespace, self.namespace) and fnmatchcase(pod, self.pod)
+
+
+class JobsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`jobs`, and `peaks`: dense TFLOP/s of products as their contract says, before the built-in table."""
+
+    jobs: tuple[Job, ...] = ()
+    peaks: dict[str, dict[str, str]] = {}
+
+
+class ReportedJob:
+    """A job with what it reported."""
+
+    def __init__(self, job: Job, reports: Sequence[JobReport]) -> None:
+        self.job = job
+        self._by_hour: dict[int, list[JobReport]] = defaultdict(list)
+        for report in reports:
+            for hour in _hours(report.span):
+                self._by_hour[hour].append(report)
+
+    def within(self, span: Interval) -> list[JobReport]:
+        """Reports that speak of any of the time, each once."""
+        found = {id(report): report for hour in _hours(span) for report in self._by_hour.get(hour, ())}
+        return [report for report in found.values() if report.span.overlap(span)]
+
+
+def _hours(span: Interval) -> range:
+    hour = 3600 * 1_000_000
+    start = (span.start - EARLIEST) // timedelta(microseconds=1)
+    return range(start // hour, (start + span.microseconds) // hour + 1)
+
+
+def read_jobs_file(path: Path) -> JobsFile:
+    """Decode a jobs file.  Raises JobsFileError."""
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return msgspec.convert(given or {}, JobsFile)
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobsFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise JobsFileError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def read_job(job: Job, beside: Path) -> ReportedJob:
+    """The job with its reports; a relative log stands beside the jobs file.  Raises JobsFileError."""
+    path = beside / job.reports.file
+    try:
+        zone = ZoneInfo(job.reports.zone) if job.reports.zone else None
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return ReportedJob(job, read_reports(job.reports.format, lines, zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise JobsFileError(" ".join(f"{path}: {told}".split())) from error
+
+
+def peaks_of(given: JobsFile) -> Mapping[str, Mapping[str, str]]:
+    """A site's own peaks, with precisions in lower case."""
+    return {product: {dtype.lower(): peak for dtype, peak in peaks.items()} for product, peaks in given.peaks.items()}

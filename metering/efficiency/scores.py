@@ -1,0 +1,223 @@
+"""PURE: what exporters measured and what jobs reported -> efficiency samples; what cannot be trusted is no score.
+
+    MFU = FLOP/s per device as the job counted them / dense peak of the device for the precision of the products
+    HFU = MFU x FLOP executed / FLOP useful, by what the job recomputes
+    coverage = time of the devices that an exporter saw and a report speaks of / time of the devices
+
+A report is the job's own word. It is believed where the matrix pipes were busy enough for it (MFU <= 1.1 x tensor activity),
+or where whoever runs the agent says so.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+from metering.efficiency.formulas import Formula, FormulaError, hfu_factor, model_flops_per_token, utilisation
+from metering.efficiency.jobs import Job, ReportedJob
+from metering.efficiency.reports import JobReport
+from metering.efficiency.telemetry import BUCKET, PodTelemetry, bucket_interval, decimal_of
+from metering.intervals import Interval, union
+from metering.peaks import dense_peak_tflops
+from metering.records import EfficiencySample
+
+PLACES: Final = 12
+HIGHEST_MFU: Final = Fraction(3, 4)
+"""No training job is known to come near it; above, the count of FLOP or the peak is wrong."""
+TENSOR_SLACK: Final = Fraction(11, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How scores are made. `trust_reports`: believe a report that nothing checks."""
+
+    cluster: str
+    peaks: Mapping[str, Mapping[str, str]]
+    trust_reports: bool = False
+    bucket: timedelta = BUCKET
+
+
+@dataclass(frozen=True, slots=True)
+class _Score:
+    mfu: Fraction | None = None
+    hfu: Fraction | None = None
+    reason: str | None = None
+    dtype: str = "unknown"
+    method: str | None = None
+
+
+def pod_sample(
+    pod: PodTelemetry, jobs: Iterable[ReportedJob], window: Interval, scoring: Scoring
+) -> EfficiencySample:
+    """The sample of one pod in a window: from the first to the last minute in which an exporter saw it."""
+    reported = next((item for item in jobs if item.job.has(pod.namespace, pod.pod)), None)
+    pieces = [bucket_interval(window, number, scoring.bucket) for number in pod.buckets]
+    span = Interval(pieces[0].start, pieces[-1].end)
+    said = reported.within(span) if reported else []
+    shares = _covered(pod, said, window, scoring.bucket)
+    score = _pod_score(pod, reported.job, said, span, shares, scoring) if reported else _Score(reason="no report of the job")
+    coverage = sum(shares.values(), Fraction(0)) / (pod.devices * len(pieces)) if score.mfu is not None else Fraction(0)
+    seconds = Fraction(span.microseconds, 1_000_000) * pod.devices
+    return _sample(scoring.cluster, span, seconds, coverage, score, pod_uid=pod.pod_uid)
+
+
+def workload_sample(reported: ReportedJob, window: Interval, scoring: Scoring) -> EfficiencySample | None:
+    """The sample of a job of which only its own reports are known; None where it reported nothing in the window."""
+    job, said = reported.job, reported.within(window)
+    pieces = union([cut for report in said if (cut := report.span.overlap(window))])
+    if not pieces:
+        return None
+    span = Interval(pieces[0].start, pieces[-1].end)
+    score = _reported(said, job, job.accelerator or "", Fraction(1), span, scoring)
+    if score.mfu is not None and not scoring.trust_reports:
+        score = _Score(reason="nothing checks the report", dtype=score.dtype, method=score.method)
+    covered = Fraction(sum(piece.microseconds for piece in pieces), span.microseconds)
+    seconds = Fraction(span.microseconds, 1_000_000) * (job.devices or 0)
+    coverage = covered if score.mfu is not None else Fraction(0)
+    return _sample(scoring.cluster, span, seconds, coverage, score, workload=job.workload)
+
+
+def _sample(
+    cluster: str,
+    span: Interval,
+    seconds: Fraction,
+    coverage: Fraction,
+    score: _Score,
+    *,
+    pod_uid: str | None = None,
+    workload: str | None = None,
+) -> EfficiencySample:
+    return EfficiencySample(
+        cluster=cluster, start=span.start, end=span.end, gpu_seconds=decimal_of(seconds, 6),
+        mfu=None if score.mfu is None else decimal_of(score.mfu, PLACES),
+        hfu=None if score.hfu is None else decimal_of(score.hfu, PLACES),
+        dtype=score.dtype, coverage=decimal_of(coverage, PLACES), pod_uid=pod_uid, workload=workload,
+        method=score.method, reason=score.reason,
+    )  # fmt: skip
+
+
+def _covered(
+    pod: PodTelemetry, said: Sequence[JobReport], window: Interval, bucket: timedelta
+) -> dict[tuple[str, int], Fraction]:
+    """Share of each measured minute of each device of which a report speaks."""
+    spoken = union([report.span for report in said])
+    shares: dict[int, Fraction] = {}
+    for number in pod.buckets:
+        piece = bucket_interval(window, number, bucket)
+        inside = sum(cut.microseconds for part in spoken if (cut := part.overlap(piece)))
+        shares[number] = Fraction(inside, piece.microseconds)
+    return {(device, number): shares[number] for device, numbers in pod.measured.items() for number in numbers}
+
+
+def _pod_score(
+    pod: PodTelemetry,
+    job: Job,
+    said: Sequence[JobReport],
+    span: Interval,
+    shares: Mapping[tuple[str, int], Fraction],
+    scoring: Scoring,
+) -> _Score:
+    if pod.shared:
+        return _Score(reason="device shared with another pod", dtype=job.dtype)
+    score = _reported(said, job, job.accelerator or pod.accelerator, pod.share, span, scoring)
+    if score.mfu is None:
+        return score
+    doubt = _doubt(score.mfu, _tensor(pod, shares), trusted=scoring.trust_reports)
+    return _Score(reason=doubt, dtype=score.dtype, method=score.method) if doubt else score
+
+
+def _tensor(pod: PodTelemetry, shares: Mapping[tuple[str, int], Fraction]) -> Fraction | None:
+    """Mean tensor activity where reports speak; None where an exporter did not tell it of every such minute."""
+    spoken = {key: share for key, share in shares.items() if share}
+    if not spoken or any(key not in pod.tensor for key in spoken):
+        return None
+    weight = sum(spoken.values(), Fraction(0))
+    return sum((pod.tensor[key] * share for key, share in spoken.items()), Fraction(0)) / weight
+
+
+def _doubt(mfu: Fraction, tensor: Fraction | None, *, trusted: bool) -> str | None:
+    """Why a reported MFU is not believed.  Source: METERING facts A5.3; a pipe idle for half the time does no 60 %."""
+    if tensor is not None and mfu > TENSOR_SLACK * tensor:
+        return f"reported MFU {float(mfu):.3f} is more than the matrix pipes were busy ({float(tensor):.3f})"
+    return "no tensor activity was measured to check the report" if tensor is None and not trusted else None
+
+
+def _reported(
+    said: Sequence[JobReport], job: Job, accelerator: str, share: Fraction, span: Interval, scoring: Scoring
+) -> _Score:
+    """What the reports make, before anything checks them."""
+    dtype = next((report.dtype for report in said if report.dtype), job.dtype)
+    problem = _problem(said, dtype)
+    if problem:
+        return _Score(reason=problem, dtype=dtype)
+    peak = dense_peak_tflops(accelerator, dtype, scoring.peaks)
+    if peak is None:
+        return _Score(reason=f"dense peak of {accelerator or 'the device'} in {dtype} is not known", dtype=dtype)
+    formula = job.formula or said[0].formula
+    try:
+        flops = _mean_flops(said, job, formula, span)
+    except FormulaError as error:
+        return _Score(reason=str(error), dtype=dtype)
+    return _scored(utilisation(flops, Fraction(peak) * share), formula, job, said[0], dtype)
+
+
+def _scored(mfu: Fraction, formula: Formula, job: Job, report: JobReport, dtype: str) -> _Score:
+    method = f"{formula.value} ({job.reports.format})"
+    if not 0 < mfu <= HIGHEST_MFU:
+        reason = f"MFU {float(mfu):.3f} is not plausible: wrong peak, precision or count of FLOP"
+        return _Score(reason=reason, dtype=dtype, method=method)
+    recomputation = report.recomputation or job.recomputation
+    factor = hfu_factor(recomputation, formula, report.shape or job.model) if recomputation else None
+    if factor is None:
+        told = f"{recomputation} recomputation needs the model's shape" if recomputation else "recomputation is not told"
+        return _Score(mfu=mfu, reason=f"no HFU: {told}", dtype=dtype, method=method)
+    return _Score(mfu, mfu * factor, None, dtype, method)
+
+
+def _problem(said: Sequence[JobReport], dtype: str) -> str | None:
+    """Why the reports cannot be put together into one number."""
+    if not said:
+        return "no report of the job in this time"
+    problems = sorted({report.problem for report in said if report.problem})
+    if problems:
+        return problems[0]
+    for what, values in (
+        ("formulas", {report.formula for report in said}),
+        ("precisions", {report.dtype or dtype for report in said}),
+        ("kinds of recomputation", {report.recomputation for report in said}),
+    ):
+        if len(values) > 1:
+            return f"reports of several {what} in one sample"
+    return None
+
+
+def _mean_flops(said: Sequence[JobReport], job: Job, formula: Formula, span: Interval) -> Fraction:
+    """FLOP/s per device, weighted by the time that each report speaks of."""
+    total = weight = Fraction(0)
+    for report in said:
+        cut = report.span.overlap(span)
+        seconds = Fraction(cut.microseconds if cut else 0)
+        total += seconds * _flops(report, job, formula)
+        weight += seconds
+    return total / weight
+
+
+def _flops(report: JobReport, job: Job, formula: Formula) -> Fraction:
+    if report.flops_per_second is not None:
+        return report.flops_per_second
+    shape = report.shape or job.model
+    if report.tokens_per_second is None or not report.devices:
+        raise FormulaError("report without tokens or devices")
+    if shape is None:
+        raise FormulaError("the model's active parameters are not told")
+    return model_flops_per_token(formula, shape) * report.tokens_per_second / report.devices
+
+
+def hours_of(start: datetime, end: datetime) -> list[Interval]:
+    """Whole hours of UTC that lie in [start, end): the windows of samples, so that reading again gives the same ones."""
+    hour = timedelta(hours=1)
+    first = start.replace(minute=0, second=0, microsecond=0)
+    first = first if first == start else first + hour
+    count = max((end - first) // hour, 0)
+    return [Interval(first + hour * number, first + hour * (number + 1)) for number in range(count)]

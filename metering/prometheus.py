@@ -1,0 +1,113 @@
+"""Raw samples from a Prometheus (or what speaks its API: Thanos, Mimir, VictoriaMetrics).
+
+Samples are read as they were scraped, by an instant query over a range, and not as `query_range` would show them: at
+each step that repeats the last sample for up to five minutes, which makes gaps look measured and ends look late.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from metering.intervals import Interval
+
+CHUNK: Final = timedelta(hours=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PrometheusError(Exception):
+    """The server cannot be reached, refuses the query, or answers what is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series: its labels, `__name__` among them, and its samples in the order of time. Non-finite values are out."""
+
+    labels: Mapping[str, str]
+    samples: Sequence[tuple[datetime, Decimal]]
+
+    @property
+    def name(self) -> str:
+        return self.labels.get("__name__", "")
+
+
+class Prometheus:
+    """Reads below `url`/api/v1/. `token`: a function that reads the bearer token anew, or None."""
+
+    def __init__(
+        self, url: str, *, client: httpx.Client | None = None, token: Callable[[], str] | None = None
+    ) -> None:
+        self._base = url.rstrip("/").removesuffix("/api/v1") + "/api/v1/"
+        self._client = client or httpx.Client(
+            timeout=httpx.Timeout(120, connect=10), transport=httpx.HTTPTransport(retries=2)
+        )
+        self._token = token
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+    def series(self, names: Sequence[str], window: Interval, *, matchers: str = "") -> list[Series]:
+        """Series of any of the metric names with the samples in [start, end), asked for hour by hour.
+
+        `matchers`: further label matchers such as `cluster="hq-1"`.  Raises PrometheusError.
+        """
+        selector = f'{{__name__=~"{"|".join(names)}"{"," + matchers if matchers else ""}}}'
+        found: dict[tuple[tuple[str, str], ...], list[tuple[datetime, Decimal]]] = {}
+        for chunk in _chunks(window):
+            for one in self._instant(selector, chunk):
+                found.setdefault(tuple(sorted(one.labels.items())), []).extend(one.samples)
+        return [Series(dict(labels), samples) for labels, samples in found.items() if samples]
+
+    def _instant(self, selector: str, chunk: Interval) -> Iterator[Series]:
+        """All samples of [start, end). A range is closed on the right and, since version 3, open on the left."""
+        milliseconds = chunk.microseconds // 1000 + 1000
+        at = Decimal((chunk.end - EPOCH) // timedelta(milliseconds=1)).scaleb(-3)
+        query = {"query": f"{selector}[{milliseconds}ms]", "time": str(at)}
+        for item in self._get("query", query, "matrix"):
+            samples = [sample for at, text in item["values"] if (sample := _sample(at, text)) and chunk.contains(sample[0])]
+            yield Series(item["metric"], samples)
+
+    def _get(self, path: str, parameters: dict[str, str], kind: str) -> list[dict[str, Any]]:
+        headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
+        try:
+            response = self._client.post(self._base + path, data=parameters, headers=headers)
+            answer: Any = msgspec.json.decode(response.content)
+        except httpx.HTTPError as error:
+            raise PrometheusError(f"{self._base}{path}: {type(error).__name__}: {error}") from error
+        except msgspec.DecodeError as error:
+            said = response.text[:200].replace("\n", " ")
+            raise PrometheusError(f"{self._base}{path}: {response.status_code}, not JSON: {said}") from error
+        if not isinstance(answer, dict) or answer.get("status") != "success":
+            told = answer.get("error") if isinstance(answer, dict) else answer
+            raise PrometheusError(f"{self._base}{path}: {response.status_code}: {told}")
+        if answer["data"]["resultType"] != kind:
+            raise PrometheusError(f"{self._base}{path}: expected a {kind}, got a {answer['data']['resultType']}")
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+
+def workload_label(labels: Mapping[str, str], name: str) -> str:
+    """A label that an exporter put on a series about somebody else's pod.
+
+    Where Prometheus does not honour the labels of the target it renames them to `exported_*`, and the plain ones name
+    the exporter itself.  Source: NVIDIA/dcgm-exporter deployment/values.yaml (honorLabels: false).
+    """
+    return labels.get(f"exported_{name}") or labels.get(name, "")
+
+
+def _chunks(window: Interval) -> list[Interval]:
+    hours = -(-window.microseconds // (CHUNK // timedelta(microseconds=1)))
+    return window.cut(window.start + CHUNK * number for number in range(1, hours)) if window.microseconds else []
+
+
+def _sample(at: float | int, text: str) -> tuple[datetime, Decimal] | None:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return None
+    return (EPOCH + timedelta(milliseconds=round(at * 1000)), value) if value.is_finite() else None

@@ -1,0 +1,79 @@
+"""What agents measured of jobs, hour by hour, and what a close makes of hours without a score."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.invoicing.services import period_close
+from billing.rating.models import EfficiencyVerdict
+from billing.usage.models import EfficiencySample as SampleRow
+from billing.usage.services import IngestOutcome, Reporter, efficiency_ingest
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import allocation_record, apply, ingest_allocations
+
+pytestmark = pytest.mark.django_db
+
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+POLICY = {"name": "bands", "valid_from": "2026-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+          "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
+HOURS = 40
+
+
+def hour(number: int, **changed: Any) -> dict[str, Any]:
+    """A sample of the `number`-th hour of a pod that holds eight devices from midnight of the 10th."""
+    day, at = divmod(number, 24)
+    next_day, next_at = divmod(number + 1, 24)
+    return {
+        "cluster": "hq-1", "pod_uid": "uid-1", "start": f"2026-10-{10 + day}T{at:02}:00:00Z",
+        "end": f"2026-10-{10 + next_day}T{next_at:02}:00:00Z", "gpu_seconds": "28800", "mfu": "0.55", "hfu": "0.60",
+        "dtype": "bf16", "coverage": "1", **changed,
+    }  # fmt: skip
+
+
+def report(*samples: dict[str, Any]) -> IngestOutcome:
+    raws = [json.dumps(sample).encode() for sample in samples]
+    batch: Any = decode_batch(EfficiencySample, raws)
+    records = [(index, record, raws[index]) for index, record in batch.records]
+    reporter = Reporter("tests", "usage/efficiency")
+    return efficiency_ingest(records=records, rejected=batch.rejected, reporter=reporter, now=OCTOBER_OVER)
+
+
+def no_score(number: int) -> dict[str, Any]:
+    return hour(number, mfu=None, hfu=None, coverage="0", reason="no tensor activity was measured to check the report")
+
+
+def close_with(directory: Path, *samples: dict[str, Any]) -> EfficiencyVerdict:
+    apply(directory, efficiency_policies=[POLICY])
+    end = "2026-10-11T16:00:00Z"
+    ingest_allocations(allocation_record(started_at="2026-10-10T00:00:00Z", ended_at=end, observed_until=end))
+    report(*samples)
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    return EfficiencyVerdict.objects.get()
+
+
+def test_why_there_is_no_score_is_kept_with_the_sample() -> None:
+    assert report(no_score(0)).accepted == 1
+    assert report(no_score(0)).duplicates == 1
+    assert SampleRow.objects.get().reason == "no tensor activity was measured to check the report"
+    assert report({**no_score(0), "reason": "device shared with another pod"}).conflicts == 1
+
+
+def test_one_hour_without_a_score_costs_coverage_and_not_the_score(tmp_path: Path) -> None:
+    verdict = close_with(tmp_path, no_score(0), *(hour(number) for number in range(1, HOURS)))
+    assert (str(verdict.coverage), verdict.reason) == ("0.975000000000", "reward")  # 39 of 40 hours
+    assert verdict.minutes == 39 * 60
+
+
+def test_too_many_hours_without_a_score_leave_a_job_alone(tmp_path: Path) -> None:
+    missed = 3
+    samples = [no_score(number) if number < missed else hour(number) for number in range(HOURS)]
+    verdict = close_with(tmp_path, *samples)
+    assert (str(verdict.coverage), verdict.reason) == ("0.925000000000", "neutral:coverage")
+
+
+def test_a_job_without_any_score_is_missing(tmp_path: Path) -> None:
+    verdict = close_with(tmp_path, no_score(0), no_score(1))
+    assert (verdict.mfu, verdict.hfu, verdict.reason) == (None, None, "neutral:missing")
