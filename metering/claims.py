@@ -1,0 +1,376 @@
+"""PURE: claims of dynamic resource allocation (DRA) -> the devices that a pod holds through them.
+
+Objects are plain mappings as the API server shows them in JSON: v1 Pod, resource.k8s.io/v1 ResourceClaim and ResourceSlice.
+A pod holds a claim's devices while the claim is reserved for it; a claim that is reserved for several pods is one hold that
+they share, so each is counted its part and together they make it whole. Access for administrators holds nothing.
+
+An extended resource that is backed by DRA appears twice, as request of the pod and as hidden claim that the scheduler made
+for it. The request is what counts: it has the same name, and so the same price, on nodes with and without DRA. Only names
+that Kubernetes makes of a device class, and that no node offers, are counted by their claim.
+
+Claims that were generated for a pod vanish with it, so this is asked while the pod lives.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from metering.accelerators import NodeFacts, is_extended, mig_share, unit_share
+from metering.intervals import Interval
+
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+DEVICE_DRIVERS: Final[Mapping[str, str]] = {
+    "gpu.nvidia.com": "nvidia",
+    "gpu.amd.com": "amd",
+    "gpu.intel.com": "intel",
+    "neuron.aws.com": "aws",
+    "tpu.google.com": "google",
+    "npu.huawei.com": "huawei",
+}
+"""Drivers of accelerators, by vendor.  Source: the drivers' own repositories; all but NVIDIA's as commonly seen."""
+OTHER_DRIVERS: Final = frozenset({"compute-domain.nvidia.com", "dra.net", "dra.cpu", "cpu.dra.k8s.io"})
+"""Drivers of what is no accelerator: memory domains, network cards, processors."""
+PRODUCT_ATTRIBUTES: Final = ("productName", "model", "acceleratorType", "instanceType")
+PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
+
+
+class ClaimError(ValueError):
+    """An object that breaks the API's form; names the object and the field."""
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class _Meta(_Camel, frozen=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Result(_Camel, frozen=True):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    consumed_capacity: dict[str, str | int] | None = None
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+
+
+class _Results(_Camel, frozen=True):
+    results: tuple[_Result, ...] = ()
+
+
+class _Allocation(_Camel, frozen=True):
+    devices: _Results = _Results()
+
+
+class _Consumer(_Camel, frozen=True):
+    resource: str
+    uid: str
+    name: str = ""
+
+
+class _ClaimStatus(_Camel, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: tuple[_Consumer, ...] | None = None
+
+
+class Claim(_Camel, frozen=True):
+    """What is read of a ResourceClaim."""
+
+    metadata: _Meta
+    status: _ClaimStatus | None = None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the scheduler made it for an extended resource."""
+        return EXTENDED_RESOURCE_CLAIM in (self.metadata.annotations or {})
+
+
+class _PodClaim(_Camel, frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _PodSpec(_Camel, frozen=True):
+    resource_claims: tuple[_PodClaim, ...] | None = None
+
+
+class _Mapping(_Camel, frozen=True):
+    request_name: str
+    resource_name: str
+
+
+class _ExtendedStatus(_Camel, frozen=True):
+    resource_claim_name: str
+    request_mappings: tuple[_Mapping, ...] = ()
+
+
+class _PodStatus(_Camel, frozen=True):
+    resource_claim_statuses: tuple[_PodClaim, ...] | None = None
+    extended_resource_claim_status: _ExtendedStatus | None = None
+
+
+class _Pod(_Camel, frozen=True):
+    metadata: _Meta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a ResourceSlice: attributes and capacities by their unqualified names."""
+
+    attributes: Mapping[str, str]
+    capacity: Mapping[str, Fraction]
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevices:
+    """Equal devices that a pod holds: `quantity` units, each of which is `share` of a physical device to this pod.
+
+    `share` counts both what a slice is of its card and the pod's part of a claim with others; as the ledger keeps it, it
+    is `device_fraction(share)`. `resource`: `dra/DRIVER`, for a slice `dra/DRIVER/mig-1g.10gb`. `accelerator`: product as
+    node labels write it, or None where the slice does not tell. `devices`: `driver/pool/device` of each.
+    """
+
+    resource: str
+    accelerator: str | None
+    quantity: int
+    share: Fraction
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a pod holds through claims, and what of it nobody can count: somebody must look at each of `unknown`."""
+
+    held: tuple[ClaimedDevices, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+T = TypeVar("T")
+Devices = Mapping[tuple[str, str, str], Device]
+
+
+def devices_of(slices: Iterable[Mapping[str, Any]]) -> Devices:
+    """Devices of ResourceSlices by (driver, pool, device); of a pool only its latest generation counts.
+
+    Raises ClaimError.
+    """
+    latest: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str, str], tuple[int, Device]] = {}
+    for item in slices:
+        try:
+            spec = item["spec"]
+            driver, pool = str(spec["driver"]), spec["pool"]
+            name, generation = str(pool["name"]), int(pool.get("generation", 0))
+            latest[driver, name] = max(generation, latest.get((driver, name), generation))
+            for device in spec.get("devices") or ():
+                place = (driver, name, str(device["name"]))
+                if place not in found or found[place][0] <= generation:
+                    found[place] = (generation, _device(device, str(spec.get("nodeName") or "")))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ClaimError(f"ResourceSlice {_name_of(item)}: {type(error).__name__}: {error}") from error
+    return {place: device for place, (generation, device) in found.items() if generation == latest[place[:2]]}
+
+
+def held_through_claims(
+    pod: Mapping[str, Any],
+    claims: Mapping[tuple[str, str], Mapping[str, Any]],
+    devices: Devices,
+    *,
+    drivers: Mapping[str, str] | None = None,
+) -> Claimed:
+    """Devices that a pod holds through its claims now.
+
+    `pod`: the Pod object. `claims`: ResourceClaim objects by (namespace, name); one that is missing is reported in
+    `unknown`. `devices`: `devices_of` all slices. `drivers`: further drivers of accelerators, by vendor.
+
+    Add this to what `effective_requests` says of the pod's extended resources: nothing is in both. A claim that is not
+    reserved for the pod is not held by it. Raises ClaimError.
+    """
+    known = {**DEVICE_DRIVERS, **(drivers or {})}
+    who = _decoded(_Pod, pod, "Pod")
+    units: dict[tuple[str, str | None, Fraction], list[str]] = defaultdict(list)
+    unknown: list[str] = []
+    for name in sorted(claim_names(pod)):
+        place = (who.metadata.namespace, name)
+        if place not in claims:
+            unknown.append(f"claim {name}: not seen")
+            continue
+        claim = _decoded(Claim, claims[place], "ResourceClaim")
+        consumers = (claim.status.reserved_for or ()) if claim.status else ()
+        others = sorted({consumer.resource for consumer in consumers} - {"pods"})
+        if others:
+            unknown.append(f"claim {name}: reserved for {others[0]}, whose pods nobody told")
+        elif who.metadata.uid in {consumer.uid for consumer in consumers}:
+            part = Fraction(1, len({consumer.uid for consumer in consumers}))
+            _count(units, unknown, _billed_results(claim, who), part, devices, known)
+    held = [
+        ClaimedDevices(resource, accelerator, len(places), share, tuple(sorted(places)))
+        for (resource, accelerator, share), places in units.items()
+    ]
+    return Claimed(tuple(sorted(held, key=lambda item: (item.resource, item.devices))), tuple(sorted(set(unknown))))
+
+
+def claim_names(pod: Mapping[str, Any]) -> set[str]:
+    """Names of all claims of a pod, in its namespace: its own, generated ones and the hidden one.  Raises ClaimError."""
+    who = _decoded(_Pod, pod, "Pod")
+    generated = {item.name: item.resource_claim_name for item in who.status.resource_claim_statuses or ()}
+    named = {item.resource_claim_name or generated.get(item.name) for item in who.spec.resource_claims or ()}
+    hidden = who.status.extended_resource_claim_status
+    return {name for name in (*named, hidden.resource_claim_name if hidden else None) if name}
+
+
+def split_over_time(holds: Mapping[str, Interval]) -> dict[str, list[tuple[Interval, Fraction]]]:
+    """Each pod's part of a claim over time: where k pods hold it at once, each is counted 1/k.
+
+    `holds`: when each pod (by UID) held the claim. The parts of all pods add up to the time that any of them held it.
+    """
+    bounds = {at for hold in holds.values() for at in (hold.start, hold.end)}
+    parts: dict[str, list[tuple[Interval, Fraction]]] = {}
+    for uid, hold in holds.items():
+        pieces = hold.cut(bounds) if hold.microseconds else []
+        parts[uid] = _joined([
+            (piece, Fraction(1, sum(1 for other in holds.values() if other.overlap(piece)))) for piece in pieces
+        ])  # fmt: skip
+    return parts
+
+
+def _joined(parts: Sequence[tuple[Interval, Fraction]]) -> list[tuple[Interval, Fraction]]:
+    """Neighbours of equal part as one."""
+    joined: list[tuple[Interval, Fraction]] = []
+    for piece, part in parts:
+        if joined and joined[-1][1] == part and joined[-1][0].end == piece.start:
+            joined[-1] = (Interval(joined[-1][0].start, piece.end), part)
+        else:
+            joined.append((piece, part))
+    return joined
+
+
+def _billed_results(claim: Claim, pod: _Pod) -> list[_Result]:
+    """Allocated devices that no request of the pod counts already."""
+    allocation = claim.status.allocation if claim.status else None
+    results = [item for item in (allocation.devices.results if allocation else ()) if not item.admin_access]
+    hidden = pod.status.extended_resource_claim_status
+    if hidden is None or hidden.resource_claim_name != claim.metadata.name:
+        return [] if claim.hidden else results
+    by_claim = {item.request_name for item in hidden.request_mappings if not is_extended(item.resource_name)}
+    return [item for item in results if item.request in by_claim]
+
+
+def _count(
+    units: dict[tuple[str, str | None, Fraction], list[str]],
+    unknown: list[str],
+    results: Iterable[_Result],
+    part: Fraction,
+    devices: Devices,
+    drivers: Mapping[str, str],
+) -> None:
+    for result in results:
+        place = f"{result.driver}/{result.pool}/{result.device}"
+        device = devices.get((result.driver, result.pool, result.device))
+        if result.driver in OTHER_DRIVERS:
+            continue
+        if result.driver not in drivers:
+            unknown.append(f"driver {result.driver}: not known as one of accelerators")
+        elif device is None:
+            unknown.append(f"device {place}: in no ResourceSlice")
+        else:
+            resource, accelerator, share = _described(result, device, drivers[result.driver])
+            if share is None:
+                unknown.append(f"device {place}: its share of the card is not told")
+            else:
+                units[resource, accelerator, share * part].append(place)
+
+
+def _described(result: _Result, device: Device, vendor: str) -> tuple[str, str | None, Fraction | None]:
+    """Resource name, product and share of the card of one allocated device."""
+    product = next((device.attributes[key] for key in PRODUCT_ATTRIBUTES if device.attributes.get(key)), None)
+    accelerator = re.sub(r"\s+", "-", product.strip()) if product else None
+    profile = next((device.attributes[key] for key in PROFILE_ATTRIBUTES if device.attributes.get(key)), "")
+    resource, share = f"dra/{result.driver}", Fraction(1)
+    slice_share = _slice_share(profile, vendor, accelerator or "")
+    if slice_share is not None and slice_share != 1:
+        resource, share = f"{resource}/{'mig-' if vendor == 'nvidia' else ''}{profile}", slice_share
+    consumed = _consumed(result, device)
+    return resource, accelerator, None if consumed is None else share * consumed
+
+
+def _slice_share(profile: str, vendor: str, product: str) -> Fraction | None:
+    if not profile:
+        return None
+    if vendor == "amd":
+        return unit_share(f"amd.com/{profile.lower()}", NodeFacts({"amd.com/gpu.product-name": product}))
+    return mig_share(f"mig-{profile}", product)
+
+
+def _consumed(result: _Result, device: Device) -> Fraction | None:
+    """Part of a device that several claims may have at once: the largest of its capacities that was taken."""
+    if result.consumed_capacity is None:
+        return None if result.share_id else Fraction(1)
+    taken = [
+        quantity_of(amount) / device.capacity[_unqualified(name)]
+        for name, amount in result.consumed_capacity.items()
+        if device.capacity.get(_unqualified(name))
+    ]
+    return min(max(taken), Fraction(1)) if taken and max(taken) > 0 else None
+
+
+def _device(given: Mapping[str, Any], node: str) -> Device:
+    basic = given.get("basic") or given  # v1beta1 nests them
+    attributes = {
+        _unqualified(name): str(next(iter(value.values()), "")) for name, value in (basic.get("attributes") or {}).items()
+    }
+    capacity = {
+        _unqualified(name): quantity_of(value["value"] if isinstance(value, Mapping) else value)
+        for name, value in (basic.get("capacity") or {}).items()
+    }
+    return Device(attributes, capacity, node)
+
+
+SCALES: Final = {
+    "": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9),
+    "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18), "Ki": Fraction(2**10), "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50), "Ei": Fraction(2**60),
+}  # fmt: skip
+
+
+def quantity_of(given: object) -> Fraction:
+    """A Kubernetes quantity, exact.
+
+    >>> quantity_of("40Gi") / quantity_of("80Gi"), quantity_of("1500m")
+    (Fraction(1, 2), Fraction(3, 2))
+
+    Raises ClaimError.
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([mkMGTPE]|[KMGTPE]i)?", str(given))
+    if match is None:
+        raise ClaimError(f"quantity {given!r} is not written as Kubernetes writes one")
+    return Fraction(match.group(1)) * SCALES[match.group(2) or ""]
+
+
+def _unqualified(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _name_of(given: Mapping[str, Any]) -> str:
+    metadata = given.get("metadata") if isinstance(given, Mapping) else None
+    return str(metadata.get("name", "?")) if isinstance(metadata, Mapping) else "?"
+
+
+def _decoded(kind: type[T], given: Mapping[str, Any], what: str) -> T:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise ClaimError(f"{what} {_name_of(given)}: {error}") from error

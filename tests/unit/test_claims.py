@@ -1,0 +1,184 @@
+"""Devices that pods hold through DRA claims: shared, administrative, partitioned, and never counted twice."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from metering.accelerators import device_fraction, split_request
+from metering.claims import ClaimedDevices, ClaimError, claim_names, devices_of, held_through_claims, quantity_of
+from metering.requests import container_of, effective_requests
+
+H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
+SLICE = {**H100, "type": {"string": "mig"}, "profile": {"string": "1g.10gb"}}
+
+
+def resource_slice(*devices: dict[str, Any], driver: str = "gpu.nvidia.com", generation: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{driver}-{generation}"},
+        "spec": {"driver": driver, "nodeName": "node-a", "devices": list(devices),
+                 "pool": {"name": "node-a", "generation": generation, "resourceSliceCount": 1}},
+    }  # fmt: skip
+
+
+def device(name: str, attributes: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "attributes": H100 if attributes is None else attributes, **more}
+
+
+def result(name: str, request: str = "gpus", driver: str = "gpu.nvidia.com", **more: Any) -> dict[str, Any]:
+    return {"request": request, "driver": driver, "pool": "node-a", "device": name, **more}
+
+
+def claim(name: str, *results: dict[str, Any], pods: tuple[str, ...] = ("uid-1",), **annotations: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "lab", "uid": f"claim-{name}", "annotations": annotations or None},
+        "spec": {"devices": {"requests": []}},
+        "status": {
+            "allocation": {"devices": {"results": list(results)}, "allocationTimestamp": "2026-10-10T08:00:00Z"},
+            "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in pods],
+        },
+    }  # fmt: skip
+
+
+def pod(*claims: str, uid: str = "uid-1", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "trainer-0", "namespace": "lab", "uid": uid},
+        "spec": {"containers": [], "resourceClaims": [{"name": name, "resourceClaimName": name} for name in claims]},
+        "status": {"phase": "Running", **status},
+    }
+
+
+def held(pod_object: dict[str, Any], *claims: dict[str, Any], slices: list[dict[str, Any]] | None = None, **more: Any) -> Any:
+    devices = devices_of([resource_slice(device("gpu-0"), device("gpu-1"))] if slices is None else slices)
+    by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in claims}
+    return held_through_claims(pod_object, by_name, devices, **more)
+
+
+def test_the_devices_of_a_claim_are_held_whole() -> None:
+    found = held(pod("two"), claim("two", result("gpu-0"), result("gpu-1")))
+    places = ("gpu.nvidia.com/node-a/gpu-0", "gpu.nvidia.com/node-a/gpu-1")
+    assert found.held == (ClaimedDevices("dra/gpu.nvidia.com", "NVIDIA-H100-80GB-HBM3", 2, Fraction(1), places),)
+    assert found.unknown == ()
+
+
+def test_a_claim_from_a_template_is_found_by_the_generated_name() -> None:
+    generated = [{"name": "gpus", "resourceClaimName": "trainer-0-gpus-x7k2p"}, {"name": "none"}]
+    trainer = pod(resourceClaimStatuses=generated)
+    trainer["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "t"}, {"name": "none"}]
+    assert claim_names(trainer) == {"trainer-0-gpus-x7k2p"}
+    assert held(trainer, claim("trainer-0-gpus-x7k2p", result("gpu-0"))).held[0].quantity == 1
+
+
+def test_pods_that_share_a_claim_pay_it_together_once() -> None:
+    shared = claim("one", result("gpu-0"), pods=("uid-1", "uid-2", "uid-3"))
+    parts = [held(pod("one", uid=uid), shared).held[0] for uid in ("uid-1", "uid-2", "uid-3")]
+    assert [part.share for part in parts] == [Fraction(1, 3)] * 3
+    assert sum(part.quantity * part.share for part in parts) == 1
+    assert str(device_fraction(parts[0].share)) == "0.333333333333"
+
+
+def test_a_claim_that_is_not_reserved_for_the_pod_is_not_held() -> None:
+    assert held(pod("one"), claim("one", result("gpu-0"), pods=("uid-2",))).held == ()
+    unallocated = {"metadata": {"name": "one", "namespace": "lab"}, "spec": {}}
+    assert held(pod("one"), unallocated) == held(pod())
+
+
+def test_administrative_access_holds_nothing() -> None:
+    found = held(pod("watch"), claim("watch", result("gpu-0", adminAccess=True), result("gpu-1", adminAccess=False)))
+    assert [item.devices for item in found.held] == [("gpu.nvidia.com/node-a/gpu-1",)]
+
+
+HIDDEN = {"resource.kubernetes.io/extended-resource-claim": "true"}
+
+
+def extended(resource: str) -> dict[str, Any]:
+    """A pod that requests one unit of an extended resource, which a driver of DRA fulfilled."""
+    mapping = {"containerName": "main", "resourceName": resource, "requestName": "container-0-request-0"}
+    status = {"resourceClaimName": "trainer-0-extended-resources-abcde", "requestMappings": [mapping]}
+    trainer = pod(extendedResourceClaimStatus=status)
+    trainer["spec"]["containers"] = [{"name": "main", "resources": {"requests": {resource: "1"}}}]
+    return trainer
+
+
+@pytest.mark.parametrize("annotations", [HIDDEN, {}])
+def test_an_extended_resource_behind_which_is_a_claim_counts_once(annotations: dict[str, str]) -> None:
+    trainer = extended("nvidia.com/gpu")
+    hidden = claim("trainer-0-extended-resources-abcde", result("gpu-0", "container-0-request-0"), **annotations)
+    requested = effective_requests([container_of(item) for item in trainer["spec"]["containers"]])
+    assert split_request(requested).counted == {"nvidia.com/gpu": 1}
+    assert held(trainer, hidden).held == ()
+
+
+def test_a_resource_that_only_a_device_class_names_counts_by_its_claim() -> None:
+    trainer = extended("deviceclass.resource.kubernetes.io/gpu.nvidia.com")
+    hidden = claim("trainer-0-extended-resources-abcde", result("gpu-0", "container-0-request-0"), **HIDDEN)
+    assert effective_requests([container_of(item) for item in trainer["spec"]["containers"]]) == {}
+    assert [item.quantity for item in held(trainer, hidden).held] == [1]
+
+
+def test_a_hidden_claim_of_another_pod_is_not_counted_though_it_is_named() -> None:
+    assert held(pod("foreign"), claim("foreign", result("gpu-0"), **HIDDEN)).held == ()
+
+
+def test_a_mig_device_is_a_slice_of_its_card_and_its_own_resource() -> None:
+    found = held(pod("slices"), claim("slices", result("mig-0"), result("mig-1")),
+                 slices=[resource_slice(device("mig-0", SLICE), device("mig-1", SLICE))])  # fmt: skip
+    assert [(item.resource, item.quantity, item.share) for item in found.held] == [
+        ("dra/gpu.nvidia.com/mig-1g.10gb", 2, Fraction(1, 7))
+    ]
+
+
+def test_a_device_that_is_lent_in_pieces_is_the_largest_piece_taken() -> None:
+    card = device("gpu-0", capacity={"memory": {"value": "80Gi"}, "cores": {"value": "100"}}, allowMultipleAllocations=True)
+    taken = result("gpu-0", shareID="s-1", consumedCapacity={"memory": "20Gi", "cores": "10"})
+    assert held(pod("piece"), claim("piece", taken), slices=[resource_slice(card)]).held[0].share == Fraction(1, 4)
+    untold = held(pod("piece"), claim("piece", result("gpu-0", shareID="s-1")), slices=[resource_slice(card)])
+    assert (untold.held, untold.unknown) == ((), ("device gpu.nvidia.com/node-a/gpu-0: its share of the card is not told",))
+
+
+def test_an_amd_partition_is_its_part_of_the_card() -> None:
+    attributes = {"productName": {"string": "AMD_Instinct_MI300X_OAM"}, "partitionProfile": {"string": "CPX_NPS4"}}
+    slices = [resource_slice(device("p-0", attributes), driver="gpu.amd.com")]
+    found = held(pod("part"), claim("part", result("p-0", driver="gpu.amd.com")), slices=slices)
+    assert [(item.resource, item.share) for item in found.held] == [("dra/gpu.amd.com/CPX_NPS4", Fraction(1, 8))]
+
+
+def test_what_nobody_knows_is_reported_and_not_dropped() -> None:
+    results = [result("gpu-9"), result("n-0", driver="fpga.example.com"), result("c-0", driver="compute-domain.nvidia.com")]
+    found = held(pod("odd", "lost"), claim("odd", *results))
+    assert found.held == ()
+    assert found.unknown == (
+        "claim lost: not seen",
+        "device gpu.nvidia.com/node-a/gpu-9: in no ResourceSlice",
+        "driver fpga.example.com: not known as one of accelerators",
+    )
+    fpga = resource_slice(device("n-0", {"model": {"string": "F1"}}), driver="fpga.example.com")
+    counted = held(pod("odd"), claim("odd", results[1]), slices=[fpga], drivers={"fpga.example.com": "example"})
+    assert [(item.resource, item.accelerator) for item in counted.held] == [("dra/fpga.example.com", "F1")]
+
+
+def test_a_claim_of_a_pod_group_is_reported() -> None:
+    group = claim("one", result("gpu-0"))
+    group["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}]
+    assert held(pod("one"), group).unknown == ("claim one: reserved for podgroups, whose pods nobody told",)
+
+
+def test_only_the_latest_generation_of_a_pool_counts() -> None:
+    old, new = resource_slice(device("gpu-0"), device("gpu-1"), generation=1), resource_slice(device("gpu-0"), generation=2)
+    assert set(devices_of([new, old])) == {("gpu.nvidia.com", "node-a", "gpu-0")}
+
+
+def test_an_older_form_of_slices_is_read() -> None:
+    beta = {"name": "gpu-0", "basic": {"attributes": H100, "capacity": {"memory": {"value": "80Gi"}}}}
+    assert held(pod("one"), claim("one", result("gpu-0")), slices=[resource_slice(beta)]).held[0].quantity == 1
+
+
+def test_errors_name_the_object() -> None:
+    with pytest.raises(ClaimError, match="ResourceSlice broken"):
+        devices_of([{"metadata": {"name": "broken"}, "spec": {"driver": "gpu.nvidia.com"}}])
+    broken = claim("two", result("gpu-0"))
+    broken["status"]["reservedFor"] = "everybody"
+    with pytest.raises(ClaimError, match="ResourceClaim two"):
+        held(pod("two"), broken)
+    with pytest.raises(ClaimError, match="1 GiB"):
+        quantity_of("1 GiB")
