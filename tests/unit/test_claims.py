@@ -48,7 +48,7 @@ def pod(*claims: str, uid: str = "uid-1", **status: Any) -> dict[str, Any]:
     }
 
 
-def held(pod_object: dict[str, Any], *claims: dict[str, Any], slices: list[dict[str, Any]] | None = None, **more: Any) -> Any:
+def held(pod_object: dict[str, Any], *claims: dict[str, Any], slices: list[Any] | None = None, **more: Any) -> Any:
     devices = devices_of([resource_slice(device("gpu-0"), device("gpu-1"))] if slices is None else slices)
     by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in claims}
     return held_through_claims(pod_object, by_name, devices, **more)
