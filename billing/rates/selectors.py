@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -81,6 +81,17 @@ def draft_fingerprint(draft: PriceDraft, prices: PriceList) -> str:
         "cost_sheets": gpu, "token_cost_sheets": {sheet.name: [sheet.inputs, sheet.result] for sheet in tokens},
     }  # fmt: skip
     return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | None = None) -> PriceVersion:
+    """The prices of a list as rating takes them, without publishing them."""
+    return PriceVersion(
+        name=name, valid_from=valid_from or datetime.min.replace(tzinfo=UTC), valid_until=None,
+        gpu=tuple(
+            GpuPrice(item.price, item.accelerator, item.resource, item.unit, item.facility_kw) for item in prices.gpu
+        ),
+        tokens=dict(prices.tokens),
+    )  # fmt: skip
 
 
 def notice_of(draft: PriceDraft, now: datetime) -> int:

@@ -74,16 +74,17 @@ class Assessment:
     tokens_left: int = 0
 
 
-def assess(*, window: Interval, zone: str, ordinal: int | None) -> Assessment:
+def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None) -> Assessment:
     """Assess [start, end) as the `ordinal`-th close saw it, or, where None, as a close now would see it.
 
-    Late usage of windows closed before comes in as corrections, at the owner and the price of its own time.
+    Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
+    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed.
     """
     this = ordinal if ordinal is not None else last_ordinal() + 1
-    books = Books(namespace_book(), consumer_book(), rate_card(), PolicyBook())
+    books = Books(namespace_book(), consumer_book(), card or rate_card(), PolicyBook())
     assessment = Assessment()
     _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False)
-    for late in late_windows(this):
+    for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
     assessment.charges.sort(key=lambda charge: charge.key)
     return assessment

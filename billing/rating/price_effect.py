@@ -1,0 +1,123 @@
+"""What other prices would have done to a month: its real usage, priced as it was and as the other list would.
+
+Both sides are one computation (`assess`) over the same usage, owners and efficiency verdicts; only the rate card differs.
+Amounts are those of the lines, rounded once each, so the sum of a team is what its invoice would say. Corrections of
+earlier months are on neither side: they keep the price of their own time.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from billing.rates.selectors import rate_card
+from billing.rating.assessment import Assessment, assess
+from metering.intervals import Interval
+from pricing.money import round_to
+from pricing.rate_card import PriceVersion, RateCard
+from pricing.rating import Charge, Unpriced
+
+ZERO = Decimal("0.00")
+PERCENT_PLACES = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EffectKey:
+    """What an effect is counted by; empty where it is a sum over all."""
+
+    team: str = ""
+    kind: str = ""
+    sku: str = ""
+    token_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Amounts before and after. An amount of zero means that nothing is charged there at all."""
+
+    key: EffectKey
+    before: Decimal
+    after: Decimal
+
+    @property
+    def difference(self) -> Decimal:
+        """After less before."""
+        return self.after - self.before
+
+    @property
+    def percent(self) -> Decimal | None:
+        """The difference in percent of what was charged, with 2 decimals; None where nothing was."""
+        if not self.before:
+            return None
+        return round_to(Fraction(self.difference) / Fraction(self.before) * 100, PERCENT_PLACES)
+
+
+@dataclass(frozen=True)
+class PriceEffect:
+    """The effect per line of team and SKU, and the usage that either list has no price for.
+
+    `unpriced_after` would hold the close: it is in no amount, so the amounts say too little where it is not empty.
+    """
+
+    rows: list[Effect]
+    unpriced_before: list[Unpriced]
+    unpriced_after: list[Unpriced]
+
+    @property
+    def total(self) -> Effect:
+        """All teams together."""
+        return self._summed(lambda _: EffectKey())[0] if self.rows else Effect(EffectKey(), ZERO, ZERO)
+
+    @property
+    def by_team(self) -> list[Effect]:
+        """Per team, the largest change first."""
+        teams = self._summed(lambda key: EffectKey(team=key.team))
+        return sorted(teams, key=lambda effect: (-abs(effect.difference), effect.key))
+
+    @property
+    def by_sku(self) -> list[Effect]:
+        """Per SKU and class of tokens over all teams."""
+        return self._summed(lambda key: replace(key, team=""))
+
+    def of_team(self, code: str) -> list[Effect]:
+        """The rows of one team."""
+        return [row for row in self.rows if row.key.team == code]
+
+    def _summed(self, by: Callable[[EffectKey], EffectKey]) -> list[Effect]:
+        sums: dict[EffectKey, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
+        for row in self.rows:
+            pair = sums[by(row.key)]
+            pair[0] += row.before
+            pair[1] += row.after
+        return [Effect(key, *sums[key]) for key in sorted(sums)]
+
+
+def price_effect(*, window: Interval, zone: str, ordinal: int | None, prices: PriceVersion) -> PriceEffect:
+    """The effect of `prices`, as though in force throughout [start, end), on the usage of that time.
+
+    `ordinal` as in `assess`: that of the close, or None for a month that is open.
+    """
+    instead = RateCard([replace(prices, valid_from=window.start, valid_until=None)])
+    before = assess(window=window, zone=zone, ordinal=ordinal, card=rate_card())
+    after = assess(window=window, zone=zone, ordinal=ordinal, card=instead)
+    return compare(before, after)
+
+
+def compare(before: Assessment, after: Assessment) -> PriceEffect:
+    """Two assessments of the same usage, line by line."""
+    sums = _amounts(before.charges), _amounts(after.charges)
+    rows = [
+        Effect(key, sums[0].get(key, ZERO), sums[1].get(key, ZERO)) for key in sorted(sums[0].keys() | sums[1].keys())
+    ]
+    return PriceEffect(rows, before.unpriced, after.unpriced)
+
+
+def _amounts(charges: Iterable[Charge]) -> dict[EffectKey, Decimal]:
+    """Rounded amounts of what teams pay; the platform's own use is charged to nobody."""
+    sums: dict[EffectKey, Decimal] = defaultdict(lambda: ZERO)
+    for charge in charges:
+        if not charge.key.platform:
+            key = charge.key
+            sums[EffectKey(key.team, key.kind, key.sku, key.token_class)] += charge.amount
+    return dict(sums)
