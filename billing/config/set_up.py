@@ -9,16 +9,15 @@ from typing import Any
 from django.db import transaction
 
 from billing.budgets.services import budget_put
-from billing.config.set_up_file import Entry, Fields, SetUpFileError, read_fields
+from billing.config.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.invoicing.models import BillingPeriod
 from billing.invoicing.services import closed_periods_check
 from billing.invoicing.services.proof import ClosedPeriodError
-from billing.rates.models import CostSheet, GpuPrice, PriceVersion
+from billing.rates.models import PriceVersion
 from billing.rates.services import (
-    GpuPriceInput,
     PriceVersionInput,
     RateError,
-    cost_sheet_put,
     efficiency_policy_publish,
     price_version_publish,
 )
@@ -33,10 +32,6 @@ from billing.tenancy.services import (
 )
 from billing.usage.epochs import epoch_enter
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form
-from pricing.rate_card import TOKEN_CLASSES
-from pricing.tco import CostSheetError, GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
-
-PRICE_LIMIT = "1000000"
 
 
 class _DryRun(Exception):
@@ -90,7 +85,6 @@ class _Application:
         self.top, self.actor, self.applied = top, actor, applied
         self.zone = ""
         self.currency = ""
-        self.costs: dict[str, GpuHourCost] = {}
 
     def run(self) -> None:
         self._billing()
@@ -102,7 +96,9 @@ class _Application:
         for entry in self.top.entries("consumers"):
             self._consumer(entry)
         for entry in self.top.entries("cost_sheets"):
-            self._cost_sheet(entry)
+            self.applied.note(*cost_sheet_store(entry, self.actor))
+        for entry in self.top.entries("token_cost_sheets"):
+            self.applied.note(*token_cost_sheet_store(entry, self.actor))
         for entry in self.top.entries("price_versions"):
             self._price_version(entry)
         for entry in self.top.entries("efficiency_policies"):
@@ -224,89 +220,15 @@ class _Application:
         )  # fmt: skip
         self.applied.note(changed, f"{source}/{consumer} -> {team.code}{_since(valid_from)}")
 
-    def _cost_sheet(self, entry: Entry) -> None:
-        name = entry.text("name")
-        fields: object
-        if entry.has("file"):
-            path = entry.path.parent / entry.text("file", limit=500)
-            entry.finish()
-            fields, source = read_fields(path), path
-        else:
-            fields, source = entry.value("sheet"), entry.path
-            if fields is None:
-                fields = Fields({key: value for key, value in entry.fields.items() if key != "name"})
-            else:
-                entry.finish()
-        if not isinstance(fields, dict):
-            raise entry.error("sheet", "must be a mapping of fields")
-        try:
-            cost = cost_of_gpu_hour(parse_cost_sheet(fields))
-        except CostSheetError as error:
-            raise SetUpFileError(f"{source}: cost sheet {name}: {'; '.join(error.messages)}") from error
-        self.costs[name] = cost
-        _, changed = cost_sheet_put(name=name, inputs=_plain(fields), result=cost.as_dict(), actor=self.actor)
-        self.applied.note(changed, f"cost sheet {name}: {cost.price} {cost.currency} per GPU-hour")
-
     def _price_version(self, entry: Entry) -> None:
-        name = entry.text("name")
-        valid_from = entry.instant("valid_from", self.zone)
-        gpu = [self._gpu_price(item) for item in entry.entries("gpu")]
-        tokens: dict[tuple[str, str], Decimal] = {}
-        for item in entry.entries("tokens"):
-            self._token_prices(item, tokens)
-        entry.finish()
-        _refuse_twice(entry, [(price.accelerator, price.resource) for price in gpu])
-        wanted = PriceVersionInput(name, self.currency, valid_from, gpu, tokens)
+        found = price_entry(entry, zone=self.zone, currency=self.currency)
+        prices = found.prices
+        wanted = PriceVersionInput(
+            found.name, self.currency, found.valid_from, prices.gpu, prices.tokens, prices.token_sheets
+        )
         changed = price_version_publish(wanted=wanted, actor=self.actor)
-        self.applied.note(
-            changed, f"price version {name} from {valid_from.isoformat()}: {len(gpu)} GPU and {len(tokens)} token prices"
-        )
-
-    def _gpu_price(self, entry: Entry) -> GpuPriceInput:
-        accelerator = entry.text("accelerator", default="", limit=256)
-        resource = entry.text("resource", default="", limit=256)
-        if not accelerator and not resource:
-            raise entry.error("accelerator", "is missing: name an accelerator, or a resource with a price of its own")
-        given = [name for name in ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet") if entry.has(name)]
-        if len(given) != 1:
-            expected = "give exactly one of price_per_gpu_hour, price_per_slice_hour, cost_sheet"
-            raise entry.error("price_per_gpu_hour", expected)
-        if given[0] == "cost_sheet":
-            price = self._price_from_sheet(entry, accelerator, resource)
-        else:
-            unit = GpuPrice.Unit.SLICE_HOURS if given[0] == "price_per_slice_hour" else GpuPrice.Unit.GPU_HOURS
-            amount = entry.decimal(given[0], places=4, at_most=PRICE_LIMIT)
-            price = GpuPriceInput(amount, accelerator, resource, unit)
-        entry.finish()
-        return price
-
-    def _price_from_sheet(self, entry: Entry, accelerator: str, resource: str) -> GpuPriceInput:
-        name = entry.text("cost_sheet")
-        cost = self.costs.get(name) or self._known_cost(name)
-        if cost is None:
-            raise entry.error("cost_sheet", f"{name!r} is not declared under `cost_sheets:`")
-        if cost.currency != self.currency:
-            raise entry.error("cost_sheet", f"{name!r} is in {cost.currency}, invoices are in {self.currency}")
-        return GpuPriceInput(
-            cost.price, accelerator, resource, cost_sheet=name, facility_kw=cost.facility_kw.quantize(Decimal("1e-6"))
-        )
-
-    def _known_cost(self, name: str) -> GpuHourCost | None:
-        sheet = CostSheet.objects.filter(name=name).first()
-        return cost_of_gpu_hour(parse_cost_sheet(sheet.inputs)) if sheet else None
-
-    def _token_prices(self, entry: Entry, prices: dict[tuple[str, str], Decimal]) -> None:
-        model = entry.text("model", limit=256)
-        given = [token_class for token_class in TOKEN_CLASSES if entry.has(token_class)]
-        if not given:
-            raise entry.error("input", f"give a price per 1M tokens for at least one of {', '.join(TOKEN_CLASSES)}")
-        for token_class in given:
-            if (model, token_class) in prices:
-                raise entry.error("model", f"{model!r} has two {token_class} prices")
-            prices[model, token_class] = entry.decimal(token_class, places=4, at_most=PRICE_LIMIT)
-        for token_class in TOKEN_CLASSES:
-            entry.value(token_class)
-        entry.finish()
+        counted = f"{len(prices.gpu)} GPU and {len(prices.tokens)} token prices"
+        self.applied.note(changed, f"price version {found.name} from {found.valid_from.isoformat()}: {counted}")
 
     def _policy(self, entry: Entry) -> None:
         fields: dict[str, Any] = {
@@ -391,16 +313,3 @@ def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
         if above not in declared:
             return
         above = declared[above].text("parent", default="", limit=64)
-
-
-def _refuse_twice(entry: Entry, skus: list[tuple[str, str]]) -> None:
-    for sku in skus:
-        if skus.count(sku) > 1:
-            raise entry.error("gpu", f"{sku[1] or sku[0]} has two prices")
-
-
-def _plain(fields: object) -> Any:
-    """The nested mapping as plain values for JSON."""
-    if isinstance(fields, dict):
-        return {key: _plain(value) for key, value in fields.items()}
-    return [_plain(item) for item in fields] if isinstance(fields, list) else fields

@@ -64,6 +64,23 @@ def price_draft_named(name: str) -> PriceDraft | None:
     return PriceDraft.objects.exclude(state=PriceDraft.State.WITHDRAWN).filter(name=name).first()
 
 
+def price_list_named(name: str) -> PriceDraft | VersionRow | None:
+    """The published version of that name, else the draft, else None."""
+    return VersionRow.objects.filter(name=name, sealed=True).first() or price_draft_named(name)
+
+
+def plain_version(listed: PriceDraft | VersionRow) -> PriceVersion:
+    """A draft or published version as rating takes it.  Raises PriceListError for a draft that has lost a sheet."""
+    if isinstance(listed, VersionRow):
+        return _version(listed)
+    return hypothetical_version(listed.name, draft_prices(listed), listed.valid_from)
+
+
+def price_version_before(listed: PriceDraft | VersionRow) -> VersionRow | None:
+    """The published version that a list follows, or would follow."""
+    return VersionRow.objects.filter(sealed=True, valid_from__lt=listed.valid_from).order_by("-valid_from").first()
+
+
 def draft_prices(draft: PriceDraft) -> PriceList:
     """The prices of a draft, those of cost sheets as the sheets are now.  Raises PriceListError."""
     return parse_price_list(draft.content, currency=draft.currency, sources=stored_sources())

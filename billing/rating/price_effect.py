@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import Assessment, assess
@@ -84,6 +85,17 @@ class PriceEffect:
         """The rows of one team."""
         return [row for row in self.rows if row.key.team == code]
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: amounts are decimal strings, `percent` is null where nothing was charged before."""
+        return {
+            "total": _told(self.total),
+            "teams": [{"team": row.key.team, **_told(row)} for row in self.by_team],
+            "skus": [{**_sku(row.key), **_told(row)} for row in self.by_sku],
+            "rows": [{"team": row.key.team, **_sku(row.key), **_told(row)} for row in self.rows],
+            "unpriced_before": [_left(item) for item in self.unpriced_before],
+            "unpriced_after": [_left(item) for item in self.unpriced_after],
+        }
+
     def _summed(self, by: Callable[[EffectKey], EffectKey]) -> list[Effect]:
         sums: dict[EffectKey, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
         for row in self.rows:
@@ -91,6 +103,23 @@ class PriceEffect:
             pair[0] += row.before
             pair[1] += row.after
         return [Effect(key, *sums[key]) for key in sorted(sums)]
+
+
+def _told(effect: Effect) -> dict[str, str | None]:
+    return {
+        "before": format(effect.before, "f"),
+        "after": format(effect.after, "f"),
+        "difference": format(effect.difference, "f"),
+        "percent": None if effect.percent is None else format(effect.percent, "f"),
+    }
+
+
+def _sku(key: EffectKey) -> dict[str, str | None]:
+    return {"kind": key.kind, "sku": key.sku, "token_class": key.token_class or None}
+
+
+def _left(item: Unpriced) -> dict[str, str]:
+    return {"sku": item.sku, "quantity": format(item.quantity, "f"), "unit": item.unit}
 
 
 def price_effect(*, window: Interval, zone: str, ordinal: int | None, prices: PriceVersion) -> PriceEffect:

@@ -20,12 +20,12 @@ from pricing.token_sheet import parse_token_sheet
 
 
 def exact_plain(given: Any) -> Any:
-    """The same value as JSON keeps it exactly: decimals as text."""
+    """The same value as JSON keeps it exactly: every number as text, so that a file gives it back as it was."""
     if isinstance(given, Mapping):
         return {str(name): exact_plain(value) for name, value in given.items()}
     if isinstance(given, list | tuple):
         return [exact_plain(item) for item in given]
-    return format(given, "f") if isinstance(given, Decimal) else given
+    return str(given) if isinstance(given, int | Decimal) and not isinstance(given, bool) else given
 
 
 class RateError(ValueError):
@@ -46,6 +46,7 @@ class PriceVersionInput:
 
 def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any], actor: str) -> tuple[CostSheet, bool]:
     """Keep a cost sheet with what it gives. One that prices were made from does not change under the same name."""
+    inputs = exact_plain(inputs)
     known = CostSheet.objects.filter(name=name).first()
     if known is None:
         audit_record(actor=actor, action="cost_sheet_put", subject=name, detail={"inputs": inputs})

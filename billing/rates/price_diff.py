@@ -1,0 +1,82 @@
+"""PURE: two price lists, price by price: what is new, what is gone, what changed and by how much."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from pricing.money import round_to
+from pricing.rate_card import MILLION_TOKENS, PriceVersion
+
+PERCENT_PLACES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PriceKey:
+    """One price of a list. `accelerator` is where a resource is priced on one accelerator only."""
+
+    kind: str
+    sku: str
+    accelerator: str
+    token_class: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """A price in both lists; None where a list has none."""
+
+    key: PriceKey
+    old: Decimal | None
+    new: Decimal | None
+
+    @property
+    def change(self) -> str:
+        """One word: added, removed, raised, lowered, same."""
+        if self.old is None or self.new is None:
+            return "added" if self.old is None else "removed"
+        return "same" if self.old == self.new else "raised" if self.new > self.old else "lowered"
+
+    @property
+    def percent(self) -> Decimal | None:
+        """New over old less 1, in percent with 2 decimals; None where there is no old price or it is 0."""
+        if not self.old or self.new is None:
+            return None
+        return round_to((Fraction(self.new) / Fraction(self.old) - 1) * 100, PERCENT_PLACES)
+
+
+    def as_dict(self) -> dict[str, str | None]:
+        """For JSON: prices are decimal strings with 4 decimals, null where a list has none."""
+        return {
+            "kind": self.key.kind, "sku": self.key.sku, "accelerator": self.key.accelerator or None,
+            "token_class": self.key.token_class or None, "unit": self.key.unit,
+            "old": None if self.old is None else format(self.old, "f"),
+            "new": None if self.new is None else format(self.new, "f"),
+            "change": self.change, "percent": None if self.percent is None else format(self.percent, "f"),
+        }  # fmt: skip
+
+
+def price_changes(old: PriceVersion, new: PriceVersion) -> list[PriceChange]:
+    """Every price of either list, by kind and name.
+
+    >>> from datetime import UTC, datetime
+    >>> from pricing.rate_card import GpuPrice
+    >>> at = datetime(2026, 10, 1, tzinfo=UTC)
+    >>> first, second = (PriceVersion("v", at, None, (GpuPrice(Decimal(price), "H800"),)) for price in ("10", "12.5"))
+    >>> [(row.key.sku, row.change, row.percent) for row in price_changes(first, second)]
+    [('H800', 'raised', Decimal('25.00'))]
+    """
+    before, after = _prices(old), _prices(new)
+    return [PriceChange(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
+
+
+def _prices(version: PriceVersion) -> dict[PriceKey, Decimal]:
+    gpu = {
+        PriceKey("gpu", item.sku, item.accelerator if item.resource else "", "", str(item.unit)): item.price
+        for item in version.gpu
+    }
+    tokens = {
+        PriceKey("tokens", model, "", token_class, MILLION_TOKENS): price
+        for (model, token_class), price in version.tokens.items()
+    }
+    return {**gpu, **tokens}

@@ -1,0 +1,88 @@
+"""A price list as a file: the YAML of the set-up file, with the cost sheets that its prices come from.
+
+What is exported can be imported as a draft, applied, or compared with a text tool; exporting it again gives the same bytes.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import yaml
+
+from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
+from billing.rates.price_list import GPU_FIELDS, TOKEN_FIELDS, price_text
+from pricing.cost_sheet import COMPLETE, SIMPLE
+from pricing.loadtests.own import RUN_FIELDS
+from pricing.token_sheet import NUMBERS
+
+LOAD_TEST_FIELDS = ("accelerator", "gpus", "model", "engine", "precision", "runs")
+Content = dict[str, list[dict[str, str]]]
+ORDER = {
+    name: place
+    for place, name in enumerate(
+        dict.fromkeys(
+            [*GPU_FIELDS, *TOKEN_FIELDS, "currency", *SIMPLE, *COMPLETE, "tariff", "method", "prefill_share", *NUMBERS,
+             "report", *LOAD_TEST_FIELDS, *RUN_FIELDS]
+        )
+    )
+}  # fmt: skip
+UNIT_FIELDS = {"GPU-Hours": "price_per_gpu_hour", "Slice-Hours": "price_per_slice_hour"}
+
+
+def version_content(version: PriceVersion) -> Content:
+    """The list of a published version in the shape in which it was written."""
+    gpu = [
+        {
+            name: value
+            for name, value in (
+                ("accelerator", row.accelerator),
+                ("resource", row.resource),
+                ("cost_sheet", row.cost_sheet.name)
+                if row.cost_sheet
+                else (UNIT_FIELDS[row.unit], price_text(row.price)),
+            )
+            if value
+        }
+        for row in version.gpu.select_related("cost_sheet").order_by("id")
+    ]
+    tokens: dict[str, dict[str, str]] = {}
+    for row in version.tokens.select_related("cost_sheet").order_by("id"):
+        entry = tokens.setdefault(row.model, {"model": row.model})
+        if row.cost_sheet:
+            entry["cost_sheet"] = row.cost_sheet.name
+        else:
+            entry[row.token_class] = price_text(row.price)
+    return {"gpu": gpu, "tokens": list(tokens.values())}
+
+
+def export_yaml(listed: PriceDraft | PriceVersion, zone: str) -> str:
+    """The file of a draft or published version; instants are shown in the billing zone."""
+    content = listed.content if isinstance(listed, PriceDraft) else version_content(listed)
+    sections: dict[str, Any] = {}
+    if sheets := _sheets(CostSheet, content["gpu"]):
+        sections["cost_sheets"] = sheets
+    if sheets := _sheets(TokenCostSheet, content["tokens"]):
+        sections["token_cost_sheets"] = sheets
+    lists = {name: [_ordered(entry) for entry in content[name]] for name in ("gpu", "tokens") if content[name]}
+    sections["price_versions"] = [{"name": listed.name, "valid_from": _instant(listed.valid_from, zone), **lists}]
+    return yaml.safe_dump(sections, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _sheets(model: type[CostSheet] | type[TokenCostSheet], entries: Iterable[dict[str, str]]) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(entry["cost_sheet"] for entry in entries if "cost_sheet" in entry))
+    stored = {sheet.name: sheet.inputs for sheet in model.objects.filter(name__in=names)}
+    return [{"name": name, "sheet": _ordered(stored[name])} for name in names]
+
+
+def _ordered(value: Any) -> Any:
+    """The same value with its fields in the order in which people write them: the database does not keep one."""
+    if isinstance(value, list):
+        return [_ordered(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _ordered(value[name]) for name in sorted(value, key=lambda name: (ORDER.get(name, len(ORDER)), name))}
+
+
+def _instant(instant: datetime, zone: str) -> str:
+    return instant.astimezone(ZoneInfo(zone)).isoformat()
