@@ -1,10 +1,13 @@
 """What may leave the house for other systems: the documents of a month, once all of them are issued.
 
-A ledger journal or a cost export of half a month would be posted as if it were the whole.
+A ledger journal or a cost export of half a month would be posted as if it were the whole. Credit notes and rebills that
+were issued while the month was open belong to it.
 """
 
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.selectors import invoices_of
+
+Issued = Invoice | Note
 
 
 class NoPeriodError(LookupError):
@@ -15,8 +18,8 @@ class NotIssuedError(Exception):
     """Nothing is issued, or drafts still wait: somebody has to act before the month is complete."""
 
 
-def issued_invoices(month: str) -> tuple[BillingPeriod, list[Invoice]]:
-    """The period and its invoices in order of their numbers.  Raises NoPeriodError, NotIssuedError."""
+def issued_documents(month: str) -> tuple[BillingPeriod, list[Issued]]:
+    """The period and its invoices, then its notes, in order of their numbers.  Raises NoPeriodError, NotIssuedError."""
     period = BillingPeriod.objects.filter(month=month).first()
     if period is None:
         raise NoPeriodError(f"month {month!r}: no such period")
@@ -29,6 +32,13 @@ def issued_invoices(month: str) -> tuple[BillingPeriod, list[Invoice]]:
             f"{len(waiting)} of {len(invoices)} invoices of {month} are not issued ({', '.join(waiting[:5])}): approve "
             f"them and run `manage.py invoice_issue {month}`"
         )
-    if not invoices:
+    notes = list(issued_notes(month))
+    if not invoices and not notes:
         raise NotIssuedError(f"no invoice of {month} is issued: the period closed without charges")
-    return period, sorted(invoices, key=lambda invoice: (invoice.fiscal_year or 0, invoice.sequence or 0))
+    return period, [*sorted(invoices, key=lambda invoice: (invoice.fiscal_year or 0, invoice.sequence or 0)), *notes]
+
+
+def issued_notes(month: str) -> list[Note]:
+    """The notes that were issued in a month, in order of their numbers."""
+    notes = Note.objects.filter(correction__period__month=month, number__isnull=False)
+    return list(notes.select_related("team", "correction", "invoice").order_by("kind", "fiscal_year", "sequence"))

@@ -21,7 +21,7 @@ COLUMNS = (
     "journal_id", "line_id", "company_code", "posting_date", "period", "account", "cost_center", "internal_order",
     "debit", "credit", "currency", "text", "invoice_number", "batch_hash",
 )  # fmt: skip
-KIND_TEXT = {"gpu": "GPU hours", "tokens": "tokens", "efficiency": "efficiency adjustments"}
+KIND_TEXT = {"gpu": "GPU hours", "tokens": "tokens", "efficiency": "efficiency adjustments", "credit": "credits"}
 ZERO = Decimal("0.00")
 
 
@@ -87,7 +87,7 @@ class Journal:
 
 
 def journal_of(document: Mapping[str, Any], chart: Chart) -> Journal:
-    """The journal of one issued document (`suanpan/invoice/1`).
+    """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`).
 
     Raises JournalError where the document names no cost centre, or its sub-totals are not its total.
     """

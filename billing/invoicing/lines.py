@@ -77,7 +77,7 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
     ]
 
 
-KIND_ORDER = {"gpu": 0, "tokens": 1, "efficiency": 2}
+KIND_ORDER = {"gpu": 0, "tokens": 1, "efficiency": 2, "credit": 3}
 
 
 def _order(charge: Charge) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
         "schema": SCHEMA,
         "issuer": {"name": parties.issuer},
         "recipient": {"team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center},
-        "period": _period(parties),
+        "period": period_facts(parties.month, parties.zone, parties.window),
         "currency": parties.currency,
         "lines": [line.as_dict() for line in lines],
         "subtotals": [
@@ -130,15 +130,16 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
     }
 
 
-def _period(parties: Parties) -> dict[str, str]:
-    local = parties.window.in_zone(parties.zone)
+def period_facts(month: str, zone: str, window: Interval) -> dict[str, str]:
+    """The billing period as documents state it: local bounds with their offset, and in UTC."""
+    local = window.in_zone(zone)
     return {
-        "month": parties.month,
-        "zone": parties.zone,
+        "month": month,
+        "zone": zone,
         "start": local[0].isoformat(),
         "end": local[1].isoformat(),
-        "start_utc": parties.window.start.isoformat().replace("+00:00", "Z"),
-        "end_utc": parties.window.end.isoformat().replace("+00:00", "Z"),
+        "start_utc": window.start.isoformat().replace("+00:00", "Z"),
+        "end_utc": window.end.isoformat().replace("+00:00", "Z"),
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
 
@@ -37,10 +37,64 @@ def invoice_as_dict(invoice: Invoice) -> dict[str, Any]:
     }
 
 
-def document_of(invoice: Invoice) -> dict[str, Any]:
+def document_of(invoice: Invoice | Note) -> dict[str, Any]:
     """The document as issued, or what a draft would say."""
     document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
     return document
+
+
+def notes_issued() -> QuerySet[Note]:
+    """All issued credit notes and rebills, the newest first."""
+    notes = Note.objects.filter(number__isnull=False).select_related("team", "correction__period", "invoice")
+    return notes.order_by("-issued_at", "-id")
+
+
+def corrections_all() -> QuerySet[Correction]:
+    """All corrections with their notes, the newest first."""
+    return Correction.objects.prefetch_related("notes__team", "notes__invoice").order_by("-id")
+
+
+def note_as_dict(note: Note) -> dict[str, Any]:
+    """One issued note for programs; its lines are those of the document."""
+    document = document_of(note)
+    return {
+        "period": document["period"]["month"],
+        "number": note.number,
+        "kind": note.kind,
+        "team": note.team.code,
+        "invoice": document["invoice"],
+        "reason": document["reason"],
+        "correction": note.correction_id,
+        "currency": note.currency,
+        "total": format(note.total, "f"),
+        "sha256": note.sha256,
+        "previous_sha256": note.previous_sha256 or None,
+        "issued_at": note.issued_at.isoformat() if note.issued_at else None,
+        "lines": document["lines"],
+        "subtotals": document["subtotals"],
+    }
+
+
+def correction_as_dict(correction: Correction) -> dict[str, Any]:
+    """One correction for programs, with its notes: drafts without a number, issued ones by number."""
+    return {
+        "id": correction.pk,
+        "status": correction.status,
+        "reason_code": correction.reason_code,
+        "reason": correction.reason,
+        "evidence": correction.evidence or None,
+        "currency": correction.currency,
+        "amount": format(correction.amount, "f"),
+        "requested_by": correction.requested_by,
+        "decided_by": correction.decided_by or None,
+        "notes": [
+            {
+                "kind": note.kind, "number": note.number, "team": note.team.code, "total": format(note.total, "f"),
+                "invoice": note.invoice.number if note.invoice else None, "lines": document_of(note)["lines"],
+            }
+            for note in correction.notes.all()
+        ],
+    }  # fmt: skip
 
 
 def period_of(month: str) -> BillingPeriod:

@@ -92,7 +92,7 @@ def test_a_backup_states_rows_totals_and_chain_heads(taken: Path) -> None:
             "invoices": 2, "issued": 2, "total": "419.24", "charges": 2,
         }
     }  # fmt: skip
-    assert facts["chains"]["AI-INFRA 2026"]["last_number"] == 2
+    assert facts["chains"]["invoice AI-INFRA 2026"]["last_number"] == 2
     assert (facts["rows"]["usage_gpuallocation"], facts["rows"]["invoicing_invoice"]) == (2, 2)
     assert facts["usage"]["held_microseconds"] == str(2 * 9433 * 10**6)
     assert (manifest["taken_at"], manifest["bytes"]) == (NOW.isoformat(), taken.stat().st_size)

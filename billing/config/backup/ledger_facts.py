@@ -21,13 +21,19 @@ PERIODS = """SELECT p.month, p.status, p.ordinal, p.start, p."end", count(i.id),
                     (SELECT count(*) FROM rating_charge c WHERE c.closing = p.ordinal)
              FROM invoicing_billingperiod p LEFT JOIN invoicing_invoice i ON i.period_id = p.id
              GROUP BY p.id ORDER BY p.month"""
-CHAINS = "SELECT issuer, fiscal_year, last_number, last_sha256 FROM invoicing_numberseries ORDER BY 1, 2"
+CHAINS = "SELECT kind, issuer, fiscal_year, last_number, last_sha256 FROM invoicing_numberseries ORDER BY 1, 2, 3"
 USAGE = """SELECT (SELECT coalesce(sum(microseconds(until - start)), 0) FROM usage_allocationspan),
                   (SELECT coalesce(sum(input_tokens), 0) FROM token_event),
                   (SELECT coalesce(sum(output_tokens), 0) FROM token_event)"""
-DOCUMENTS = """SELECT i.issuer, i.fiscal_year, i.sequence, i.number, i.total, i.document, i.sha256, i.previous_sha256,
+DOCUMENTS = """SELECT 'invoice' AS kind, i.issuer, i.fiscal_year, i.sequence, i.number, i.total, i.document, i.sha256,
+                      i.previous_sha256,
                       (SELECT coalesce(sum(l.amount), 0.00) FROM invoicing_invoiceline l WHERE l.invoice_id = i.id)
-               FROM invoicing_invoice i WHERE i.status = 'issued' ORDER BY 1, 2, 3"""
+               FROM invoicing_invoice i WHERE i.status = 'issued'
+               UNION ALL
+               SELECT n.kind, n.issuer, n.fiscal_year, n.sequence, n.number, n.total, n.document, n.sha256,
+                      n.previous_sha256,
+                      (SELECT coalesce(sum(l.amount), 0.00) FROM invoicing_noteline l WHERE l.note_id = n.id)
+               FROM invoicing_note n WHERE n.number IS NOT NULL ORDER BY 1, 2, 3, 4"""
 
 
 def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:
@@ -45,8 +51,8 @@ def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:
         "rows": rows,
         "periods": periods,
         "chains": {
-            f"{issuer} {year}": {"last_number": number, "last_sha256": digest}
-            for issuer, year, number, digest in ledger.execute(CHAINS).fetchall()
+            f"{kind} {issuer} {year}": {"last_number": number, "last_sha256": digest}
+            for kind, issuer, year, number, digest in ledger.execute(CHAINS).fetchall()
         },
         "audit": _audit_head(ledger),
         "usage": dict(zip(("held_microseconds", "input_tokens", "output_tokens"), map(str, usage), strict=True)),
@@ -80,21 +86,21 @@ def differences(expected: Any, found: Any, where: str = "") -> list[str]:
 def broken_documents(ledger: Connection[Any]) -> tuple[int, list[str]]:
     """How many documents are issued, and what is wrong with them: hash, chain, number, total, gaps."""
     rows = ledger.execute(DOCUMENTS).fetchall()
-    heads = {(row[0], row[1]): (row[2], row[3]) for row in ledger.execute(CHAINS).fetchall()}
+    heads = {row[:3]: row[3:] for row in ledger.execute(CHAINS).fetchall()}
     found: list[str] = []
-    for series, group in groupby(rows, key=lambda row: (row[0], row[1])):
+    for series, group in groupby(rows, key=lambda row: row[:3]):
         sequence, previous = 0, ""
         for row in group:
-            found += [f"{row[3]}: {complaint}" for complaint in _complaints(row, sequence + 1, previous)]
-            sequence, previous = row[2], row[6]
+            found += [f"{row[4]}: {complaint}" for complaint in _complaints(row, sequence + 1, previous)]
+            sequence, previous = row[3], row[7]
         if heads.pop(series, None) != (sequence, previous):
-            found.append(f"{series[0]} {series[1]}: the series does not end with its last document")
-    found += [f"{issuer} {year}: documents are missing" for (issuer, year), (last, _) in heads.items() if last]
+            found.append(f"{' '.join(map(str, series))}: the series does not end with its last document")
+    found += [f"{' '.join(map(str, series))}: documents are missing" for series, (last, _) in heads.items() if last]
     return len(rows), found
 
 
 def _complaints(row: tuple[Any, ...], sequence: int, previous: str) -> list[str]:
-    _, _, stored_sequence, number, total, text, digest, stored_previous, lines = row
+    _, _, _, stored_sequence, number, total, text, digest, stored_previous, lines = row
     document = json.loads(text)
     checks = {
         "the hash is not that of the document": document_hash(text) == digest,

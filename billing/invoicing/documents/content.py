@@ -1,4 +1,4 @@
-"""What an invoice says: the typed reading of the canonical document ``suanpan/invoice/1``.
+"""What an invoice or note says: the typed reading of ``suanpan/invoice/1`` and ``suanpan/note/1``.
 
 The canonical JSON (and its SHA-256) belongs to issuing; here it is only read. Keys that are missing mean null, unknown
 keys are ignored, so a later document with more facts still renders.
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 SCHEMA = "suanpan/invoice/1"
+NOTE_SCHEMA = "suanpan/note/1"
 CORRECTION = "Correction"
 
 
@@ -45,14 +46,35 @@ class Period(msgspec.Struct, frozen=True):
     end_utc: str
 
 
+class Credited(msgspec.Struct, frozen=True):
+    """The line that a line of a note takes from; no document is the note itself."""
+
+    position: int
+    document: str | None = None
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """The invoice that a note corrects."""
+
+    number: str
+    month: str
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a note was issued."""
+
+    code: str
+    text: str
+
+
 class Line(msgspec.Struct, frozen=True):
     """One charge. ``amount`` is already rounded; it is printed, never recomputed from quantity and price."""
 
     position: int
     kind: str
-    quantity: Decimal
+    quantity: Decimal | None
     unit: str
-    unit_price: Decimal
+    unit_price: Decimal | None
     amount: Decimal
     cluster: str | None = None
     namespace: str | None = None
@@ -66,10 +88,19 @@ class Line(msgspec.Struct, frozen=True):
     charge_period: str | None = None
     jobs: int | None = None
     energy_kwh: Decimal | None = None
+    style: str | None = None
+    credits: Credited | None = None
 
     @property
     def is_correction(self) -> bool:
         return self.charge_class == CORRECTION
+
+    @property
+    def credited_line(self) -> str | None:
+        """The line that a line of a note takes from, as `AI-INFRA-2026-000001 #3`."""
+        if self.credits is None:
+            return None
+        return f"{self.credits.document or ''} #{self.credits.position}".strip()
 
 
 class Subtotal(msgspec.Struct, frozen=True):
@@ -78,7 +109,7 @@ class Subtotal(msgspec.Struct, frozen=True):
 
 
 class Invoice(msgspec.Struct, frozen=True):
-    """One invoice as printed. ``number`` is null until issue."""
+    """One invoice or note as printed. ``number`` is null until issue; only a note has a reason."""
 
     schema: str
     issuer: Issuer
@@ -91,6 +122,9 @@ class Invoice(msgspec.Struct, frozen=True):
     number: str | None = None
     previous_sha256: str | None = None
     energy_kwh: Decimal | None = None
+    kind: str = "invoice"
+    reason: Reason | None = None
+    invoice: Reference | None = None
 
 
 def read_document(document: Mapping[str, Any]) -> Invoice:
@@ -103,7 +137,7 @@ def read_document(document: Mapping[str, Any]) -> Invoice:
         invoice = msgspec.convert(document, Invoice)
     except msgspec.ValidationError as error:
         raise DocumentError(f"invoice {document.get('number')!r}: {error}") from error
-    if invoice.schema != SCHEMA:
+    if invoice.schema not in (SCHEMA, NOTE_SCHEMA):
         raise DocumentError(f"invoice {invoice.number!r}: schema {invoice.schema!r}, expected {SCHEMA!r}")
     _require_finite(invoice)
     _require_balance(invoice)
@@ -128,7 +162,7 @@ def lines_of(invoice: Invoice, kind: str) -> tuple[Line, ...]:
 def _require_finite(invoice: Invoice) -> None:
     for line in invoice.lines:
         for value in (line.quantity, line.unit_price, line.amount):
-            if not value.is_finite():
+            if value is not None and not value.is_finite():
                 raise DocumentError(f"invoice {invoice.number!r} line {line.position}: {value} is not a number")
 
 

@@ -20,7 +20,8 @@ COLUMNS = (
     "invoice_number", "status", "issued_at", "document_sha256", "issuer", "team", "recipient", "cost_center",
     "billing_period", "zone", "billing_period_start", "billing_period_end", "position", "kind", "charge_class",
     "charge_period", "cluster", "namespace", "consumer", "sku", "token_class", "quantity", "unit", "unit_price",
-    "price_version", "policy", "reason", "jobs", "amount", "currency", "energy_kwh",
+    "price_version", "policy", "reason", "jobs", "amount", "currency", "energy_kwh", "document_kind", "corrects_invoice",
+    "correction_reason", "style", "credits_document", "credits_position",
 )  # fmt: skip
 
 
@@ -79,6 +80,9 @@ def _document_cells(invoice: Invoice, sha256: str | None, issued_at: datetime | 
         "billing_period_start": harmless(invoice.period.start),
         "billing_period_end": harmless(invoice.period.end),
         "currency": harmless(invoice.currency),
+        "document_kind": invoice.kind,
+        "corrects_invoice": harmless(invoice.invoice.number) if invoice.invoice else "",
+        "correction_reason": invoice.reason.code if invoice.reason else "",
     }
 
 
@@ -98,4 +102,7 @@ def _line_cells(line: Line) -> dict[str, str]:
         "unit_price": _plain(line.unit_price),
         "amount": _plain(line.amount),
         "energy_kwh": _plain(line.energy_kwh),
+        "style": line.style or "",
+        "credits_document": harmless(line.credits.document) if line.credits else "",
+        "credits_position": str(line.credits.position) if line.credits else "",
     }

@@ -12,6 +12,12 @@ Label = list[str]
 
 WORDS: dict[str, tuple[str, str]] = {
     "invoice": ("发票", "Invoice"),
+    "credit_note": ("贷项通知单", "Credit note"),
+    "rebill_note": ("重开账单", "Rebill"),
+    "corrects_invoice": ("更正单据", "Corrects"),
+    "note_reason": ("更正原因", "Reason"),
+    "note_style": ("更正方式", "What is done"),
+    "credits_line": ("冲减行", "Credits line"),
     "internal": ("内部结算", "Internal transfer"),
     "issuer": ("开具方", "Issued by"),
     "recipient": ("结算方", "Billed to"),
@@ -68,6 +74,9 @@ WORDS: dict[str, tuple[str, str]] = {
     "lines_sheet": ("明细", "Lines"),
 }
 
+TITLES = {"invoice": "invoice", "credit": "credit_note", "rebill": "rebill_note"}
+"""The word at the head of a document, by its kind."""
+
 SENTENCES: dict[str, tuple[str, str]] = {
     "energy": ("仅供参考，不计费", "For information only, not charged."),
     "terms": (
@@ -117,6 +126,24 @@ UNITS: dict[str, tuple[str, str]] = {
     "GPU-Hours": ("GPU 卡时", "GPU-Hours"),
     "Slice-Hours": ("切片卡时", "Slice-Hours"),
     "1M Tokens": ("百万 Token", "1M Tokens"),
+}
+
+STYLES: dict[str, tuple[str, str]] = {
+    "reversal": ("冲回", "Reversed"),
+    "withdrawal": ("收回减免", "Credit taken back"),
+    "allowance": ("减免", "Credit"),
+    "rebill": ("重新计费", "Billed again"),
+}
+
+NOTE_REASONS: dict[str, tuple[str, str]] = {
+    "price": ("价格有误", "Wrong price"),
+    "quantity": ("数量有误", "Wrong quantity"),
+    "ownership": ("归属有误", "Wrong team"),
+    "mfu": ("效率数据有误", "Wrong efficiency data"),
+    "sla": ("平台故障", "Fault of the platform"),
+    "duplicate": ("重复计费", "Billed twice"),
+    "goodwill": ("善意减免", "Goodwill"),
+    "write_off": ("核销", "Written off"),
 }
 
 MARKS: dict[str, tuple[str, str]] = {"draft": ("草稿", "DRAFT"), "void": ("作废", "VOID")}

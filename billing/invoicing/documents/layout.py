@@ -16,8 +16,11 @@ from billing.invoicing.documents.content import Invoice, Line, Period, lines_of,
 from billing.invoicing.documents.labels import (
     KINDS,
     MARKS,
+    NOTE_REASONS,
     REASONS,
     SENTENCES,
+    STYLES,
+    TITLES,
     TOKEN_CLASSES,
     UNITS,
     WORDS,
@@ -76,7 +79,7 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
     sections = [_section(invoice, subtotal.kind, wording) for subtotal in invoice.subtotals]
     return {
         "language": printing.language,
-        "labels": words(printing.language),
+        "labels": words(printing.language) | {"invoice": wording.word(TITLES[invoice.kind])},
         "sentences": {key: choose(pair, printing.language) for key, pair in SENTENCES.items()},
         "mark": None if printing.mark is None else choose(MARKS[printing.mark], printing.language),
         "mark_kind": printing.mark,
@@ -126,8 +129,20 @@ def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[
         ("bounds", [f"{_moment(period.start)} – {_moment(period.end)}"]),
         ("bounds_utc", [f"{_moment(period.start_utc)} – {_moment(period.end_utc)}"]),
         ("currency", [wording.text(invoice.currency)]),
+        *_note_facts(invoice, wording),
     )
     return [{"label": wording.word(key), "value": value} for key, value in rows]
+
+
+def _note_facts(invoice: Invoice, wording: Wording) -> list[tuple[str, list[str]]]:
+    """Of a note: which invoice it corrects, and why."""
+    facts: list[tuple[str, list[str]]] = []
+    if invoice.invoice is not None:
+        facts.append(("corrects_invoice", wording.name(invoice.invoice.number)))
+    if invoice.reason is not None:
+        code = inline(wording.code(NOTE_REASONS, invoice.reason.code))
+        facts.append(("note_reason", [code, " – ", *wording.name(invoice.reason.text)]))
+    return facts
 
 
 def _issue_date(issued_at: datetime | None, period: Period) -> str | None:
@@ -168,20 +183,22 @@ def _row(line: Line, wording: Wording) -> dict[str, Any]:
             wording,
             policy=line.policy,
             correction_of=line.charge_period if line.is_correction else None,
+            credits_line=line.credited_line,
         ),
-        "quantity": figure(line.quantity),
+        "quantity": MISSING if line.quantity is None else figure(line.quantity),
         "unit": _unit(line, wording),
-        "unit_price": figure(line.unit_price),
+        "unit_price": MISSING if line.unit_price is None else figure(line.unit_price),
         "price_version": wording.name(line.price_version),
         "amount": figure(line.amount),
         "negative": line.amount < 0,
-        "price_negative": line.unit_price < 0,
+        "price_negative": line.unit_price is not None and line.unit_price < 0,
     }
 
 
 def _lead(line: Line, wording: Wording) -> Label:
-    """What an adjustment is, before its SKU: reward, penalty."""
-    return wording.code(REASONS, line.reason.partition(":")[0]) if line.reason else []
+    """What an adjustment is, before its SKU: reward, penalty; on a note also what is done to the line."""
+    style = wording.code(STYLES, line.style) if line.style else []
+    return style or (wording.code(REASONS, line.reason.partition(":")[0]) if line.reason else [])
 
 
 def _place(line: Line, wording: Wording) -> list[str]:

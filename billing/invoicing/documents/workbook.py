@@ -19,8 +19,11 @@ from billing.invoicing.documents.content import Invoice, Line, lines_of, read_do
 from billing.invoicing.documents.labels import (
     KINDS,
     MARKS,
+    NOTE_REASONS,
     REASONS,
     SENTENCES,
+    STYLES,
+    TITLES,
     TOKEN_CLASSES,
     WORDS,
     Language,
@@ -79,9 +82,12 @@ COLUMNS = (
     Column("charge_period", "charge_period", "text", 13),
     Column("energy_kwh", "energy_kwh", "energy", 12),
 )
+NOTE_COLUMNS = (
+    *COLUMNS, Column("note_style", "style", "text", 22), Column("credits_line", "credited_line", "text", 30)
+)  # fmt: skip
 AMOUNT = next(index for index, column in enumerate(COLUMNS) if column.attribute == "amount")
 HEADS = {"position": "head", "text": "head", "after": "head_after"}
-TRANSLATED = {"kind": KINDS, "token_class": TOKEN_CLASSES, "reason": REASONS}
+TRANSLATED = {"kind": KINDS, "token_class": TOKEN_CLASSES, "reason": REASONS, "style": STYLES}
 
 
 def render_xlsx(
@@ -114,7 +120,7 @@ def render_xlsx(
     )
     look = Look(_styles(book), chosen)
     book.set_properties(_properties(invoice, issued_at, look))
-    summary = book.add_worksheet(look.word("invoice"))
+    summary = book.add_worksheet(look.word(TITLES[invoice.kind]))
     lines = book.add_worksheet(look.word("lines_sheet"))
     totals = _write_lines(lines, invoice, look)
     references = {kind: f"='{lines.get_name()}'!{_cell(row)}" for kind, row in totals.items()}
@@ -127,7 +133,7 @@ def render_xlsx(
 def _properties(invoice: Invoice, issued_at: datetime | None, look: Look) -> dict[str, Any]:
     created = issued_at or datetime.fromisoformat(invoice.period.end_utc)
     return {
-        "title": f"{look.word('invoice')} {invoice.number or ''}".strip(),
+        "title": f"{look.word(TITLES[invoice.kind])} {invoice.number or ''}".strip(),
         "author": visible(invoice.issuer.name),
         "created": created.astimezone(UTC).replace(tzinfo=None, microsecond=0),
     }
@@ -170,12 +176,13 @@ def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
 
 def _write_lines(sheet: Worksheet, invoice: Invoice, look: Look) -> dict[str, int]:
     """Write the table; gives the row (from 0) of the subtotal of each kind."""
-    _set_up_lines(sheet, look)
+    columns = COLUMNS if invoice.kind == "invoice" else NOTE_COLUMNS
+    _set_up_lines(sheet, columns, look)
     row, totals = 1, {}
     for subtotal in invoice.subtotals:
         first = row
         for line in lines_of(invoice, subtotal.kind):
-            _write_line(sheet, row, line, look)
+            _write_line(sheet, row, line, columns, look)
             row += 1
         label = f"{look.code(KINDS, subtotal.kind)} {look.word('subtotal')}"
         formula = f"=SUM({_cell(first)}:{_cell(row - 1)})" if row > first else "=0"
@@ -188,8 +195,8 @@ def _write_lines(sheet: Worksheet, invoice: Invoice, look: Look) -> dict[str, in
     return totals
 
 
-def _set_up_lines(sheet: Worksheet, look: Look) -> None:
-    for index, column in enumerate(COLUMNS):
+def _set_up_lines(sheet: Worksheet, columns: tuple[Column, ...], look: Look) -> None:
+    for index, column in enumerate(columns):
         head = look.styles[HEADS.get(column.style, "head_right")]
         sheet.set_column(index, index, column.width)
         sheet.write_string(0, index, "\n".join(choose(WORDS[column.label], look.language)), head)
@@ -207,8 +214,8 @@ def _set_up_print(sheet: Worksheet) -> None:
     sheet.set_footer("&L&F&R&P / &N")
 
 
-def _write_line(sheet: Worksheet, row: int, line: Line, look: Look) -> None:
-    for index, column in enumerate(COLUMNS):
+def _write_line(sheet: Worksheet, row: int, line: Line, columns: tuple[Column, ...], look: Look) -> None:
+    for index, column in enumerate(columns):
         value = getattr(line, column.attribute)
         style = look.styles[column.style]
         if isinstance(value, str):
@@ -253,10 +260,19 @@ def _facts(
         ("bounds", f"{period.start} – {period.end}"),
         ("bounds_utc", f"{period.start_utc} – {period.end_utc}"),
         ("currency", invoice.currency),
+        *_note_facts(invoice, look),
         ("this_document", sha256 or at_issue),
         ("previous_document", invoice.previous_sha256 or look.word("first_in_series")),
     ]
     return [(key, visible(value)) for key, value in rows]
+
+
+def _note_facts(invoice: Invoice, look: Look) -> list[tuple[str, str]]:
+    """Of a note: which invoice it corrects, and why."""
+    about = [("corrects_invoice", invoice.invoice.number)] if invoice.invoice else []
+    if invoice.reason is None:
+        return about
+    return [*about, ("note_reason", f"{look.code(NOTE_REASONS, invoice.reason.code)} – {invoice.reason.text}")]
 
 
 def _write_summary(
@@ -269,7 +285,7 @@ def _write_summary(
     for index, width in enumerate((32, 24, 60)):
         sheet.set_column(index, index, width)
     sheet.set_row(0, 30)
-    sheet.write_string(0, 0, look.word("invoice"), look.styles["title"])
+    sheet.write_string(0, 0, look.word(TITLES[invoice.kind]), look.styles["title"])
     for row, (key, value) in enumerate(facts, start=2):
         sheet.write_string(row, 0, look.word(key), look.styles["label"])
         sheet.write_string(row, 1, value, look.styles["mark" if key == "status" else "text"])

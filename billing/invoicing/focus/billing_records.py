@@ -27,7 +27,7 @@ def detail_rows(document: Mapping[str, Any], issued_at: datetime) -> pa.Table:
     head = billing_facts(document) | {
         "InvoiceDetailCreated": issued, "InvoiceDetailLastUpdated": issued, "InvoiceIssueDate": issued,
         "InvoiceIssueStatus": "Issued", "PaymentCurrency": document["currency"], "PaymentDueDate": issued,
-        "PaymentTerms": TERMS, "ReferenceInvoiceId": document["number"],
+        "PaymentTerms": TERMS,
     }  # fmt: skip
     rows = [
         {
@@ -37,10 +37,18 @@ def detail_rows(document: Mapping[str, Any], issued_at: datetime) -> pa.Table:
             "InvoiceDetailId": detail_id(document, line),
             "InvoiceDetailDescription": description(line),
             "InvoiceDetailGrain": _grain(line),
+            "ReferenceInvoiceId": corrected_document(document, line),
         }
         for line in document["lines"]
     ]
     return pa.Table.from_pylist(rows, schema=INVOICE_DETAIL)
+
+
+def corrected_document(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
+    """The document that a line corrects, or its own: of a note the one that it credits, else the invoice it is about."""
+    credited = (line.get("credits") or {}).get("document")
+    about = (document.get("invoice") or {}).get("number")
+    return str(credited or about or document["number"])
 
 
 def _grain(line: Mapping[str, Any]) -> str:

@@ -157,7 +157,8 @@ def _prices(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
 
 def _categories(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     billed = rows.column("BilledCost")
-    credit, adjustment = (_is(rows, "ChargeCategory", name) for name in ("Credit", "Adjustment"))
+    regular = pc.is_null(rows.column("ChargeClass"))  # a reversal keeps its category and turns its sign
+    credit, adjustment = (pc.and_(regular, _is(rows, "ChargeCategory", name)) for name in ("Credit", "Adjustment"))
     return [
         ("a Credit is not positive", pc.and_(credit, pc.greater(billed, ZERO))),
         ("a penalty is not negative", pc.and_(adjustment, pc.less(billed, ZERO))),

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from billing.invoicing.focus.columns import COST_AND_USAGE
-from billing.invoicing.focus.shares import Evidence, Place, Share
+from billing.invoicing.focus.shares import Evidence, Place, Share, is_usage
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS
 
 TOKEN_CLASSES = {
@@ -23,6 +23,9 @@ TOKEN_CLASSES = {
     "output": ("Output Tokens", "Output", None),
 }
 """Meter, x_TokenDirection and x_TokenCacheAction; the classes are disjoint, so no token stands on two rows."""
+STYLES = {
+    "reversal": "Reversed", "rebill": "Billed again", "allowance": "Credit", "withdrawal": "Credit taken back",
+}  # fmt: skip
 PRICING_UNITS = {MILLION_TOKENS: "1000000 Tokens"}
 VARYING = (
     "ChargePeriodStart", "ChargePeriodEnd", "BilledCost", "EffectiveCost", "ListCost", "ContractedCost",
@@ -68,14 +71,14 @@ def _varying(item: SplitLine, share: Share) -> tuple[Any, ...]:
 
 def _resource(line: Mapping[str, Any], place: Place) -> tuple[str, str]:
     """Id and name: of the model behind a gateway, or of the job (`kind/name`) in its namespace."""
-    if line["kind"] == "tokens":
+    if of_tokens(line):
         return place.resource, line["sku"]
     return f"{line['cluster']}/{line['namespace']}/{place.resource}", place.resource.partition("/")[2]
 
 
 def _constants(document: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that does not change from hour to hour."""
-    usage = line["kind"] != "efficiency"
+    usage = is_usage(line)
     return {
         **billing_facts(document),
         "BillingAccountName": document["recipient"]["name"],
@@ -116,25 +119,35 @@ def detail_id(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
 
 
 def charge_category(line: Mapping[str, Any]) -> str:
-    """A reward is a credit awarded after the fact, a penalty an adjustment; all else is usage."""
-    if line["kind"] != "efficiency":
+    """A reward is a credit awarded after the fact, a penalty an adjustment; what is reversed keeps its category."""
+    if is_usage(line):
         return "Usage"
-    return "Credit" if line["unit_price"].startswith("-") else "Adjustment"
+    rewarded = line["kind"] == "credit" or line["unit_price"].startswith("-")
+    return "Credit" if rewarded else "Adjustment"
 
 
 def description(line: Mapping[str, Any]) -> str:
     """What is charged, where, and why: the facts of the line in one sentence."""
     subject = line["consumer"] or f"{line['cluster']}/{line['namespace']}"
-    if line["kind"] == "efficiency":
-        return f"Efficiency {line['reason']} by policy {line['policy']} on {line['sku']} for {subject}"
-    meter = TOKEN_CLASSES[line["token_class"]][0] if line["kind"] == "tokens" else line["unit"]
-    late = f", reported late for {line['charge_period']}" if line["charge_class"] else ""
-    return f"{meter} of {line['sku']} for {subject}, price version {line['price_version']}{late}"
+    style = line.get("style")
+    if line["policy"]:
+        text = f"Efficiency {line['reason']} by policy {line['policy']} on {line['sku']} for {subject}"
+    else:
+        meter = TOKEN_CLASSES[line["token_class"]][0] if of_tokens(line) else line["unit"]
+        text = f"{meter} of {line['sku']} for {subject}, price version {line['price_version']}"
+    if style:
+        return f"{STYLES[style]}: {text}, {line['charge_period']}"
+    return f"{text}, reported late for {line['charge_period']}" if line["charge_class"] else text
+
+
+def of_tokens(line: Mapping[str, Any]) -> bool:
+    """Whether the line is about tokens: also a credit on such a line."""
+    return line["token_class"] is not None
 
 
 def service(line: Mapping[str, Any]) -> dict[str, Any]:
     """Which service it is, and its SKU."""
-    if line["kind"] == "tokens":
+    if of_tokens(line):
         meter = TOKEN_CLASSES[line["token_class"]][0]
         names = ("AI and Machine Learning", "Generative AI", "Model Inference", meter, "Endpoint")
     else:
@@ -152,7 +165,7 @@ def sku_price_id(line: Mapping[str, Any]) -> str:
 
 def _prices(line: Mapping[str, Any]) -> dict[str, Any]:
     unit = PRICING_UNITS.get(line["unit"], line["unit"])
-    tokens = line["kind"] == "tokens"
+    tokens = of_tokens(line)
     return {
         "PricingUnit": unit,
         "PricingCategory": "Standard",
@@ -166,7 +179,7 @@ def _prices(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def _price_details(line: Mapping[str, Any]) -> dict[str, Any]:
     """Properties per pricing unit; keys that FOCUS does not define begin with `x_`."""
-    if line["kind"] == "tokens":
+    if of_tokens(line):
         _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
         facts = {"x_CacheAction": cache_action, "x_Model": line["sku"], "x_TokenDirection": direction}
         return {name: value for name, value in facts.items() if value}
@@ -176,7 +189,7 @@ def _price_details(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _account(line: Mapping[str, Any]) -> dict[str, Any]:
-    if line["kind"] == "tokens":
+    if of_tokens(line):
         return {"SubAccountId": line["consumer"], "SubAccountName": line["consumer"], "SubAccountType": "Consumer"}
     tags = {"suanpan/cluster": line["cluster"], "suanpan/namespace": line["namespace"]}
     return {
@@ -188,7 +201,7 @@ def _account(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokens(line: Mapping[str, Any]) -> dict[str, Any]:
-    if line["kind"] != "tokens":
+    if not of_tokens(line):
         return {}
     _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
     return {"x_TokenDirection": direction, "x_TokenCacheAction": cache_action, "x_ModelId": line["sku"]}

@@ -5,7 +5,7 @@ line add up to the usage that the line charges; `billing.invoicing.services.focu
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -35,22 +35,23 @@ CLASS_SUMS = {
 
 @dataclass
 class HourlyUsage:
-    """Base units of each line by place, and the evidence of adjusted lines by job."""
+    """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or `only` of some."""
 
+    only: Set[LineKey] | None = None
     places: dict[LineKey, dict[Place, Decimal]] = field(default_factory=lambda: defaultdict(dict))
     evidence: dict[LineKey, dict[str, Evidence]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, key: LineKey, place: Place, usage: Decimal) -> None:
         """Count `usage` at a place; nothing used leaves no trace."""
-        if usage:
+        if usage and (self.only is None or key in self.only):
             places = self.places[key]
             places[place] = EXACT.add(places.get(place, Decimal(0)), usage)
 
 
-def hourly_usage(period: BillingPeriod) -> HourlyUsage:
+def hourly_usage(period: BillingPeriod, *, only: Set[LineKey] | None = None) -> HourlyUsage:
     """The usage that the close of `period` charged: its own, and what came late for windows closed before it."""
     this = period.ordinal or 0
-    found = HourlyUsage()
+    found = HourlyUsage(only)
     books = _Books(rate_card(), PolicyBook(), _verdicts(this))
     own = Interval(period.start, period.end)
     _read_window(found, books, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)

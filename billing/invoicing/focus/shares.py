@@ -60,7 +60,7 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
     weights = [places[place] for place in ordered]
     amounts = split_amount(Decimal(line["amount"]), weights)
     nothing: list[Decimal | None] = [None] * len(ordered)
-    priced = line["kind"] != "efficiency"
+    priced = is_usage(line)
     quantities = [*split_amount(Decimal(line["quantity"]), weights, QUANTITY_PLACES)] if priced else nothing
     energy = line["energy_kwh"]
     energies = nothing if energy is None else [*split_amount(Decimal(energy), weights, ENERGY_PLACES)]
@@ -72,6 +72,11 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
         )
         for place, amount, quantity, kwh in zip(ordered, amounts, quantities, energies, strict=True)
     ]  # fmt: skip
+
+
+def is_usage(line: Mapping[str, Any]) -> bool:
+    """Whether the line charges (or reverses) usage; what only changes an amount has no quantity of its own."""
+    return line["kind"] in ("gpu", "tokens")
 
 
 def _list_cost(line: Mapping[str, Any], quantity: Decimal | None, amount: Decimal) -> Decimal:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from billing.invoicing.documents import PdfRenderer, render_csv, render_xlsx
+from billing.invoicing.issued import issued_notes
 from billing.invoicing.models import Invoice
 from billing.invoicing.selectors import document_of, invoices_of
 
@@ -12,11 +13,11 @@ from billing.invoicing.selectors import document_of, invoices_of
 def invoices_export(
     *, month: str, directory: Path, language: str = "zh-en", advance: Callable[[int], None] = lambda _: None
 ) -> list[Path]:
-    """PDF, CSV and XLSX of each issued invoice; a file appears whole, under its final name, or not at all."""
+    """PDF, CSV and XLSX of each issued invoice and note; a file appears whole, under its final name, or not at all."""
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     with PdfRenderer() as renderer:
-        for invoice in invoices_of(month).filter(status=Invoice.Status.ISSUED):
+        for invoice in [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]:
             document = document_of(invoice)
             facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
             for suffix, body in (

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from billing.invoicing.billed import month_of_closing, row_key
 from billing.invoicing.focus.billing_records import detail_rows, period_rows
 from billing.invoicing.focus.columns import BILLING_PERIOD, COST_AND_USAGE, INVOICE_DETAIL
 from billing.invoicing.focus.conformance import Conformance
@@ -14,8 +15,8 @@ from billing.invoicing.focus.cost_and_usage import SplitLine, rows_of
 from billing.invoicing.focus.files import data_set_files
 from billing.invoicing.focus.hours import HourlyUsage, hourly_usage, windows_closed_before
 from billing.invoicing.focus.shares import shares_of
-from billing.invoicing.issued import issued_invoices
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.issued import Issued, issued_documents
+from billing.invoicing.models import BillingPeriod, Note, NoteLine
 from billing.invoicing.selectors import document_of
 from billing.rating.models import Charge
 from metering.intervals import Interval
@@ -39,46 +40,48 @@ class Exported:
 
 
 def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] = lambda _: None) -> Exported:
-    """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued invoices as CSV and Parquet.
+    """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued documents as CSV and Parquet.
 
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
     """
-    period, invoices = issued_invoices(month)
+    period, issued = issued_documents(month)
     source = _Source(period)
+    notes = _NoteSource([document for document in issued if isinstance(document, Note)])
     window = Interval(period.start, period.end)
     conformance = Conformance(window, windows_closed_before(period.ordinal or 0))
-    totals = {invoice.number or "": invoice.total for invoice in invoices}
+    totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
     with ExitStack() as stack:
         writers = {}
         for name, schema in DATA_SETS.items():
             writer, paths = stack.enter_context(data_set_files(directory, f"focus-{name}-{month}", schema))
             writers[name], files = writer, [*files, *paths]
-        for invoice in invoices:
-            document = document_of(invoice)
-            rows, details = rows_of(document, source.split(document)), detail_rows(document, _issued_at(invoice))
+        for stored in issued:
+            document = document_of(stored)
+            split = notes.split(stored, document) if isinstance(stored, Note) else source.split(document)
+            rows, details = rows_of(document, split), detail_rows(document, _issued_at(stored))
             conformance.cost_and_usage(rows)
             conformance.invoice_detail(details)
             writers["cost-and-usage"].write(rows)
             writers["invoice-detail"].write(details)
             count += len(rows)
             advance(1)
-        periods = _periods(period, invoices)
+        periods = _periods(period, issued)
         conformance.billing_period(periods)
         writers["billing-period"].write(periods)
         conformance.finish(totals)
-    return Exported(files, count, len(invoices), sum(totals.values(), Decimal("0.00")))
+    return Exported(files, count, len(issued), sum(totals.values(), Decimal("0.00")))
 
 
-def _periods(period: BillingPeriod, invoices: list[Invoice]) -> Any:
-    issued = [_issued_at(invoice) for invoice in invoices]
-    issuers = sorted({document_of(invoice)["issuer"]["name"] for invoice in invoices})
+def _periods(period: BillingPeriod, documents: list[Issued]) -> Any:
+    issued = [_issued_at(document) for document in documents]
+    issuers = sorted({document_of(document)["issuer"]["name"] for document in documents})
     closed_at = period.closed_at or max(issued)
     return period_rows(start=period.start, end=period.end, closed_at=closed_at, issued_at=issued, issuers=issuers)
 
 
-def _issued_at(invoice: Invoice) -> Any:
-    return invoice.issued_at
+def _issued_at(document: Issued) -> Any:
+    return document.issued_at
 
 
 class _Source:
@@ -105,6 +108,38 @@ class _Source:
             )
         shares = shares_of(line, places, self._windows[line["charge_period"]])
         return SplitLine(line, shares, self._usage.evidence.get(key, {}))
+
+
+class _NoteSource:
+    """The usage behind the lines of notes: that of the close which charged it first, read once per close."""
+
+    def __init__(self, notes: list[Note]) -> None:
+        self._months = month_of_closing()
+        self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
+        self._rows: dict[int, list[NoteLine]] = {note.pk: list(note.lines.order_by("position")) for note in notes}
+        wanted: dict[int, set[LineKey]] = {}
+        for note in notes:
+            for row in self._rows[note.pk]:
+                wanted.setdefault(row.closing, set()).add(self._key(note, row))
+        periods = {row.ordinal: row for row in BillingPeriod.objects.filter(ordinal__in=list(wanted))}
+        self._usage = {closing: hourly_usage(periods[closing], only=keys) for closing, keys in wanted.items()}
+
+    def _key(self, note: Note, row: NoteLine) -> LineKey:
+        return row_key(row, note.team.code, correction=row.charge_period != self._months[row.closing])
+
+    def split(self, note: Note, document: Mapping[str, Any]) -> list[SplitLine]:
+        """The lines of a note by hour and job of the usage that they are about.  Raises UnexplainedError."""
+        rows = self._rows[note.pk]
+        return [self._line(note, row, line) for row, line in zip(rows, document["lines"], strict=True)]
+
+    def _line(self, note: Note, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
+        key = self._key(note, row)
+        usage = self._usage[row.closing]
+        places = usage.places.get(key, {})
+        if not places:
+            raise UnexplainedError(f"line {row.position} of {note.number} no longer follows from any usage")
+        shares = shares_of(line, places, self._windows[row.charge_period])
+        return SplitLine(line, shares, usage.evidence.get(key, {}))
 
 
 def line_key(team: str, line: Mapping[str, Any]) -> LineKey:

@@ -45,9 +45,10 @@ def invoices_issue(*, month: str, actor: str, now: datetime) -> int:
 def _issue(invoice_id: int, actor: str, now: datetime) -> bool:
     facts = Invoice.objects.select_related("period").get(pk=invoice_id)
     fiscal_year = int(facts.period.month[:4])
-    NumberSeries.objects.get_or_create(issuer=facts.issuer, fiscal_year=fiscal_year)
+    series_facts = {"kind": NumberSeries.Kind.INVOICE, "issuer": facts.issuer, "fiscal_year": fiscal_year}
+    NumberSeries.objects.get_or_create(**series_facts)
     with transaction.atomic():
-        series = NumberSeries.objects.select_for_update().get(issuer=facts.issuer, fiscal_year=fiscal_year)
+        series = NumberSeries.objects.select_for_update().get(**series_facts)
         invoice = Invoice.objects.select_for_update().get(pk=invoice_id)
         if invoice.status != Invoice.Status.APPROVED:
             return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from billing.invoicing.issued import issued_invoices
+from billing.invoicing.issued import issued_documents
 from billing.invoicing.journal import Chart, Journal, journal_csv, journal_of
 from billing.invoicing.selectors import document_of
 from billing.invoicing.whole_file import whole_file
@@ -30,12 +30,12 @@ class Exported:
 
 
 def journal_export(*, month: str, path: Path, chart: Chart) -> Exported:
-    """Write one balanced journal per issued invoice; the same month and chart give the same bytes.
+    """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
 
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
-    _, invoices = issued_invoices(month)
-    journals = [journal_of(document_of(invoice), chart) for invoice in invoices]
+    _, documents = issued_documents(month)
+    journals = [journal_of(document_of(document), chart) for document in documents]
     body = journal_csv(journals)
     with whole_file(path) as draft:
         draft.write_bytes(body)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from billing.invoicing.issued import issued_notes
 from billing.invoicing.lines import (
     Parties,
     canonical_json,
@@ -11,7 +12,8 @@ from billing.invoicing.lines import (
     invoice_lines,
     numbered_document,
 )
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.models import BillingPeriod, Invoice, Note
+from billing.invoicing.note_proof import note_hashes
 from billing.rating.assessment import Assessment, assess
 from billing.rating.models import Charge as ChargeRow
 from metering.intervals import Interval
@@ -24,7 +26,7 @@ class ClosedPeriodError(ValueError):
 
 @dataclass(frozen=True)
 class Proof:
-    """Outcome for one invoice: what is stored, and what its usage gives now."""
+    """Outcome for one document: what is stored, and what its usage gives now."""
 
     team: str
     number: str | None
@@ -38,16 +40,21 @@ class Proof:
 
 
 def period_verify(*, month: str) -> list[Proof]:
-    """Rate a closed period again from its usage; one proof per team that has, or should have, a document."""
+    """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it."""
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
     by_team: dict[str, list[Charge]] = {}
     for charge in _again(period).charges:
         if not charge.key.platform:
             by_team.setdefault(charge.key.team, []).append(charge)
     invoices = {invoice.team.code: invoice for invoice in period.invoices.select_related("team", "period")}
-    return [
+    proofs = [
         _prove(code, invoices.get(code), by_team.get(code, [])) for code in sorted(by_team.keys() | invoices.keys())
     ]
+    return proofs + [_prove_note(note) for note in issued_notes(month)]
+
+
+def _prove_note(note: Note) -> Proof:
+    return Proof(note.team.code, note.number, *note_hashes(note))
 
 
 def closed_periods_check() -> None:

@@ -1,0 +1,369 @@
+"""Credit notes and rebills: numbered, immutable, approved by a second person, never more than was charged."""
+
+import csv
+import io
+import json
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
+from billing.invoicing.lines import document_hash
+from billing.invoicing.models import Invoice, Note, NoteLine
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services import correction_approve, correction_issue, correction_void
+from billing.tenancy.models import AuditEntry
+from tests.correction_makers import (
+    FIRST,
+    IN_NOVEMBER,
+    NOVEMBER_OVER,
+    bill,
+    credit,
+    draft,
+    issue,
+    part,
+    people,
+    proofs_hold,
+    shown,
+    whole,
+)
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+
+pytestmark = pytest.mark.django_db
+
+
+def hold(gpus: int, hours: int, number: int = 1, **changed: Any) -> dict[str, Any]:
+    end = f"2026-10-{10 + hours // 24:02d}T{hours % 24:02d}:00:00Z"
+    return allocation_record(
+        number, quantity=gpus, started_at="2026-10-10T00:00:00Z", ended_at=end, observed_until=end, **changed
+    )
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> None:
+    """100 GPU-hours at 10: 1000.00 on one line of AI-INFRA-2026-000001."""
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(10, 10))
+    bill()
+
+
+# What a note says
+
+
+def test_a_price_corrected_from_10_to_9_50_is_reversed_and_billed_again(october: None) -> None:
+    """F07: reversal -1000.00, rebill 950.00, net -50.00."""
+    note, rebill = credit(whole(rebill_price=Decimal("9.5")))
+    assert shown(note) == [("reversal", "gpu", "-100.000000", "10.0000", "-1000.00")]
+    assert shown(rebill) == [("rebill", "gpu", "100.000000", "9.5000", "950.00")]
+    assert (note.number, rebill.number) == ("AI-INFRA-CN-2026-000001", "AI-INFRA-RB-2026-000001")
+    assert note.total + rebill.total == money("-50.00")
+    document = json.loads(note.document)
+    assert document["invoice"] == {"number": FIRST, "sha256": Invoice.objects.get().sha256, "month": "2026-10"}
+    assert document["period"]["month"] == "2026-11"
+    line = document["lines"][0]
+    assert (line["credits"], line["charge_period"], line["charge_class"]) == (
+        {"document": FIRST, "position": 1}, "2026-10", "Correction",
+    )  # fmt: skip
+    assert document["reason"] == {"code": "price", "text": "the list price was 9.5"}
+    assert note.sha256 == document_hash(note.document)
+
+
+def test_a_wrong_invoice_is_credited_in_full_and_replaced(october: None) -> None:
+    """F15: credit note -1000.00, replacement 950.00, account 950.00."""
+    note, rebill = credit(whole(rebill_quantity=Decimal("95")), code="quantity")
+    assert (note.total, rebill.total) == (money("-1000.00"), money("950.00"))
+    assert Invoice.objects.get().total + note.total + rebill.total == money("950.00")
+    assert shown(rebill) == [("rebill", "gpu", "95.000000", "10.0000", "950.00")]
+
+
+def test_the_difference_alone_may_be_credited(october: None) -> None:
+    (note,) = credit(part("50.00"))
+    assert shown(note) == [("allowance", "credit", None, None, "-50.00")]
+
+
+def test_a_rebill_can_be_credited_as_an_invoice_can(october: None) -> None:
+    _, rebill = credit(whole(rebill_price=Decimal("9.5")))
+    (note,) = credit(whole(), number=str(rebill.number), code="duplicate")
+    assert shown(note) == [("reversal", "gpu", "-100.000000", "9.5000", "-950.00")]
+    assert document_of(note)["lines"][0]["credits"] == {"document": "AI-INFRA-RB-2026-000001", "position": 1}
+    assert document_of(note)["invoice"]["number"] == FIRST
+
+
+def test_what_was_credited_before_is_kept_when_the_line_is_billed_again(october: None) -> None:
+    """640.00 for a fault of the platform; then the price falls to 9.5: the team owes 950.00 - 640.00."""
+    credit(part("640.00"), code="sla", by="lea")
+    note, rebill = credit(whole(rebill_price=Decimal("9.5")))
+    assert [(line[0], line[-1]) for line in shown(note)] == [("reversal", "-1000.00"), ("withdrawal", "640.00")]
+    assert [(line[0], line[-1]) for line in shown(rebill)] == [("rebill", "950.00"), ("allowance", "-640.00")]
+    account = Invoice.objects.get().total + sum(note.total for note in Note.objects.all())
+    assert account == money("310.00")
+    assert document_of(rebill)["lines"][1]["credits"] == {"document": None, "position": 1}
+
+
+# How much
+
+
+def test_credits_never_exceed_what_was_charged(october: None) -> None:
+    credit(part("999.99"))
+    with pytest.raises(NoteError, match=r"0\.02 is not between 0\.01 and the 0\.01 left"):
+        draft(part("0.02"))
+    credit(part("0.01"))
+    with pytest.raises(NoteError, match="credited already"):
+        draft(whole())
+
+
+def test_the_database_itself_refuses_to_credit_too_much(october: None) -> None:
+    correction = draft(part("600.00"))
+    row = NoteLine.objects.get()
+    more = {field.attname: getattr(row, field.attname) for field in NoteLine._meta.fields if not field.primary_key}
+    with pytest.raises(DatabaseError, match="cannot be credited"), transaction.atomic():
+        NoteLine.objects.create(**{**more, "position": 2, "amount": Decimal("-400.01")})
+    with pytest.raises(DatabaseError, match="cannot be credited"), transaction.atomic():
+        NoteLine.objects.create(**{**more, "position": 2, "amount": Decimal("600.01")})
+    NoteLine.objects.create(**{**more, "position": 2, "amount": Decimal("-400.00")})
+    correction_void(correction_id=correction.pk, actor="lea", reason="asked twice", now=IN_NOVEMBER)
+    assert draft(whole()).amount == money("1000.00")
+
+
+def test_a_line_waits_for_the_correction_that_is_not_decided(october: None) -> None:
+    first = draft(part("600.00"))
+    with pytest.raises(NoteError, match=f"correction {first.pk} of it is not decided"):
+        draft(part("1.00"))
+    correction_void(correction_id=first.pk, actor="sam", reason="mistaken", now=IN_NOVEMBER)
+    assert draft(part("1000.00")).amount == money("1000.00")
+
+
+@pytest.mark.parametrize(
+    ("credits", "said"),
+    [
+        ([], "at least one line"),
+        ([whole(7)], "line 7: AI-INFRA-2026-000001 charges no line"),
+        ([whole(), part("1")], "name each line once"),
+        ([part("0")], "not between 0.01"),
+        ([part("-1")], "not between 0.01"),
+        ([part("1", rebill_price=Decimal("1"))], "only a whole line is billed again"),
+        ([whole(rebill_quantity=Decimal("0"))], "must be positive"),
+        ([whole(rebill_price=Decimal("-1"))], "must not be negative"),
+        ([whole(rebill_price=Decimal("9.00001"))], "4 decimals"),
+        ([part("0.001")], "2 decimals"),
+    ],
+)
+def test_what_cannot_be_credited_is_named(october: None, credits: list[Any], said: str) -> None:
+    with pytest.raises(NoteError, match=said):
+        draft(*credits)
+    assert not Note.objects.exists()
+
+
+def test_only_issued_documents_are_credited(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    with pytest.raises(NoteError, match="no invoice or note of that number"):
+        draft(whole())
+
+
+# Who
+
+
+def test_who_asks_does_not_approve(october: None) -> None:
+    correction = draft(part("10.00"), actor="lea")
+    with pytest.raises(AuthorityError, match="somebody else"):
+        correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE invoicing_correction SET status = 'approved', decided_by = 'lea'")
+
+
+@pytest.mark.parametrize(
+    ("amount", "maker", "refused", "checker"),
+    [
+        ("1000.00", "sam", "nobody", "lea"),
+        ("1000.01", "lea", "sam", "fin"),
+        ("50000.00", "lea", "sam", "fin"),
+        ("50000.01", "fin", "lea", "head"),
+    ],
+)
+def test_the_amount_decides_who_may_ask_and_approve(
+    tmp_path: Path, amount: str, maker: str, refused: str, checker: str
+) -> None:
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(600, 10))
+    bill()
+    with pytest.raises(AuthorityError, match=f"{refused} may not ask"):
+        draft(part(amount), actor=refused)
+    correction = draft(part(amount), actor=maker)
+    with pytest.raises(AuthorityError, match="may not approve"):
+        correction_approve(correction_id=correction.pk, actor=refused if maker != refused else "sam", now=IN_NOVEMBER)
+    assert issue(correction, checker)[0].total == -money(amount)
+
+
+def test_a_write_off_takes_a_head_of_finance_whatever_its_amount(october: None) -> None:
+    correction = draft(part("5.00"), code="write_off")
+    with pytest.raises(AuthorityError, match="finance-head"):
+        correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+    assert issue(correction, "fin")[0].total == money("-5.00")
+
+
+# Issue
+
+
+def test_a_draft_has_no_number_and_a_second_issue_changes_nothing(october: None) -> None:
+    correction = draft(whole(rebill_price=Decimal("9.5")))
+    assert [note.number for note in correction.notes.all()] == [None, None]
+    with pytest.raises(NoteError, match="approve it first"):
+        correction_issue(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
+    first = [note.document for note in issue(correction)]
+    assert not correction_issue(correction_id=correction.pk, actor="fin", now=NOVEMBER_OVER)
+    assert [note.document for note in correction.notes.order_by("kind", "id")] == first
+    with pytest.raises(NoteError, match="only before issue"):
+        correction_void(correction_id=correction.pk, actor="fin", reason="late", now=IN_NOVEMBER)
+
+
+def test_notes_are_chained_in_series_of_their_own(october: None) -> None:
+    for _ in range(3):
+        credit(part("1.00"))
+    notes = list(Note.objects.order_by("sequence"))
+    assert [note.number for note in notes] == [f"AI-INFRA-CN-2026-{number:06d}" for number in (1, 2, 3)]
+    assert [note.previous_sha256 for note in notes] == ["", notes[0].sha256, notes[1].sha256]
+    assert json.loads(notes[1].document)["previous_sha256"] == notes[0].sha256
+
+
+def test_an_issued_note_never_changes(october: None) -> None:
+    credit(part("1.00"))
+    for statement in (
+        "UPDATE invoicing_note SET total = 0",
+        "UPDATE invoicing_note SET number = NULL, issued_at = NULL, sha256 = '', document = ''",
+        "DELETE FROM invoicing_note",
+        "UPDATE invoicing_noteline SET amount = 0",
+        "DELETE FROM invoicing_noteline",
+        "UPDATE invoicing_correction SET status = 'void'",
+        "UPDATE invoicing_correction SET reason = 'x'",
+        "DELETE FROM invoicing_correction",
+    ):
+        with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def test_a_note_stands_in_the_month_that_is_open_when_it_is_issued(october: None) -> None:
+    correction = draft(part("1.00"))
+    correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+    ingest_allocations(
+        allocation_record(2, started_at="2026-11-02T00:00:00Z", ended_at="2026-11-02T01:00:00Z", observed_until=None)
+    )
+    bill("2026-11", NOVEMBER_OVER)
+    correction_issue(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+    (note,) = correction.notes.all()
+    assert json.loads(note.document)["period"]["month"] == "2026-12"
+
+
+def test_every_step_is_in_the_audit_log(october: None) -> None:
+    correction = draft(part("1.00"))
+    issue(correction, "lea")
+    steps = AuditEntry.objects.filter(action__in=["correction_draft", "correction_approve", "note_issue"])
+    assert list(steps.order_by("id").values_list("actor", "action", "subject")) == [
+        ("sam", "correction_draft", f"correction {correction.pk}"),
+        ("lea", "correction_approve", f"correction {correction.pk}"),
+        ("lea", "note_issue", "AI-INFRA-CN-2026-000001"),
+    ]
+
+
+# What leaves the house
+
+
+@pytest.fixture
+def corrected(tmp_path: Path) -> Path:
+    """October with GPU hours, tokens and a second team; in November notes of every style, and November is closed."""
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(10, 10), hold(3, 7, 2, namespace="cv"))
+    ingest_tokens(token_record(1, output_tokens=3_000_000), token_record(2, output_tokens=1_000_001))
+    bill()
+    number = str(Invoice.objects.get(team__code="nlp").number)
+    credit(part("64.00"), number=number, code="sla", by="lea")
+    credit(whole(rebill_price=Decimal("9.5")), whole(4, rebill_quantity=Decimal("2")), number=number)
+    credit(part("10.00"), number=str(Invoice.objects.get(team__code="cv").number), code="goodwill", by="lea")
+    ingest_allocations(
+        allocation_record(9, started_at="2026-11-02T00:00:00Z", ended_at="2026-11-02T01:00:00Z", observed_until=None)
+    )
+    bill("2026-11", NOVEMBER_OVER)
+    return tmp_path
+
+
+def test_documents_journal_and_focus_of_the_month_are_one_sum(corrected: Path) -> None:
+    call_command("export_journal", "2026-11", "--out", str(corrected / "j.csv"))
+    call_command("export_focus", "2026-11", "--out", str(corrected))
+    expected = {note.number: note.total for note in Note.objects.all()}
+    expected[str(Invoice.objects.get(period__month="2026-11").number)] = money("80.00")
+    assert len(expected) == 5
+    with (corrected / "j.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    net: dict[str, Decimal] = defaultdict(Decimal)
+    for row in rows:
+        if row["account"] == "internal AI compute":
+            net[row["invoice_number"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
+    assert net == expected
+    assert sum(Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0) for row in rows) == 0
+    billed: dict[str, Decimal] = defaultdict(Decimal)
+    usage = pq.read_table(corrected / "focus-cost-and-usage-2026-11.parquet").to_pylist()
+    for row in usage:
+        billed[row["InvoiceId"]] += row["BilledCost"]
+    assert billed == expected
+
+
+def test_focus_shows_a_note_as_corrections_of_the_hours_of_the_usage(corrected: Path) -> None:
+    call_command("export_focus", "2026-11", "--out", str(corrected))
+    rows = pq.read_table(corrected / "focus-cost-and-usage-2026-11.parquet").to_pylist()
+    reversed_rows = [
+        row for row in rows if row["InvoiceId"] == "AI-INFRA-CN-2026-000002" and row["SkuMeter"] == "GPU Hours"
+        and row["ChargeCategory"] == "Usage"
+    ]  # fmt: skip
+    assert len(reversed_rows) == 10
+    assert {row["ChargeClass"] for row in reversed_rows} == {"Correction"}
+    assert [f"{row['ChargePeriodStart']:%Y-%m-%d %H}" for row in reversed_rows][:2] == ["2026-10-10 00", "2026-10-10 01"]
+    assert {f"{row['BillingPeriodStart']:%Y-%m-%d %H}" for row in reversed_rows} == {"2026-10-31 16"}
+    assert {(row["BilledCost"], row["PricingQuantity"]) for row in reversed_rows} == {
+        (Decimal("-100.00"), Decimal("-10.000000"))
+    }
+    allowed = [row for row in rows if row["InvoiceId"] == "AI-INFRA-CN-2026-000001"]
+    assert {(row["ChargeCategory"], row["ChargeClass"], row["PricingQuantity"]) for row in allowed} == {
+        ("Credit", "Correction", None)
+    }
+    assert sum(row["BilledCost"] for row in allowed) == Decimal("-64.00")
+    details = pq.read_table(corrected / "focus-invoice-detail-2026-11.parquet").to_pylist()
+    october = str(Invoice.objects.get(team__code="nlp", period__month="2026-10").number)
+    references = {row["InvoiceId"]: row["ReferenceInvoiceId"] for row in details}
+    assert references["AI-INFRA-CN-2026-000002"] == references["AI-INFRA-RB-2026-000001"] == october
+
+
+def test_every_document_follows_again_from_its_usage(corrected: Path) -> None:
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_notes_are_files_beside_the_invoices(corrected: Path) -> None:
+    call_command("export_invoices", "2026-11", "--out", str(corrected / "out"))
+    names = sorted(path.name for path in (corrected / "out").iterdir())
+    assert len(names) == 15
+    assert "AI-INFRA-CN-2026-000002.pdf" in names
+
+
+def test_a_note_is_rendered_in_every_format(corrected: Path) -> None:
+    note = Note.objects.get(number="AI-INFRA-CN-2026-000002")
+    facts: Any = {"sha256": note.sha256, "issued_at": note.issued_at}
+    document = document_of(note)
+    rows = list(csv.DictReader(io.StringIO(render_csv(document, **facts).decode("utf-8-sig"))))
+    assert {row["document_kind"] for row in rows} == {"credit"}
+    assert {(row["style"], row["credits_document"], row["credits_position"]) for row in rows} >= {
+        ("reversal", document["invoice"]["number"], "1")
+    }
+    assert sum(Decimal(row["amount"]) for row in rows) == note.total
+    assert render_pdf(document, **facts).startswith(b"%PDF")
+    assert render_xlsx(document, **facts).startswith(b"PK")
