@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 
 from billing.invoicing.models import Correction, Note
 from billing.invoicing.selectors import document_of
@@ -17,6 +17,7 @@ from billing.invoicing.services import (
     period_verify,
 )
 from billing.invoicing.services.corrections import LineCredit, Wanted
+from billing.tenancy.models import Membership
 
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
@@ -25,10 +26,10 @@ FIRST = "AI-INFRA-2026-000001"
 
 
 def people() -> None:
-    """sam may ask for small credits, lea leads, fin and head are heads of finance."""
-    for name, group in (("sam", "billing-support"), ("lea", "billing-lead"), ("fin", "finance-head"),
-                        ("head", "finance-head")):  # fmt: skip
-        User.objects.create_user(name).groups.add(Group.objects.get_or_create(name=group)[0])
+    """sam and lea are of finance, fin and head approve, viv only looks."""
+    for name, role in (("sam", "finance"), ("lea", "finance"), ("fin", "approver"), ("head", "approver"),
+                       ("viv", "auditor")):  # fmt: skip
+        Membership.objects.create(user=User.objects.create_user(name), role=role)
 
 
 def bill(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import document_of, invoice_as_dict
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
@@ -29,7 +29,7 @@ MONTH = OpenApiParameter("month", str, description="billing month such as 2026-1
 TEAM = OpenApiParameter("team", str, description="team code")
 
 
-def _asked(request: Request, name: str) -> str | None:
+def asked(request: Request, name: str) -> str | None:
     """A query parameter; NUL, which PostgreSQL cannot compare with, is refused."""
     value: str | None = request.query_params.get(name)
     if value is not None and "\0" in value:
@@ -123,9 +123,9 @@ class Charges(ListAPIView[Charge]):
         own = teams_of(self.request)
         if own is not None:
             charges = charges.filter(team__in=own.values("code"))
-        if team := _asked(self.request, "team"):
+        if team := asked(self.request, "team"):
             charges = charges.filter(team=team)
-        month = _asked(self.request, "month")
+        month = asked(self.request, "month")
         return charges.filter(charge_period=month) if month else charges
 
 
@@ -158,9 +158,9 @@ class Invoices(ListAPIView[Invoice]):
 
     def get_queryset(self) -> QuerySet[Invoice]:
         invoices = _invoices(self.request)
-        if team := _asked(self.request, "team"):
+        if team := asked(self.request, "team"):
             invoices = invoices.filter(team__code=team)
-        month = _asked(self.request, "month")
+        month = asked(self.request, "month")
         return invoices.filter(period__month=month) if month else invoices
 
 
@@ -182,10 +182,10 @@ class InvoiceDocument(APIView):
         )
 
 
-def rendered(invoice: Invoice, suffix: str) -> tuple[bytes, str]:
-    """The document of an issued invoice as a file: its bytes and content type."""
+def rendered(invoice: Invoice | Note, suffix: str) -> tuple[bytes, str]:
+    """An issued document as a file: its bytes and content type."""
     document = document_of(invoice)
-    facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at, "status": invoice.status}
+    facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
     if suffix == "pdf":
         return render_pdf(document, **facts), "application/pdf"
     if suffix == "csv":

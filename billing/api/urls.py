@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import events, problems, reading, usage
+from billing.api import correcting, events, problems, reading, usage
 
 app_name = "api"
 urlpatterns = [
@@ -23,6 +23,11 @@ urlpatterns = [
     re_path(
         r"^invoices/(?P<number>[^/]+?)(?:\.(?P<suffix>json|pdf|csv|xlsx))?$", reading.InvoiceDocument.as_view(),
         name="invoice",
+    ),
+    path("credit-notes", correcting.CreditNotes.as_view(), name="credit-notes"),
+    re_path(
+        r"^credit-notes/(?P<number>[^/]+?)(?:\.(?P<suffix>json|pdf|csv|xlsx))?$", correcting.CreditNote.as_view(),
+        name="credit-note",
     ),
     path("periods/<str:month>", reading.Period.as_view(), name="period"),
     path("periods/<str:month>/report", reading.PeriodReport.as_view(), name="period-report"),

@@ -3,7 +3,7 @@
 import getpass
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, _SubParsersAction
 from typing import Any, NoReturn
 
 import msgspec
@@ -25,6 +25,10 @@ class HouseCommand(BaseCommand):
         """Usage errors exit with 2 and one line."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.error = fail  # type: ignore[method-assign]
+        for action in parser._actions:
+            if isinstance(action, _SubParsersAction):
+                for chosen in action.choices.values():
+                    chosen.error = fail
         return parser
 
     def add_json(self, parser: ArgumentParser) -> None:

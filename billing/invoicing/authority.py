@@ -1,7 +1,7 @@
 """Who may ask for which credit, and who may approve it: by amount, and never the same person.
 
-Levels are groups of accounts (`manage.py` and the portal name the same people): billing-support, billing-lead,
-finance-head. A superuser counts as finance head; a name without an account has no level.
+Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them; a write-off
+takes an approver whatever its amount. An actor is the name of an account; a name without one may nothing.
 """
 
 from dataclasses import dataclass
@@ -9,55 +9,48 @@ from decimal import Decimal
 
 from django.contrib.auth.models import User
 
-LEVELS = ("billing-support", "billing-lead", "finance-head")
+from billing.tenancy.access import Access, Right, access_of
 
 
 class AuthorityError(ValueError):
-    """Somebody acts beyond their level, or approves what they asked for."""
+    """Somebody acts beyond their rights, or approves what they asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Up to `limit` (None: any amount) `maker` may ask and `checker` approve."""
+    """Up to `limit` (None: any amount) `persons` with one of the rights of `checker` have to approve."""
 
     limit: Decimal | None
-    maker: str
-    checker: str
+    checker: tuple[Right, ...]
+    persons: int = 1
 
 
 CREDITS = (
-    Authority(Decimal("1000.00"), "billing-support", "billing-lead"),
-    Authority(Decimal("50000.00"), "billing-lead", "finance-head"),
-    Authority(None, "finance-head", "finance-head"),
+    Authority(Decimal("1000.00"), (Right.CLOSE, Right.APPROVE)),
+    Authority(Decimal("50000.00"), (Right.APPROVE,)),
+    Authority(None, (Right.APPROVE,), persons=2),
 )
-WRITE_OFFS = (Authority(None, "billing-support", "finance-head"),)
-"""What has no level above it takes a second person of the highest one."""
+WRITE_OFFS = (Authority(None, (Right.APPROVE,)),)
 
 
 def authority_for(amount: Decimal, table: tuple[Authority, ...] = CREDITS) -> Authority:
     """The row that an amount falls under.
 
-    >>> authority_for(Decimal("1000.00")).checker, authority_for(Decimal("1000.01")).checker
-    ('billing-lead', 'finance-head')
+    >>> [authority_for(Decimal(amount)).persons for amount in ("1000.01", "50000.00", "50000.01")]
+    [1, 1, 2]
     """
     return next(row for row in table if row.limit is None or amount <= row.limit)
 
 
-def level_of(actor: str) -> int:
-    """The highest level of an account, from 0; -1 for none."""
-    user = User.objects.filter(username=actor, is_active=True).first()
-    if user is None:
-        return -1
-    if user.is_superuser:
-        return len(LEVELS) - 1
-    names = set(user.groups.values_list("name", flat=True))
-    return max((index for index, name in enumerate(LEVELS) if name in names), default=-1)
-
-
-def require_level(actor: str, level: str, what: str) -> None:
-    """Raise AuthorityError unless `actor` has the level or a higher one."""
-    if level_of(actor) < LEVELS.index(level):
-        raise AuthorityError(f"{actor} may not {what}: that takes an account in the group {level} or above")
+def require_right(actor: str, what: str, *rights: Right) -> None:
+    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house."""
+    user = User.objects.filter(username=actor).first()
+    access = Access() if user is None else access_of(user)
+    if not any(access.may(right) for right in rights):
+        needed = " or ".join(right.value for right in rights)
+        raise AuthorityError(
+            f"{actor} may not {what}: that takes an account with the right {needed} (`manage.py role grant`)"
+        )
 
 
 def require_second_person(actor: str, maker: str, what: str) -> None:

@@ -103,3 +103,9 @@ def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Dec
         for pk, amount in credits.values_list(field).annotate(sum=Sum("amount")):
             sums[mine[pk].document, mine[pk].position] = amount
     return sums
+
+
+def credited_by_position(invoice: Invoice) -> dict[int, Decimal]:
+    """What issued notes credited of each line of an invoice, negative, by position."""
+    credits = NoteLine.objects.filter(invoice_line__invoice=invoice, note__number__isnull=False)
+    return dict(credits.values_list("invoice_line__position").annotate(sum=Sum("amount")))

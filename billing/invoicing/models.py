@@ -190,6 +190,17 @@ class Correction(models.Model):
         ]
 
 
+class CorrectionApproval(models.Model):
+    """One person's yes to a correction; a large one takes two."""
+
+    correction = models.ForeignKey(Correction, on_delete=models.PROTECT, related_name="approvals")
+    actor = models.CharField(max_length=200)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["correction", "actor"], name="one_approval_per_person")]
+
+
 class Note(models.Model):
     """A credit note, or the rebill of what was credited. Issued, it never changes: `document` is the note."""
 

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import patch_cache_control
 
-from billing.invoicing.models import Invoice
+from billing.invoicing.models import Invoice, Note
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -70,6 +70,15 @@ def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> T
     if not access_of(request.user).may(right, team):
         raise PermissionDenied
     return team
+
+
+def note_or_404(request: HttpRequest, pk: int) -> Note:
+    """The issued credit note or rebill, if the person may see its team.  Raises Http404."""
+    notes = Note.objects.select_related("team", "correction__period", "invoice").filter(number__isnull=False)
+    found = notes.filter(pk=pk, team__in=teams_visible_to(request.user)).first()
+    if found is None:
+        raise Http404(f"no note {pk} that {request.user} may see")
+    return found
 
 
 def invoice_or_404(request: HttpRequest, pk: int) -> Invoice:

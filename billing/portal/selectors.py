@@ -11,7 +11,8 @@ from typing import Any
 from django.db.models import F, QuerySet, Sum
 
 from billing.budgets.models import Budget
-from billing.invoicing.models import Invoice, Operation
+from billing.invoicing.models import Correction, Invoice, Note, Operation
+from billing.invoicing.selectors import corrections_all, notes_issued
 from billing.portal.statements import MonthStatements, Statement
 from billing.rates.models import EfficiencyPolicy, PriceVersion
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
@@ -90,6 +91,17 @@ def invoices_visible(teams: QuerySet[Team]) -> QuerySet[Invoice]:
     """Invoices and drafts of `teams`, the newest month first; without their documents, which are large."""
     invoices = Invoice.objects.filter(team__in=teams).select_related("team", "period")
     return invoices.defer("draft", "document").order_by("-period__month", "team__code")
+
+
+def notes_visible(teams: QuerySet[Team]) -> QuerySet[Note]:
+    """Issued credit notes and rebills of `teams`, the newest first; without their documents."""
+    return notes_issued().filter(team__in=teams).defer("draft", "document")
+
+
+def corrections_waiting() -> list[Correction]:
+    """Corrections that somebody still has to approve or issue, the oldest first."""
+    waiting = (Correction.Status.DRAFT, Correction.Status.APPROVED)
+    return list(corrections_all().filter(status__in=waiting).prefetch_related("approvals").order_by("id"))
 
 
 def operations_of(month: str) -> list[Operation]:

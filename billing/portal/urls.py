@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from billing.portal.views import closing, invoices, overview, reference, session, teams
+from billing.portal.views import closing, corrections, invoices, overview, reference, session, teams
 
 app_name = "portal"
 urlpatterns = [
@@ -17,6 +17,11 @@ urlpatterns = [
     path("invoices/<int:pk>/", invoices.invoice, name="invoice"),
     path("invoices/<int:pk>/proof/", invoices.proof, name="proof"),
     path("invoices/<int:pk>/download.<str:kind>", invoices.download, name="download"),
+    path("corrections/", corrections.correction_list, name="corrections"),
+    path("corrections/new/<int:pk>/", corrections.correction_new, name="correction_new"),
+    path("corrections/<int:pk>/<str:step>/", corrections.correction_step, name="correction_step"),
+    path("notes/<int:pk>/", corrections.note, name="note"),
+    path("notes/<int:pk>/download.<str:kind>", corrections.note_download, name="note_download"),
     path("close/", closing.close, name="close"),
     path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
     path("operations/<int:pk>/", closing.operation, name="operation"),

@@ -151,7 +151,7 @@ def test_a_document_rewritten_with_its_hash_breaks_the_chain(issued: None, tmp_p
     assert restore_check(path=tmp_path / "b.dump").problems == [
         "AI-INFRA-2026-000002: the chain does not lead to the document before",
         "AI-INFRA-2026-000002: the document names another predecessor",
-        "AI-INFRA 2026: the series does not end with its last document",
+        "invoice AI-INFRA 2026: the series does not end with its last document",
     ]
 
 

@@ -1,5 +1,6 @@
 """Roles: what each may do, how it reaches the teams below a group, and every address tried as every role."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,15 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from billing.invoicing.models import Invoice, Operation
-from billing.invoicing.services import invoices_issue, period_close
+from billing.invoicing.models import Invoice, Note, Operation
+from billing.invoicing.services import (
+    correction_approve,
+    correction_issue,
+    credit_note_draft,
+    invoices_issue,
+    period_close,
+)
+from billing.invoicing.services.corrections import LineCredit, Wanted
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import RoleError, role_grant, role_revoke, roles_from_provider
@@ -171,6 +179,11 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "invoices/<int:pk>/": ("GET", OWN),
     "invoices/<int:pk>/proof/": ("POST", HOUSE),
     "invoices/<int:pk>/download.<str:kind>": ("GET", OWN),
+    "corrections/": ("GET", SIGNED_IN),
+    "corrections/new/<int:pk>/": ("GET", only("finance", status=200)),
+    "corrections/<int:pk>/<str:step>/": ("POST", only("finance", status=409)),
+    "notes/<int:pk>/": ("GET", OWN),
+    "notes/<int:pk>/download.<str:kind>": ("GET", OWN),
     "close/": ("GET", HOUSE),
     "close/<str:month>/operations/": ("POST", only("finance")),
     "operations/<int:pk>/": ("GET", HOUSE),
@@ -191,6 +204,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/charges": ("GET", LIST),
     "api/v1/invoices": ("GET", LIST),
     "api/v1/^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
+    "api/v1/credit-notes": ("GET", LIST),
+    "api/v1/^credit-notes/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
     "api/v1/periods/<str:month>": ("GET", LIST),
     "api/v1/periods/<str:month>/report": ("GET", {**REPORT, "other": 404}),
     "api/v1/^.*$": ("GET", dict.fromkeys(WHO, 404)),
@@ -230,10 +245,21 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
         factories.person("other", "lead", team="cv")
         for role in READERS:
             factories.person(role, role)
+        note = corrected()
         operation = Operation.objects.create(kind="issue", month="2026-10", requested_by="finance", status="done")
-        yield {"invoice": Invoice.objects.get(), "operation": operation}
+        yield {"invoice": Invoice.objects.get(), "operation": operation, "note": note}
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
+
+
+def corrected() -> Note:
+    """One yuan of the invoice, credited."""
+    wanted = Wanted("goodwill", "a test", "", "finance", factories.AFTER)
+    number = str(Invoice.objects.get().number)
+    correction = credit_note_draft(number=number, credits=[LineCredit(1, Decimal("1"))], wanted=wanted)
+    correction_approve(correction_id=correction.pk, actor="approver", now=factories.AFTER)
+    correction_issue(correction_id=correction.pk, actor="finance", now=factories.AFTER)
+    return Note.objects.get()
 
 
 def filled(route: str, house: dict[str, Any]) -> str:
@@ -248,10 +274,14 @@ def filled(route: str, house: dict[str, Any]) -> str:
         return f"teams/nlp/lines/{statements[0].lines[0].digest}/?month=2026-10"
     if "^invoices" in route:
         return f"api/v1/invoices/{house['invoice'].number}"
+    if "^credit-notes" in route:
+        return f"api/v1/credit-notes/{house['note'].number}"
     if "^.*$" in route:
         return "api/v1/nothing-here"
-    pk = house["operation"].pk if route.startswith("operations/") else house["invoice"].pk
-    values = {"<str:code>": "nlp", "<int:pk>": str(pk), "<str:kind>": "csv", "<str:month>": "2026-10"}
+    rooms = {"operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
+             "corrections/": house["note"].correction_id}  # fmt: skip
+    pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
+    values = {"<str:step>": "void", "<str:code>": "nlp", "<int:pk>": str(pk), "<str:kind>": "csv", "<str:month>": "2026-10"}
     for parameter, value in values.items():
         route = route.replace(parameter, value)
     assert "<" not in route, f"{route}: give the matrix a value for this parameter"

@@ -46,6 +46,9 @@ END $$;
 CREATE TRIGGER decided_correction_is_immutable BEFORE UPDATE OR DELETE ON invoicing_correction
     FOR EACH ROW EXECUTE FUNCTION invoicing_correction_guard();
 
+CREATE TRIGGER approval_is_immutable BEFORE UPDATE OR DELETE ON invoicing_correctionapproval
+    FOR EACH ROW EXECUTE FUNCTION suanpan_refuse('an approval was given or not');
+
 CREATE FUNCTION invoicing_credit_limit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     charged numeric;
@@ -81,6 +84,7 @@ CREATE TRIGGER credits_never_exceed_the_charge AFTER INSERT ON invoicing_notelin
     FOR EACH ROW EXECUTE FUNCTION invoicing_credit_limit();
 """
 REVERSE = """
+DROP TRIGGER approval_is_immutable ON invoicing_correctionapproval;
 DROP TRIGGER credits_never_exceed_the_charge ON invoicing_noteline;
 DROP TRIGGER decided_correction_is_immutable ON invoicing_correction;
 DROP TRIGGER note_line_is_immutable ON invoicing_noteline;

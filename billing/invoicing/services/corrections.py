@@ -18,7 +18,7 @@ from billing.invoicing.authority import (
     WRITE_OFFS,
     Authority,
     authority_for,
-    require_level,
+    require_right,
     require_second_person,
 )
 from billing.invoicing.billed import billed_lines, credited_of, document_numbered
@@ -26,6 +26,7 @@ from billing.invoicing.lines import QUANTITY_PLACES, canonical_json, document_ha
 from billing.invoicing.models import (
     BillingPeriod,
     Correction,
+    CorrectionApproval,
     Invoice,
     InvoiceLine,
     Note,
@@ -47,6 +48,7 @@ from billing.invoicing.note_lines import (
     withdrawal,
 )
 from billing.invoicing.services.closing import period_open
+from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -218,7 +220,7 @@ def correction_store(*, plans: Sequence[NotePlan], wanted: Wanted) -> Correction
     """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError."""
     setup = billing_setup()
     amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
-    require_level(wanted.actor, _authority(amount, wanted.reason_code).maker, f"ask for a credit of {amount}")
+    require_right(wanted.actor, f"ask for a credit of {amount} {setup.currency}", Right.CLOSE)
     correction = Correction.objects.create(
         reason_code=wanted.reason_code, reason=wanted.reason, evidence=wanted.evidence, currency=setup.currency,
         amount=amount, requested_by=wanted.actor, requested_at=wanted.now,
@@ -281,19 +283,22 @@ def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, Not
 
 
 def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Correction:
-    """Approve a draft: by another person than who asked, of the level that its amount takes.
+    """Say yes to a draft: another person than who asked, with the right that its amount takes.
 
-    Raises NoteError, AuthorityError.
+    It is approved once as many persons as its amount takes have said so.  Raises NoteError, AuthorityError.
     """
     with transaction.atomic():
         correction = _draft(correction_id, "approved")
         what = f"correction {correction.pk} of {correction.amount} {correction.currency}"
         require_second_person(actor, correction.requested_by, what)
-        require_level(actor, _authority(correction.amount, correction.reason_code).checker, f"approve {what}")
-        correction.status = Correction.Status.APPROVED
-        correction.decided_by, correction.decided_at = actor, now
-        correction.save(update_fields=["status", "decided_by", "decided_at"])
+        authority = _authority(correction.amount, correction.reason_code)
+        require_right(actor, f"approve {what}", *authority.checker)
+        CorrectionApproval.objects.get_or_create(correction=correction, actor=actor, defaults={"at": now})
         audit_record(actor=actor, action="correction_approve", subject=f"correction {correction.pk}")
+        if correction.approvals.count() >= authority.persons:
+            correction.status = Correction.Status.APPROVED
+            correction.decided_by, correction.decided_at = actor, now
+            correction.save(update_fields=["status", "decided_by", "decided_at"])
     return correction
 
 

@@ -11,11 +11,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.lines import canonical_json
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
-from billing.portal.selectors import invoices_visible
+from billing.portal.selectors import invoices_visible, notes_visible
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -43,12 +43,13 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = invoice_or_404(request, pk)
     document = document_of(found)
     context = {
-        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": _sections(document)
-    }
+        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": sections_of(document),
+        "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found),
+    }  # fmt: skip
     return render(request, "portal/invoice.html", context)
 
 
-def _sections(document: dict[str, Any]) -> list[dict[str, Any]]:
+def sections_of(document: dict[str, Any]) -> list[dict[str, Any]]:
     """The document's lines under its own subtotals: what is printed is never added up again."""
     return [
         {**subtotal, "lines": [line for line in document["lines"] if line["kind"] == subtotal["kind"]]}
@@ -76,20 +77,26 @@ def proof(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 def download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
     """The document as a file; a draft is marked as one."""
     found = invoice_or_404(request, pk)
-    if kind not in FILES:
-        raise Http404(f"no file of kind {kind!r}")
-    content_type, render_file = FILES[kind]
-    response = HttpResponse(render_file(found), content_type=content_type)
+    response = document_file(kind, found)
     name = slugify(found.number or f"draft-{found.period.month}-{found.team.code}") or f"invoice-{found.pk}"
     response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
     return response
 
 
-def _stamped(invoice: Invoice) -> dict[str, Any]:
-    return {"sha256": invoice.sha256 or None, "issued_at": invoice.issued_at, "status": invoice.status}
+def _stamped(stored: Invoice | Note) -> dict[str, Any]:
+    status = stored.status if isinstance(stored, Invoice) else Invoice.Status.ISSUED
+    return {"sha256": stored.sha256 or None, "issued_at": stored.issued_at, "status": status}
 
 
-FILES: dict[str, tuple[str, Callable[[Invoice], bytes]]] = {
+def document_file(kind: str, stored: Invoice | Note) -> HttpResponse:
+    """The document of an invoice or note as a file to keep.  Raises Http404 for another kind."""
+    if kind not in FILES:
+        raise Http404(f"no file of kind {kind!r}")
+    content_type, render_file = FILES[kind]
+    return HttpResponse(render_file(stored), content_type=content_type)
+
+
+FILES: dict[str, tuple[str, Callable[[Invoice | Note], bytes]]] = {
     "pdf": ("application/pdf", lambda invoice: render_pdf(document_of(invoice), **_stamped(invoice))),
     "csv": ("text/csv; charset=utf-8", lambda invoice: render_csv(document_of(invoice), **_stamped(invoice))),
     "xlsx": (XLSX, lambda invoice: render_xlsx(document_of(invoice), **_stamped(invoice))),

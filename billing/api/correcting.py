@@ -1,0 +1,81 @@
+"""The doors to issued corrections: credit notes and rebills. What a token or person may not see is not found."""
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.exceptions import ParseError
+from rest_framework.generics import ListAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.reading import MONTH, TEAM, asked, rendered
+from billing.invoicing.models import Note
+from billing.invoicing.selectors import note_as_dict, notes_issued
+
+KIND = OpenApiParameter("kind", str, description="credit or rebill", enum=Note.Kind.values)
+
+
+class NoteShape(serializers.Serializer[Note]):
+    """A credit note, or a rebill of what was credited."""
+
+    number = serializers.CharField()
+    kind = serializers.ChoiceField(Note.Kind.choices)
+    period = serializers.CharField()
+    team = serializers.CharField()
+    currency = serializers.CharField()
+    total = serializers.CharField()
+    sha256 = serializers.CharField()
+    lines = serializers.ListField(child=serializers.DictField())
+
+    def to_representation(self, instance: Note) -> dict[str, Any]:
+        return note_as_dict(instance)
+
+
+def _notes(request: Request) -> QuerySet[Note]:
+    notes = notes_issued().order_by("number")
+    own = teams_of(request)
+    return notes if own is None else notes.filter(team__in=own)
+
+
+@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM, KIND]))
+class CreditNotes(ListAPIView[Note]):
+    """Issued credit notes and rebills; `month` is the one in which they were issued."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = NoteShape
+
+    def get_queryset(self) -> QuerySet[Note]:
+        notes = _notes(self.request)
+        if team := asked(self.request, "team"):
+            notes = notes.filter(team__code=team)
+        if kind := asked(self.request, "kind"):
+            if kind not in Note.Kind.values:
+                raise ParseError(f"kind {kind!r} is none of {', '.join(Note.Kind.values)}")
+            notes = notes.filter(kind=kind)
+        month = asked(self.request, "month")
+        return notes.filter(correction__period__month=month) if month else notes
+
+
+class CreditNote(APIView):
+    """One credit note or rebill as JSON, PDF, CSV or XLSX."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: NoteShape, (200, "application/pdf"): OpenApiTypes.BINARY})
+    def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
+        note = None if "\0" in number else _notes(request).filter(number=number).first()
+        if note is None:
+            raise Http404
+        if suffix in (None, "json"):
+            return Response(note_as_dict(note))
+        body, content_type = rendered(note, str(suffix))
+        return HttpResponse(
+            body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
+        )

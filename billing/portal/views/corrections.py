@@ -1,0 +1,148 @@
+"""Corrections: what was credited or billed again, and for finance what waits to be asked for, approved and issued."""
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.text import slugify
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.billed import credited_by_position
+from billing.invoicing.models import Correction, Invoice
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
+from billing.invoicing.services.corrections import LineCredit, Wanted
+from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
+from billing.portal.selectors import corrections_waiting, notes_visible
+from billing.portal.views.invoices import document_file, sections_of
+from billing.tenancy.access import Right, access_of, teams_visible_to
+from billing.tenancy.models import BillingSetup
+
+PAGE_SIZE = 50
+
+
+@require_safe
+@page
+def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Issued notes of the teams that somebody may see; for the house also what waits."""
+    return _list(request, setup)
+
+
+def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:
+    notes = notes_visible(teams_visible_to(request.user))
+    context = {
+        "nav": "corrections", "setup": setup, "refusal": refusal,
+        "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
+        "waiting": corrections_waiting() if access_of(request.user).may(Right.READ) else [],
+    }  # fmt: skip
+    return render(request, "portal/corrections.html", context, status=status)
+
+
+@require_safe
+@page
+def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """One credit note or rebill, as its document says."""
+    found = note_or_404(request, pk)
+    document = document_of(found)
+    context = {
+        "nav": "corrections", "setup": setup, "note": found, "document": document, "sections": sections_of(document)
+    }
+    return render(request, "portal/note.html", context)
+
+
+@require_safe
+@page
+def note_download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
+    """The note as a file."""
+    found = note_or_404(request, pk)
+    response = document_file(kind, found)
+    name = slugify(found.number or "") or f"note-{found.pk}"
+    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+    return response
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page_for(Right.CLOSE)
+def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Ask for a correction of lines of an issued invoice."""
+    invoice = invoice_or_404(request, pk)
+    if invoice.number is None:
+        raise Http404(f"invoice {pk} is not issued: change what it is made of instead")
+    refusal = ""
+    if request.method == "POST":
+        try:
+            credit_note_draft(number=invoice.number, credits=_credits(request, invoice), wanted=_wanted(request))
+            return redirect("portal:corrections")
+        except (NoteError, AuthorityError) as error:
+            refusal = str(error)
+    context = {
+        "nav": "corrections", "setup": setup, "invoice": invoice, "refusal": refusal,
+        "lines": _lines(invoice), "codes": Correction.Reason.values,
+    }  # fmt: skip
+    return render(request, "portal/correction_new.html", context, status=422 if refusal else 200)
+
+
+def _lines(invoice: Invoice) -> list[dict[str, Any]]:
+    credited = credited_by_position(invoice)
+    rows = invoice.lines.order_by("position").values(
+        "position", "sku", "token_class", "reason", "consumer", "cluster", "namespace", "amount"
+    )
+    return [{**row, "credited": credited.get(row["position"])} for row in rows]
+
+
+def _credits(request: HttpRequest, invoice: Invoice) -> list[LineCredit]:
+    """What the form asks for.  Raises NoteError."""
+    whole = set(request.POST.getlist("whole"))
+    price, quantity = (_decimal(request, name) for name in ("rebill_price", "rebill_quantity"))
+    credits = []
+    for position in invoice.lines.order_by("position").values_list("position", flat=True):
+        amount = _decimal(request, f"amount-{position}")
+        if str(position) in whole and amount is None:
+            credits.append(LineCredit(position, None, price, quantity))
+        elif amount is not None:
+            credits.append(LineCredit(position, amount))
+    return credits
+
+
+def _decimal(request: HttpRequest, name: str) -> Decimal | None:
+    text = request.POST.get(name, "").strip().replace(",", "")
+    try:
+        value = Decimal(text) if text else None
+    except InvalidOperation as error:
+        raise NoteError(f"{name} {text[:40]!r} is not a decimal") from error
+    if value is not None and not value.is_finite():
+        raise NoteError(f"{name} {text[:40]!r} is not a number")
+    return value
+
+
+def _wanted(request: HttpRequest) -> Wanted:
+    texts = [request.POST.get(name, "").replace("\0", "").strip() for name in ("code", "reason", "evidence")]
+    return Wanted(*texts, request.user.get_username(), timezone.now())
+
+
+@require_POST
+@staff_page
+def correction_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
+    """Approve, issue or drop a correction; a refusal is told on the page."""
+    facts: dict[str, Any] = {"correction_id": pk, "actor": request.user.get_username(), "now": timezone.now()}
+    try:
+        if step == "approve":
+            correction_approve(**facts)
+        elif step in ("issue", "void"):
+            if not access_of(request.user).may(Right.CLOSE):
+                raise PermissionDenied
+            if step == "issue":
+                correction_issue(**facts)
+            else:
+                correction_void(**facts, reason=request.POST.get("reason", "").replace("\0", ""))
+        else:
+            raise Http404(f"no step {step!r}")
+    except (NoteError, AuthorityError) as error:
+        return _list(request, setup, str(error), status=409)
+    return redirect("portal:corrections")

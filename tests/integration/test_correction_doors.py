@@ -1,0 +1,264 @@
+"""Corrections through the command, the API and the pages; issued by many at once and killed at any statement."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection, connections
+from django.test import Client
+
+from billing.invoicing.models import Correction, Invoice, Note, NumberSeries
+from billing.invoicing.services import correction_approve, correction_issue
+from billing.tenancy.models import Team
+from billing.tenancy.tokens import api_token_create
+from tests.correction_makers import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
+from tests.factories import allocation_record, apply, ingest_allocations, money, person
+
+pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
+
+
+@pytest.fixture
+def billed(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    end = "2026-10-10T10:00:00Z"
+    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
+    bill()
+
+
+@pytest.fixture
+def october(db: None, billed: None) -> None:
+    """100 GPU-hours at 10 on one line."""
+
+
+@pytest.fixture
+def committed(transactional_db: None, tmp_path: Path) -> None:
+    """The same, where tests commit for real."""
+    people()
+    apply(tmp_path)
+    end = "2026-10-10T10:00:00Z"
+    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
+    bill()
+
+
+# Command
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    capsys.readouterr()
+    status = 0
+    try:
+        call_command("credit_note", *arguments)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_the_command_asks_approves_and_issues(october: None, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(
+        capsys, "draft", FIRST, "--line", "1", "--rebill-price", "9.5", "--code", "price", "--reason", "list price was 9.5",
+        "--evidence", "INC-17", "--by", "sam", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert (status, found["status"], found["amount"], [note["total"] for note in found["notes"]]) == (
+        0, "draft", "1000.00", ["-1000.00", "950.00"],
+    )  # fmt: skip
+    number = str(found["id"])
+    assert run(capsys, "approve", number, "--by", "sam")[0] == 2
+    assert run(capsys, "issue", number, "--by", "sam")[0] == 2
+    assert run(capsys, "approve", number, "--by", "lea")[0] == 0
+    assert run(capsys, "issue", number, "--by", "sam")[1].splitlines() == [
+        f"correction {number}: issued, price, list price was 9.5",
+        f"  {'AI-INFRA-CN-2026-000001':<28} {'nlp':<20} {'-1000.00':>16} CNY",
+        f"  {'AI-INFRA-RB-2026-000001':<28} {'nlp':<20} {'950.00':>16} CNY",
+    ]
+    assert json.loads(run(capsys, "list", "--json")[1])["corrections"][0]["status"] == "issued"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["draft", "X", "--line", "1", "--code", "price", "--reason", "r"], "document 'X'"),
+        (["draft", FIRST, "--line", "x", "--code", "price", "--reason", "r"], "must be a position"),
+        (["draft", FIRST, "--line", "1=NaN", "--code", "price", "--reason", "r"], "is not a number"),
+        (["draft", FIRST, "--line", "1", "--code", "taste", "--reason", "r"], "invalid choice: 'taste'"),
+        (["draft", FIRST, "--line", "1", "--code", "price", "--reason", " "], "needs a reason"),
+        (["approve", "77"], "correction 77: there is none"),
+    ],
+)
+def test_the_command_refuses_with_one_line(
+    october: None, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    status, _, err = run(capsys, *arguments, "--by", "sam")
+    assert (status, said in err, err.count("\n")) == (2, True, 1)
+
+
+# API
+
+
+def test_the_api_gives_notes_and_their_files_to_who_may_see_the_team(october: None) -> None:
+    credit(whole(rebill_price=Decimal("9.5")))
+    cv = api_token_create(name="cv", scopes=["invoices:read"], actor="t", team=Team.objects.get(code="cv"))[1]
+    house = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
+
+    def get(path: str, token: str) -> Any:
+        return Client().get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
+
+    listed = get("credit-notes?month=2026-11&team=nlp", house).json()["results"]
+    assert [(note["number"], note["kind"], note["total"]) for note in listed] == [
+        ("AI-INFRA-CN-2026-000001", "credit", "-1000.00"),
+        ("AI-INFRA-RB-2026-000001", "rebill", "950.00"),
+    ]
+    assert [note["kind"] for note in get("credit-notes?kind=rebill", house).json()["results"]] == ["rebill"]
+    assert get("credit-notes?kind=x", house).status_code == 400
+    assert get("credit-notes?month=2026-10", house).json()["results"] == []
+    assert get("credit-notes", cv).json()["results"] == []
+    one = get("credit-notes/AI-INFRA-CN-2026-000001.json", house).json()
+    assert one["lines"][0]["credits"] == {"document": FIRST, "position": 1}
+    assert one["sha256"] == Note.objects.get(number="AI-INFRA-CN-2026-000001").sha256
+    assert get("credit-notes/AI-INFRA-CN-2026-000001", cv).status_code == 404
+    assert get("credit-notes/AI-INFRA-CN-2026-000001.pdf", house).content.startswith(b"%PDF")
+
+
+# Pages
+
+
+def signed_in(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def test_finance_corrects_a_line_on_the_pages_and_the_team_sees_it(october: None) -> None:
+    person("tom", "lead", team="nlp")
+    invoice = Invoice.objects.get()
+    sam, lea, tom = signed_in("sam"), signed_in("lea"), signed_in("tom")
+    address = f"/corrections/new/{invoice.pk}/"
+    form = {"code": "price", "reason": "list price was 9.5", "evidence": "INC-17"}
+    assert "Correct lines" in sam.get(f"/invoices/{invoice.pk}/").content.decode()
+    refused = sam.post(address, {**form, "amount-1": "1000.01"})
+    assert (refused.status_code, "is not between 0.01 and the 1000.00 left" in refused.content.decode()) == (422, True)
+    assert sam.post(address, {**form, "amount-1": "ten"}).status_code == 422
+    assert sam.post(address, {**form, "whole": "1", "rebill_price": "9.5"}).status_code == 302
+    correction = Correction.objects.get()
+    steps = f"/corrections/{correction.pk}/"
+    assert "somebody else must approve" in sam.post(steps + "approve/").content.decode()
+    assert lea.post(steps + "approve/").status_code == 302
+    assert sam.post(steps + "issue/").status_code == 302
+    page = tom.get("/corrections/").content.decode()
+    assert "AI-INFRA-CN-2026-000001" in page
+    assert "AI-INFRA-RB-2026-000001" in page
+    note = Note.objects.get(kind="credit")
+    shown = tom.get(f"/notes/{note.pk}/").content.decode()
+    assert "−1,000.00" in shown
+    assert "list price was 9.5" in shown
+    assert tom.get(f"/notes/{note.pk}/download.xlsx").content.startswith(b"PK")
+    assert tom.get(f"/notes/{note.pk}/download.exe").status_code == 404
+    assert "AI-INFRA-CN-2026-000001" in tom.get(f"/invoices/{invoice.pk}/").content.decode()
+
+
+def test_a_correction_is_dropped_with_a_reason(october: None) -> None:
+    correction = draft(part("1.00"))
+    sam = signed_in("sam")
+    assert sam.post(f"/corrections/{correction.pk}/void/").status_code == 409
+    assert sam.post(f"/corrections/{correction.pk}/void/", {"reason": "asked twice"}).status_code == 302
+    assert Correction.objects.get().status == "void"
+    assert sam.post(f"/corrections/{correction.pk}/other/").status_code == 404
+
+
+# At once, and killed
+
+
+def forked(work: Callable[[], Any], statement: int | None = None, *, executed: bool = False) -> int:
+    """A copy of this process that does the work, and kills itself at a statement; its exit status."""
+    connections.close_all()
+    pid = os.fork()
+    if not pid:
+        count = 0
+
+        def execute(call: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == statement and not executed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = call(sql, params, many, context)
+            if count == statement:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        try:
+            with connection.execute_wrapper(execute):
+                work()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def assert_sound_series() -> None:
+    for kind, mark in (("credit", "CN"), ("rebill", "RB")):
+        notes = list(Note.objects.filter(kind=kind, number__isnull=False).order_by("sequence"))
+        assert [note.number for note in notes] == [f"AI-INFRA-{mark}-2026-{n:06d}" for n in range(1, len(notes) + 1)]
+        previous = ""
+        for note in notes:
+            assert note.sha256 == sha256(note.document.encode()).hexdigest()
+            assert note.previous_sha256 == previous
+            previous = note.sha256
+        series = NumberSeries.objects.filter(kind=kind, last_number__gt=0).first()
+        assert (series.last_number, series.last_sha256) == (len(notes), previous) if series else not notes
+
+
+@pytest.mark.parametrize("executed", [False, True], ids=["before", "after"])
+def test_an_issue_killed_at_each_statement_in_turn_leaves_all_notes_or_none(committed: None, executed: bool) -> None:
+    correction = draft(whole(rebill_price=Decimal("9.5")))
+    correction_approve(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
+    for statement in range(1, 60):
+        pid = forked(
+            lambda: correction_issue(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER), statement,
+            executed=executed,
+        )  # fmt: skip
+        os.waitpid(pid, 0)
+        assert Note.objects.filter(number__isnull=False).count() in (0, 2)
+        assert_sound_series()
+    correction_issue(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
+    assert Note.objects.filter(number__isnull=False).count() == 2
+    assert_sound_series()
+
+
+def test_many_issue_at_once_and_every_number_is_taken_once(committed: None, tmp_path: Path) -> None:
+    end = "2026-10-10T01:00:00Z"
+    owners = [{"cluster": "hq-1", "namespace": f"t{n}", "team": f"t{n}"} for n in range(20)]
+    apply(tmp_path, teams=[{"code": f"t{n}", "name": f"T{n}"} for n in range(20)], ownership=owners, consumers=None)
+    ingest_allocations(
+        *(
+            allocation_record(
+                100 + n, namespace=f"t{n}", started_at="2026-11-10T00:00:00Z", ended_at=end.replace("10-10", "11-10"),
+                observed_until=None,
+            )
+            for n in range(20)
+        )
+    )  # fmt: skip
+    bill("2026-11", NOVEMBER_OVER)
+    numbers = Invoice.objects.filter(period__month="2026-11").order_by("sequence").values_list("number", flat=True)
+    corrections = [draft(part("1.00"), number=str(number)) for number in numbers]
+    for correction in corrections:
+        correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+
+    def work(pk: int) -> Callable[[], Any]:
+        return lambda: correction_issue(correction_id=pk, actor="lea", now=NOVEMBER_OVER)
+
+    pids = [forked(work(item.pk), 9 if twice and index % 3 == 0 else None)
+            for twice in (True, False) for index, item in enumerate(corrections)]  # fmt: skip
+    for pid in pids:
+        os.waitpid(pid, 0)
+    assert Note.objects.filter(number__isnull=False).count() == 20
+    assert_sound_series()
+    assert sum(note.total for note in Note.objects.all()) == money("-20.00")
