@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from metering.efficiency import command as efficiency
+from metering.logs import command as tokens
 from metering.slurm import command as slurm
 
-COMMANDS = {"efficiency": efficiency, "slurm": slurm}
+COMMANDS = {"efficiency": efficiency, "slurm": slurm, "tokens": tokens}
 
 
 class OneLineParser(argparse.ArgumentParser):

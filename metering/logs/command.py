@@ -1,0 +1,241 @@
+"""`python -m metering tokens`: token usage from a gateway's log to the platform, or into a usage file."""
+
+import argparse
+import csv
+import fcntl
+import logging
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from metering.delivery import Delivery
+from metering.logs.checkpoints import Checkpoints
+from metering.logs.following import Follower
+from metering.logs.formats import FORMATS, Translate, translator
+from metering.logs.mapping import Incomplete, Told
+from metering.logs.reading import FileReader, Gleaner, Sink, SpoolSink
+from metering.records import RecordError
+from metering.spool import Spool, open_state
+
+HELP: Final = "token usage from the log of a gateway: to the platform, or into a usage file"
+BAD_INPUT: Final = 2
+SOMEBODY_DECIDES: Final = 3
+COLUMNS: Final = (
+    "source", "id", "time", "consumer", "model", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
+    "output_tokens", "reasoning_output_tokens",
+)  # fmt: skip
+TABLE_NAMES: Final = {"one-api": "logs", "new-api": "logs", "litellm-spend": "LiteLLM_SpendLogs"}
+log = logging.getLogger("metering.tokens")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+",
+        help="log files with the rotated ones beside them, directories, an SQLite file, or - for standard input",
+    )  # fmt: skip
+    parser.add_argument("--format", required=True, choices=FORMATS, help="whose log it is")
+    parser.add_argument("--source", help="name of this gateway in the ledger (default: the format)")
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="YAML: field -> path, on top of the format's own")
+    parser.add_argument("--consumer", default="", metavar="PATH", help="which field names who is to pay")
+    parser.add_argument("--pattern", default="*", help="which files of a directory (default: all)")
+    parser.add_argument("--follow", action="store_true", help="go on until SIGTERM, through rotations")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="checkpoints and what is not delivered; one per reader")
+    parser.add_argument("--endpoint", help="address of the platform")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token with the scope usage:write")
+    parser.add_argument("--out", metavar="FILE", help="a usage file (CSV, - for standard output) instead of the platform")
+    parser.add_argument("--spool-mb", type=int, default=1024, metavar="N", help="most to keep undelivered (default: 1024)")
+    parser.add_argument("--poll-seconds", type=float, default=0.5, metavar="S", help="how often to look (default: 0.5)")
+    parser.add_argument(
+        "--deliver-seconds", type=float, default=600, metavar="S", help="without --follow: how long to try (default: 600)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, tell, and say what was read; one line on stderr and 2 where something is wrong from the start."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        _check(options)
+        translate = translator(
+            options.format, source=options.source or options.format, mapping=_mapping(options.mapping),
+            consumer=options.consumer,
+        )  # fmt: skip
+        return _to_file(options, translate) if options.out else _to_platform(options, translate)
+    except (RecordError, OSError, sqlite3.Error) as error:
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        sys.stderr.write(f"{' '.join(told.split())}\n")
+        return BAD_INPUT
+
+
+class CsvSink:
+    """Records as rows of a usage file; what is incomplete is told on stderr, for a file has no place for it."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        self._writer.writeheader()
+
+    def put(self, told: list[Told]) -> None:
+        """Write."""
+        for item in told:
+            if isinstance(item, Incomplete):
+                log.error("%s: %s", item.fields["id"], item.reason)
+            else:
+                self._writer.writerow(msgspec.to_builtins(item))
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.out and (options.follow or options.state or options.endpoint):
+        raise RecordError("--out writes a file and ends: it goes without --follow, --state and --endpoint")
+    if not options.out and not (options.state and options.endpoint and options.token_file):
+        raise RecordError("tell where to: --out FILE, or --state DIR with --endpoint and --token-file")
+    if "-" in options.files and len(options.files) > 1:
+        raise RecordError("- stands alone: standard input is read until it ends")
+    for name in options.files:
+        if name != "-" and not options.follow and not Path(name).exists():
+            raise RecordError(f"{name}: no such file or directory")
+
+
+def _mapping(path: Path | None) -> Mapping[str, Any] | None:
+    if path is None:
+        return None
+    import yaml  # only a mapping file needs it
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise RecordError(f"{path}: must be an object of field: path")
+    return content
+
+
+def _to_file(options: argparse.Namespace, translate: Translate) -> int:
+    connection = sqlite3.connect(":memory:")
+    checkpoints = Checkpoints(connection, None)
+    with nullcontext(sys.stdout) if options.out == "-" else Path(options.out).open("w", encoding="utf-8", newline="") as out:
+        follower = _follower(options, translate, connection, checkpoints, CsvSink(out))
+        follower.read_all()
+    return _told(checkpoints.counts(), follower)
+
+
+def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
+    token_file: Path = options.token_file
+    token_file.read_text(encoding="utf-8")  # a missing one is told now, not at the first delivery
+    with _alone(options.state):
+        connection = open_state(options.state / "tokens.sqlite")
+        try:
+            checkpoints = Checkpoints(connection, options.state / "rejected.jsonl")
+            began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
+            sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20))
+            follower = _follower(options, translate, connection, checkpoints, sink, since=began_at)
+            with _delivering(options) as delivery:
+                _read(options, follower)
+                delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
+            status = _told(checkpoints.counts(), follower)
+        finally:
+            connection.close()
+    if not delivered and not options.follow:
+        sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; run again to go on\n")
+        return SOMEBODY_DECIDES
+    return status
+
+
+def _follower(
+    options: argparse.Namespace, translate: Translate, connection: sqlite3.Connection, checkpoints: Checkpoints,
+    sink: Sink, *, since: float | None = None,
+) -> Follower:  # fmt: skip
+    gleaner = Gleaner(translate, table=TABLE_NAMES.get(options.format, ""))
+    return Follower(
+        options.files, FileReader(connection, checkpoints, gleaner, sink), gleaner, connection, pattern=options.pattern,
+        since=time.time() if since is None else since, once=not options.follow,
+    )  # fmt: skip
+
+
+def _read(options: argparse.Namespace, follower: Follower) -> None:
+    """Read once, or until somebody asks to stop."""
+    if not options.follow:
+        follower.read_all()
+        return
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    follower.follow(stop, poll_s=options.poll_seconds)
+
+
+class _Delivering:
+    """The thread that takes the spool to the platform, on a connection of its own."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._stop = threading.Event()
+        self._flush_s = 0.0
+        self._delivered = False
+        self.last_error = ""
+        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self._thread.start()
+
+    def finish(self, seconds: float) -> bool:
+        """Deliver for so long at most; True if nothing is left."""
+        self._flush_s = seconds
+        self._stop.set()
+        self._thread.join()
+        return self._delivered
+
+    def _run(self) -> None:
+        connection = open_state(self._options.state / "tokens.sqlite")
+        token = self._options.token_file
+        delivery = Delivery(
+            Spool(connection), endpoint=self._options.endpoint, token=lambda: token.read_text(encoding="utf-8").strip()
+        )
+        try:
+            delivery.run(self._stop, idle_s=0.2)
+            self._delivered = delivery.flush(seconds=self._flush_s)
+            self.last_error = delivery.last_error
+        finally:
+            delivery.close()
+            connection.close()
+
+
+@contextmanager
+def _delivering(options: argparse.Namespace) -> Iterator[_Delivering]:
+    delivering = _Delivering(options)
+    try:
+        yield delivering
+    finally:
+        delivering.finish(0)
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Two readers on one state would each take what the other has told for its own."""
+    state.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RecordError(f"{state}: another reader works with this state directory") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _told(counts: Mapping[str, int], follower: Follower) -> int:
+    """Say what was read; 3 if somebody has to look at something."""
+    shown = {"records": "records", "without_usage": "lines without usage", "incomplete": "requests without counts",
+             "rejected": "bad lines", "rejected_not_kept": "bad lines that were not kept"}  # fmt: skip
+    sys.stderr.write(", ".join(f"{counts.get(name, 0)} {words}" for name, words in shown.items()
+                               if counts.get(name) or name == "records") + "\n")  # fmt: skip
+    for problem in follower.problems():
+        sys.stderr.write(f"{problem}\n")
+    bad = counts.get("rejected", 0) + counts.get("incomplete", 0)
+    return SOMEBODY_DECIDES if bad or follower.problems() else 0

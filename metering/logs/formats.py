@@ -1,0 +1,197 @@
+"""PURE: the gateways whose logs can be read, each with what its fields mean.
+
+Identity: `id` is what the gateway calls the request, with the time it began beside it where a client can set that name
+itself (Envoy keeps an `x-request-id` from outside), so that nobody hides a request behind another. The consumer can be
+chosen anew for each format, since which name pays is the operator's decision.
+
+Source: reference/METERING_FACTS.md, B2.3.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from metering.gateways import litellm
+from metering.logs.mapping import Fields, LineMapping, LineReader, Told, opened, path, read_mapping
+from metering.records import RecordError, TokenUsage
+
+Translate = Callable[[Fields, str], list[Told]]
+"""(fields of a line or row, id to use where it tells none) -> its records.  Raises RecordError."""
+
+ENVOY: Final = LineMapping(
+    id=("x-request-id | request_id | x_request_id", "start_time"),
+    time="start_time",
+    consumer="consumer | x-consumer | user_id | x-user-id",
+    model="gen_ai.request.model | genai_model_name | x-ai-eg-model | request_model | model",
+    input_tokens="gen_ai.usage.input_tokens | genai_tokens_input | llm_input_token | input_tokens",
+    output_tokens="gen_ai.usage.output_tokens | genai_tokens_output | llm_output_token | output_tokens",
+    cache_read_input_tokens=(
+        "gen_ai.usage.cache_read.input_tokens | genai_tokens_cached_input | llm_cached_input_token | cached_input_tokens"
+    ),
+    cache_creation_input_tokens=(
+        "gen_ai.usage.cache_creation.input_tokens | genai_tokens_cache_creation_input | llm_cache_creation_input_token"
+    ),
+    reasoning_output_tokens=(
+        "gen_ai.usage.reasoning.output_tokens | genai_tokens_reasoning | llm_reasoning_token | reasoning_tokens"
+    ),
+    total_tokens="gen_ai.usage.total_tokens | genai_tokens_total | llm_total_token | total_tokens",
+    provider="gen_ai.provider.name | genai_backend_name | backend_name",
+    status="response_code",
+)
+HIGRESS: Final = LineMapping(
+    id=("request_id", "start_time"),
+    time="start_time",
+    consumer="ai_log.consumer | ai_log.x-mse-consumer | consumer | x_mse_consumer | x-mse-consumer",
+    model="ai_log.model",
+    input_tokens="ai_log.input_token",
+    output_tokens="ai_log.output_token",
+    cache_read_input_tokens="ai_log.cached_tokens | ai_log.input_token_details.cached_tokens",
+    reasoning_output_tokens="ai_log.reasoning_tokens | ai_log.output_token_details.reasoning_tokens",
+    total_tokens="ai_log.total_token",
+    status="response_code",
+)
+APISIX: Final = LineMapping(
+    id=("request_id | apisix_request_id | response.headers.x-request-id | request.headers.x-request-id", "start_time"),
+    time="start_time",
+    time_unit="ms",
+    consumer="consumer.username | consumer_name | consumer.consumer_name",
+    model="llm_summary.request_model | llm_summary.model",
+    input_tokens="llm_summary.prompt_tokens",
+    output_tokens="llm_summary.completion_tokens",
+    cache_read_input_tokens="llm_summary.cache_read_input_tokens",
+    cache_creation_input_tokens="llm_summary.cache_creation_input_tokens",
+    reasoning_output_tokens="llm_summary.reasoning_tokens",
+    total_tokens="llm_summary.total_tokens",
+    provider="llm_summary.provider",
+    status="response.status | status",
+)
+KONG: Final = LineMapping(
+    id=("request.id | request.headers.x-kong-request-id", "started_at"),
+    time="started_at",
+    time_unit="ms",
+    consumer="consumer.username | consumer.custom_id | consumer.id | authenticated_entity.id",
+    model="plugin.meta.request_model | plugin.meta.response_model",
+    usage="plugin.usage",
+    input_tokens="plugin.usage.prompt_tokens",
+    output_tokens="plugin.usage.completion_tokens",
+    provider="plugin.meta.provider_name",
+    status="response.status",
+)
+ONE_API: Final = LineMapping(
+    id=("id", "created_at"),
+    time="created_at",
+    consumer="username | user_id",
+    model="model_name",
+    input_tokens="prompt_tokens",
+    output_tokens="completion_tokens",
+    cache_read_input_tokens="other.cache_tokens",
+    cache_creation_input_tokens="other.cache_creation_tokens",
+    attributes={"channel": "channel | channel_id"},
+)
+CONSUME, REFUND = "2", "6"
+
+LOGS: Final[Mapping[str, LineMapping]] = {"envoy": ENVOY, "higress": HIGRESS, "apisix": APISIX, "kong": KONG}
+TABLES: Final = ("one-api", "new-api", "litellm-spend")
+"""Formats of database tables: exports as CSV, JSON or an SQL dump, or the SQLite file itself."""
+PLAIN: Final = "json"
+FORMATS: Final = (*LOGS, *TABLES, PLAIN)
+
+
+def translator(name: str, *, source: str, mapping: Fields | None = None, consumer: str = "") -> Translate:
+    """What makes records of the lines of a format.  `mapping`: what a mapping file says, on top of the format's own.
+
+    Raises RecordError where the mapping is wrong, or where the format needs one.
+    """
+    if name == "litellm-spend":
+        order = litellm.read_consumer(consumer)
+        return partial(spend_log, source=source, consumer=order)
+    base = ONE_API if name in TABLES else LOGS.get(name)
+    if base is None and mapping is None:
+        raise RecordError(f"format {name} needs --mapping FILE, which says what its fields are called")
+    chosen = read_mapping({**(mapping or {}), **({"consumer": consumer} if consumer else {})}, base)
+    if name in TABLES:
+        return OneApi(chosen, source)
+    return KongPlugins(chosen, source) if name == "kong" else LineReader(chosen, source)
+
+
+class KongPlugins:
+    """A line of Kong: one record for each AI plugin that called a model, for each call is paid."""
+
+    def __init__(self, mapping: LineMapping, source: str) -> None:
+        self._read = LineReader(mapping, source)
+
+    def __call__(self, fields: Fields, derived_id: str) -> list[Told]:
+        """Records of `ai.<plugin>`; those after the first have the plugin in their id.  Raises RecordError."""
+        plugins = fields.get("ai")
+        told: list[Told] = []
+        for name, plugin in sorted(plugins.items()) if isinstance(plugins, Mapping) else ():
+            if isinstance(plugin, Mapping) and (plugin.get("usage") or plugin.get("meta")):
+                records = self._read({**fields, "plugin": plugin}, derived_id)
+                told += [_suffixed(record, name) for record in records] if told else records
+        return told
+
+
+class OneApi:
+    """A row of the table `logs` of one-api or new-api; only consumption (type 2) is billed."""
+
+    def __init__(self, mapping: LineMapping, source: str) -> None:
+        included = LineReader(mapping, source)
+        excluded = LineReader(msgspec.structs.replace(mapping, input_excludes_cache=True), source)
+        self._read = {False: included, True: excluded}
+        self._kind = path("type")
+        self._claude = path("other.claude")
+        self._semantic = path("other.usage_semantic")
+
+    def __call__(self, fields: Fields, derived_id: str) -> list[Told]:
+        """The record of a row of consumption.  Raises RecordError for a refund that takes tokens back."""
+        if "type" not in fields:
+            raise RecordError("no column `type`: this is no row of the table `logs`", "type")
+        kind = str(self._kind(fields))
+        if kind == REFUND and (_count(fields, "prompt_tokens") or _count(fields, "completion_tokens")):
+            raise RecordError("a refund of tokens: write a credit note for it", "type")
+        if kind != CONSUME:
+            return []
+        anthropic = self._claude(fields) in (True, "true", 1) or self._semantic(fields) == "anthropic"
+        return self._read[anthropic](fields, derived_id)
+
+
+def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...]) -> list[Told]:
+    """A row of `LiteLLM_SpendLogs`, read as the payload that its callbacks send; the id is the table's key."""
+    metadata = opened(fields.get("metadata"))
+    metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
+    beside = metadata.get("additional_usage_values")
+    counts = {name: _count(fields, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    usage = metadata.get("usage_object") or {**(beside if isinstance(beside, Mapping) else {}), **counts}
+    who = {"hash": fields.get("api_key"), "team_id": fields.get("team_id"), "user_id": fields.get("user"),
+           "org_id": fields.get("organization_id"), "end_user_id": fields.get("end_user")}  # fmt: skip
+    named = {f"user_api_key_{name}": value for name, value in who.items() if value not in (None, "")}
+    payload: dict[str, Any] = {
+        **fields, **counts, "id": fields.get("request_id"), "startTime": _utc(fields.get("startTime")),
+        "status": fields.get("status") or metadata.get("status") or "success",
+        "metadata": {**metadata, **named, "usage_object": usage},
+        "error_information": metadata.get("error_information") or {},
+    }  # fmt: skip
+    record = litellm.usage(litellm.redacted(payload, source=source), consumer=consumer)
+    return [msgspec.structs.replace(record, id=str(fields["request_id"]))]
+
+
+def _suffixed(record: Told, plugin: str) -> Told:
+    if isinstance(record, TokenUsage):
+        return msgspec.structs.replace(record, id=f"{record.id}:{plugin}")
+    return msgspec.structs.replace(record, fields={**record.fields, "id": f"{record.fields['id']}:{plugin}"})
+
+
+def _count(fields: Fields, name: str) -> int | None:
+    value = fields.get(name)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
+        return int(value)
+    return value if isinstance(value, int) else None
+
+
+def _utc(told: Any) -> Any:
+    """LiteLLM's database keeps instants in UTC and exports them without an offset."""
+    if not isinstance(told, str) or told.endswith("Z") or "+" in told or "-" in told[10:]:
+        return told
+    return f"{told}Z"

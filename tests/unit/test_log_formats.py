@@ -1,0 +1,387 @@
+"""Lines of gateways' logs as the gateways write them, and the records that they become."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from metering.logs.containers import Container, container_of
+from metering.logs.formats import translator
+from metering.logs.mapping import Incomplete, Told, read_mapping
+from metering.records import RecordError, TokenUsage
+
+SECRET = "the-prompt-nobody-may-read"
+
+
+def told(name: str, fields: dict[str, Any], **options: Any) -> list[Told]:
+    return translator(name, source="gw-1", **options)(fields, "derived")
+
+
+def only(name: str, fields: dict[str, Any], **options: Any) -> TokenUsage:
+    (record,) = told(name, fields, **options)
+    assert isinstance(record, TokenUsage)
+    return record
+
+
+def incomplete(name: str, fields: dict[str, Any]) -> Incomplete:
+    (record,) = told(name, fields)
+    assert isinstance(record, Incomplete)
+    return record
+
+
+def counts(record: TokenUsage) -> tuple[int, int, int, int, int]:
+    return (record.input_tokens, record.cache_read_input_tokens, record.cache_creation_input_tokens,
+            record.output_tokens, record.reasoning_output_tokens)  # fmt: skip
+
+
+# Envoy AI Gateway
+
+
+def envoy(**changed: Any) -> dict[str, Any]:
+    return {
+        "start_time": "2026-10-05T10:00:00.250Z", "x-request-id": "req-1", "consumer": "team-a", "response_code": 200,
+        "gen_ai.request.model": "qwen3", "gen_ai.provider.name": "vllm-a", "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.cache_read.input_tokens": 64, "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.reasoning.output_tokens": 12, "user-agent": SECRET, **changed,
+    }  # fmt: skip
+
+
+def test_a_line_of_envoy_ai_gateway() -> None:
+    record = only("envoy", envoy())
+    assert (record.id, record.source, record.consumer, record.model, record.provider, record.status) == (
+        "req-1:2026-10-05T10:00:00.250Z", "gw-1", "team-a", "qwen3", "vllm-a", "200",
+    )  # fmt: skip
+    assert counts(record) == (100, 64, 0, 20, 12)
+    assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
+    assert record.attributes is None
+
+
+def test_the_older_names_of_envoy_are_known_and_dashes_tell_nothing() -> None:
+    record = only("envoy", {
+        "start_time": "2026-10-05T10:00:00.250Z", "request_id": "-", "x-user-id": "alice", "response_code": "200",
+        "genai_model_name": "qwen3", "genai_tokens_input": "44", "genai_tokens_output": 12, "genai_backend_name": "-",
+    })  # fmt: skip
+    assert (record.id, record.consumer, record.provider) == ("derived", "alice", None)
+    assert counts(record) == (44, 0, 0, 12, 0)
+    assert record.attributes == {"cache_counts": "unknown"}
+
+
+def test_a_request_id_that_a_client_uses_twice_hides_no_request() -> None:
+    first, second = only("envoy", envoy()), only("envoy", envoy(start_time="2026-10-05T10:00:00.251Z"))
+    assert first.id != second.id
+
+
+def test_a_line_about_no_model_tells_nothing() -> None:
+    assert told("envoy", {"start_time": "2026-10-05T10:00:00Z", "response_code": 200, "x-request-id": "r"}) == []
+
+
+def test_a_failure_used_nothing_and_is_counted() -> None:
+    line = envoy(**{"response_code": 503, "gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None,
+                    "gen_ai.usage.cache_read.input_tokens": None, "gen_ai.usage.reasoning.output_tokens": "-"})  # fmt: skip
+    record = only("envoy", line)
+    assert counts(record) == (0, 0, 0, 0, 0)
+    assert record.attributes == {"cache_counts": "unknown", "usage_source": "none"}
+
+
+@pytest.mark.parametrize("code", [200, 0, 499])
+def test_a_request_without_counts_that_did_not_fail_is_incomplete_not_zero(code: int) -> None:
+    line = {**envoy(), "response_code": code}
+    line = {name: value for name, value in line.items() if "usage" not in name}
+    record = incomplete("envoy", line)
+    assert record.reason == f"no token counts for model qwen3, status {code}"
+    assert record.fields == {
+        "id": "req-1:2026-10-05T10:00:00.250Z", "source": "gw-1", "time": "2026-10-05T10:00:00.250Z",
+        "consumer": "team-a", "model": "qwen3", "provider": "vllm-a", "site": None, "status": str(code), "attributes": None,
+    }  # fmt: skip
+
+
+def test_output_that_is_not_told_is_zero_only_if_the_total_says_so() -> None:
+    line = envoy(**{"gen_ai.usage.output_tokens": None, "gen_ai.usage.reasoning.output_tokens": None})
+    assert incomplete("envoy", line).reason == "output_tokens is not told, but other counts are"
+    assert counts(only("envoy", {**line, "gen_ai.usage.total_tokens": 100})) == (100, 64, 0, 0, 0)
+
+
+# Higress
+
+
+def test_a_line_of_higress_holds_json_in_a_text() -> None:
+    ai_log = {"model": "qwen-turbo", "input_token": "10", "output_token": "69", "consumer": "dept-7", "cached_tokens": "4",
+              "reasoning_tokens": "31", "llm_service_duration": "1955", "question": SECRET}  # fmt: skip
+    record = only("higress", {"ai_log": json.dumps(ai_log), "request_id": "abc", "response_code": "200",
+                              "start_time": "2026-10-05T18:00:00.250+08:00"})  # fmt: skip
+    assert (record.consumer, record.model, counts(record)) == ("dept-7", "qwen-turbo", (10, 4, 0, 69, 31))
+    assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
+
+
+def test_details_of_higress_are_json_in_a_text_in_a_text() -> None:
+    ai_log = {"model": "q", "input_token": "10", "output_token": "9", "input_token_details": '{"cached_tokens": 8}'}
+    record = only("higress", {"ai_log": json.dumps(ai_log), "x-mse-consumer": "c", "start_time": "2026-10-05T10:00:00Z"})
+    assert counts(record) == (10, 8, 0, 9, 0)
+
+
+def test_a_line_of_higress_without_a_model_call_tells_nothing() -> None:
+    assert told("higress", {"ai_log": "-", "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}) == []
+
+
+# Kong
+
+
+def kong(**changed: Any) -> dict[str, Any]:
+    usage = {"prompt_tokens": 30, "completion_tokens": 5, "total_tokens": 35, "time_per_token": 12.5, "cost": 0.001}
+    meta = {"plugin_id": "p", "provider_name": "openai", "request_model": "gpt-4o", "response_model": "gpt-4o-2024",
+            "llm_latency": 300}  # fmt: skip
+    return {
+        "request": {"id": "k-1", "headers": {"authorization": SECRET}}, "response": {"status": 200},
+        "started_at": 1791194400250, "consumer": {"username": "nlp", "id": "u-1"},
+        "ai": {"proxy": {"usage": usage, "meta": meta, "payload": {"request": SECRET}}}, **changed,
+    }  # fmt: skip
+
+
+def test_a_line_of_kong() -> None:
+    record = only("kong", kong())
+    assert (record.id, record.consumer, record.model, record.provider) == ("k-1:1791194400250", "nlp", "gpt-4o", "openai")
+    assert counts(record) == (30, 0, 0, 5, 0)
+    assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
+
+
+def test_each_plugin_of_kong_that_called_a_model_is_a_record() -> None:
+    line = kong()
+    line["ai"]["request-transformer"] = {"usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+                                         "meta": {"request_model": "small"}}  # fmt: skip
+    first, second = told("kong", line)
+    assert isinstance(first, TokenUsage)
+    assert isinstance(second, TokenUsage)
+    assert (first.id, first.model, second.id, second.model, second.output_tokens) == (
+        "k-1:1791194400250", "gpt-4o", "k-1:1791194400250:request-transformer", "small", 3,
+    )  # fmt: skip
+    assert told("kong", kong(ai={})) == []
+
+
+# APISIX
+
+
+def test_a_line_of_apisix() -> None:
+    summary = {"request_model": "qwen3", "model": "qwen3-32b", "prompt_tokens": 10, "completion_tokens": 4,
+               "total_tokens": 114, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 10,
+               "duration": 20}  # fmt: skip
+    record = only("apisix", {
+        "llm_summary": summary, "start_time": 1791194400250, "consumer": {"username": "cv"}, "response": {"status": 200},
+        "request": {"headers": {"x-request-id": "a-1"}}, "llm_request": {"messages": SECRET},
+    })  # fmt: skip
+    assert (record.id, record.consumer, record.model) == ("a-1:1791194400250", "cv", "qwen3")
+    assert counts(record) == (110, 90, 10, 4, 0), "the total proves that prompt_tokens leaves the cached ones out"
+
+
+def test_cached_tokens_that_fit_no_total_are_refused() -> None:
+    summary = {"model": "m", "prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 50, "cache_read_input_tokens": 9}
+    with pytest.raises(RecordError, match="total_tokens 50 is neither input 10 \\+ output 4 nor that with 9 cached"):
+        told("apisix", {"llm_summary": summary, "start_time": 1791194400250, "consumer_name": "cv"})
+
+
+# one-api and new-api
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    return {
+        "id": 17, "user_id": 3, "created_at": 1791194400, "type": 2, "content": SECRET, "username": "alice",
+        "token_name": "k", "model_name": "gpt-4o", "quota": 5, "prompt_tokens": 100, "completion_tokens": 20,
+        "channel_id": 4, "other": '{"cache_tokens": 64, "model_ratio": 1.25}', **changed,
+    }  # fmt: skip
+
+
+def test_a_row_of_new_api() -> None:
+    record = only("new-api", row())
+    assert (record.id, record.consumer, record.model, record.attributes) == (
+        "17:1791194400",
+        "alice",
+        "gpt-4o",
+        {"channel": "4"},
+    )
+    assert counts(record) == (100, 64, 0, 20, 0)
+
+
+def test_claude_in_new_api_counts_its_cache_beside_the_prompt() -> None:
+    other = '{"claude": true, "cache_tokens": 80, "cache_creation_tokens": 10}'
+    assert counts(only("new-api", row(prompt_tokens=10, other=other))) == (100, 80, 10, 20, 0)
+
+
+def test_other_types_of_rows_bill_nothing_and_a_refund_of_tokens_is_for_a_person() -> None:
+    assert [told("one-api", row(type=kind)) for kind in (1, "3", 4, 5)] == [[], [], [], []]
+    assert told("new-api", row(type=6, prompt_tokens=0, completion_tokens=0)) == []
+    with pytest.raises(RecordError, match="refund"):
+        told("new-api", row(type=6))
+    with pytest.raises(RecordError, match="no row of the table `logs`"):
+        told("new-api", {"success": True})
+
+
+def test_who_pays_can_be_chosen() -> None:
+    assert only("new-api", row(), consumer="token_name").consumer == "k"
+
+
+# LiteLLM
+
+
+def spend(**changed: Any) -> dict[str, Any]:
+    usage = {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
+             "prompt_tokens_details": {"cached_tokens": 64},
+             "completion_tokens_details": {"reasoning_tokens": 12}}  # fmt: skip
+    return {
+        "request_id": "chatcmpl-1", "call_type": "acompletion", "api_key": "hash-1", "spend": 0.5, "total_tokens": 130,
+        "prompt_tokens": 100, "completion_tokens": 30, "startTime": "2026-10-05 10:00:00.25", "model": "openai/x",
+        "model_group": "demo", "custom_llm_provider": "openai", "team_id": "nlp", "status": "success",
+        "metadata": json.dumps({"usage_object": usage}), "messages": SECRET, **changed,
+    }  # fmt: skip
+
+
+def test_a_row_of_litellm_spend_logs() -> None:
+    record = only("litellm-spend", spend())
+    assert (record.id, record.consumer, record.model, counts(record)) == ("chatcmpl-1", "nlp", "demo", (100, 64, 0, 30, 12))
+    assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
+
+
+def test_a_row_of_an_export_is_all_text() -> None:
+    given = spend(total_tokens="130", prompt_tokens="100", completion_tokens="30", metadata="{}", team_id="")
+    record = only("litellm-spend", given)
+    assert (record.consumer, counts(record), record.attributes) == (
+        "hash-1", (100, 0, 0, 30, 0), {"cache_counts": "unknown", "response_id": "chatcmpl-1"},
+    )  # fmt: skip
+
+
+def test_spend_of_a_client_that_hung_up_is_marked_as_a_guess() -> None:
+    metadata = {"error_information": {"error_code": "499"}}
+    record = only("litellm-spend", spend(metadata=metadata))
+    assert record.attributes is not None
+    assert record.attributes["usage_source"] == "gateway_estimate"
+
+
+# Plain JSON by a mapping of one's own
+
+MAPPING = {
+    "id": ["rid"], "time": "ts", "time_unit": "ms", "consumer": "who.team | who.user", "model": "llm.model",
+    "usage": "llm.usage", "attributes": {"trace": "trace_id"}, "status": "code",
+}  # fmt: skip
+
+
+def test_a_usage_object_anywhere_in_a_line_of_ones_own() -> None:
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 10, "output_tokens": 5}
+    line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "claude", "usage": usage},
+            "trace_id": "t-9", "code": 200, "prompt": SECRET}  # fmt: skip
+    record = only("json", line, mapping=MAPPING)
+    assert (record.id, record.consumer, counts(record), record.attributes) == (
+        "1",
+        "u",
+        (100, 80, 10, 5, 0),
+        {"trace": "t-9"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"usage": ""}, "mapping: needs `usage`, or both"),
+        ({"modle": "x"}, "mapping: Object contains unknown field `modle`"),
+        ({"time_unit": "min"}, "mapping: Invalid enum value 'min'"),
+        ({"zone": "Asia/Shangai"}, "zone 'Asia/Shangai' is not a known time zone"),
+    ],
+)
+def test_a_wrong_mapping_is_refused_by_name(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecordError, match=message.replace("(", "\\(")):
+        read_mapping({**MAPPING, **changed})
+
+
+def test_a_format_of_ones_own_needs_a_mapping_and_a_known_one_can_be_changed() -> None:
+    with pytest.raises(RecordError, match="format json needs --mapping FILE"):
+        translator("json", source="s")
+    assert only("envoy", envoy(dept="cv"), mapping={"consumer": "dept"}).consumer == "cv"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ts": None}, "time is missing: none of ts"),
+        ({"ts": 10**18}, "is no time in ms since 1970"),
+        ({"ts": "2026-10-05 10:00:00"}, "expected an RFC 3339 instant with an offset"),
+        ({"who": {}}, "consumer is missing: none of who.team | who.user"),
+        ({"llm": {"model": "m", "usage": {"prompt_tokens": -1}}}, "prompt_tokens must be a whole number"),
+        ({"llm": {"model": "m" * 600, "usage": {"prompt_tokens": 1}}}, "model is longer than 512 characters"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_named(changed: dict[str, Any], message: str) -> None:
+    line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "m", "usage": {"prompt_tokens": 1}}}
+    with pytest.raises(RecordError) as error:
+        told("json", {**line, **changed}, mapping=MAPPING)
+    assert message in str(error.value)
+
+
+def test_a_zone_makes_an_instant_of_a_local_time() -> None:
+    line = {"ts": "2026-10-05 18:00:00", "who": {"user": "u"}, "llm": {"model": "m", "usage": {"prompt_tokens": 1}}}
+    record = only("json", line, mapping={**MAPPING, "zone": "Asia/Shanghai"})
+    assert record.time == datetime(2026, 10, 5, 10, tzinfo=UTC)
+
+
+# Containers
+
+
+def opened(content: bytes, *, table: str = "") -> list[Any]:
+    container = container_of(content[:64], table=table)
+    found: list[Any] = []
+    start = 0
+    while (end := container.frame_end(content, start)) > 0:
+        found += container.open(content[start:end])
+        start = end
+    return found
+
+
+def test_an_array_is_cut_at_its_objects_however_it_is_laid_out() -> None:
+    rows = [{"a": 1, "text": 'br{ace " \\'}, {"b": {"c": [1, {"d": 2}]}}]
+    for indent in (None, 2):
+        assert opened(json.dumps(rows, indent=indent).encode()) == rows
+
+
+def test_a_row_of_csv_may_go_over_lines() -> None:
+    content = b'\xef\xbb\xbfid,content,type\r\n1,"a ""quoted""\nline, two",2\r\n2,,3\r\n'
+    assert opened(content, table="logs") == [
+        {"id": "1", "content": 'a "quoted"\nline, two', "type": "2"}, {"id": "2", "content": "", "type": "3"},
+    ]  # fmt: skip
+
+
+def test_a_row_with_too_few_cells_is_refused() -> None:
+    with pytest.raises(RecordError, match="2 cells under a header of 3"):
+        opened(b"id,content,type\n1,2\n", table="logs")
+
+
+DUMP = rb"""-- MySQL dump 10.13
+/*!40101 SET NAMES utf8mb4 */;
+CREATE TABLE `users` (`id` int);
+INSERT INTO `users` VALUES (1);
+CREATE TABLE `logs` (
+  `id` bigint NOT NULL AUTO_INCREMENT,
+  `content` longtext,
+  `quota` decimal(10,2) DEFAULT '0',
+  `type` bigint DEFAULT NULL,
+  PRIMARY KEY (`id`),
+  KEY `idx_created_at_id` (`id`,`type`)
+) ENGINE=InnoDB;
+INSERT INTO `logs` VALUES (1,'it\'s (a); test\n',1.50,2),(2,'',0.00,NULL);
+INSERT INTO `logs` (`type`, `id`) VALUES
+(2,3),
+(2,4);
+"""
+
+
+def test_a_dump_of_mysql_in_both_layouts() -> None:
+    assert opened(DUMP, table="logs") == [
+        {"id": 1, "content": "it's (a); test\n", "quota": "1.50", "type": 2},
+        {"id": 2, "content": "", "quota": "0.00", "type": None},
+        {"type": 2, "id": 3}, {"type": 2, "id": 4},
+    ]  # fmt: skip
+
+
+def test_lines_that_a_container_runtime_wrapped_are_unwrapped() -> None:
+    container: Container = container_of(b"2026-10-05T10:00:00.123456789Z stdout F {")
+    cri = b'2026-10-05T10:00:00.123456789Z stdout F {"a": 1}\n'
+    assert list(container.open(cri)) == [{"a": 1}]
+    assert list(container.open(cri.replace(b"stdout", b"stderr"))) == []
+    docker = json.dumps({"log": '{"a": 2}\n', "stream": "stdout", "time": "2026-10-05T10:00:00.1Z"}).encode()
+    assert list(container.open(docker)) == [{"a": 2}]

@@ -1,0 +1,488 @@
+"""Logs that are written, rotated and cut while they are read, by readers that are killed: every record, each once."""
+
+import csv
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metering.__main__ import main
+from metering.logs.checkpoints import Checkpoints
+from metering.logs.following import Follower
+from metering.logs.formats import translator
+from metering.logs.mapping import Incomplete, Told
+from metering.logs.reading import FileReader, Gleaner, SpoolSink
+from metering.spool import Spool, SpoolFullError, open_state
+from tests.cli import PROJECT
+
+
+def line(number: int, **changed: Any) -> str:
+    fields = {"start_time": "2026-10-05T10:00:00Z", "x-request-id": f"r{number}", "consumer": "team-a",
+              "response_code": 200, "gen_ai.request.model": "qwen", "gen_ai.usage.input_tokens": number,
+              "gen_ai.usage.output_tokens": 1}  # fmt: skip
+    return json.dumps({**fields, **changed}) + "\n"
+
+
+def nameless(number: int) -> str:
+    return line(number, **{"x-request-id": None})
+
+
+class Sink:
+    """Keeps what it is told, and refuses as often as asked."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.full = 0
+
+    def put(self, told: list[Told]) -> None:
+        if self.full:
+            self.full -= 1
+            raise SpoolFullError("full")
+        self.told += told
+
+    @property
+    def numbers(self) -> list[int]:
+        return [-1 if isinstance(item, Incomplete) else item.input_tokens for item in self.told]
+
+    @property
+    def ids(self) -> list[str]:
+        return [item.fields["id"] if isinstance(item, Incomplete) else item.id for item in self.told]
+
+
+class Reading:
+    """A reader with a state of its own, that can be closed and opened again."""
+
+    def __init__(self, folder: Path, *given: str, table: str = "", once: bool = False, since: float = 0) -> None:
+        self.state = folder / "state"
+        self.sink = Sink()
+        self.connection = open_state(self.state / "tokens.sqlite")
+        self.checkpoints = Checkpoints(self.connection, self.state / "rejected.jsonl")
+        gleaner = Gleaner(translator("one-api" if table else "envoy", source="gw"), table=table)
+        reader = FileReader(self.connection, self.checkpoints, gleaner, self.sink)
+        self.follower = Follower(given, reader, gleaner, self.connection, once=once, since=since)
+
+    def read(self) -> list[int]:
+        """Everything that can be read now; what came of it since the last time."""
+        before = len(self.sink.told)
+        while self.follower.look():
+            pass
+        return self.sink.numbers[before:]
+
+    def close(self) -> None:
+        self.follower.close()
+        self.connection.close()
+
+    @property
+    def rejected(self) -> list[dict[str, Any]]:
+        path = self.state / "rejected.jsonl"
+        return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "logs" / "access.log"
+    path.parent.mkdir()
+    return path
+
+
+@pytest.fixture
+def reading(tmp_path: Path, log: Path) -> Iterator[Callable[..., Reading]]:
+    made: list[Reading] = []
+
+    def make(*given: str, **options: Any) -> Reading:
+        made.append(Reading(tmp_path, *(given or (str(log),)), **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+Make = Callable[..., Reading]
+
+
+def test_what_is_appended_is_read_and_half_a_line_waits_for_its_other_half(log: Path, reading: Make) -> None:
+    reader = reading()
+    assert reader.read() == []
+    log.write_text(line(1) + line(2)[:40])
+    assert reader.read() == [1]
+    with log.open("a") as file:
+        file.write(line(2)[40:])
+    assert reader.read() == [2]
+    assert reader.read() == []
+
+
+def test_a_file_that_is_renamed_is_read_to_its_end_and_its_successor_from_its_beginning(log: Path, reading: Make) -> None:
+    reader = reading()
+    log.write_text(line(1))
+    assert reader.read() == [1]
+    with log.open("a") as writer:
+        log.rename(log.with_name("access.log.1"))
+        log.write_text(line(3))
+        writer.write(line(2))
+        writer.flush()
+        assert sorted(reader.read()) == [2, 3]
+
+
+def test_a_file_that_is_copied_and_cut_is_read_on_in_its_copy(log: Path, reading: Make) -> None:
+    reader = reading()
+    log.write_text(line(1) + line(2))
+    assert reader.read() == [1, 2]
+    with log.open("a") as file:
+        file.write(line(3))
+    shutil.copyfile(log, log.with_name("access.log.1"))
+    os.truncate(log, 0)
+    with log.open("a") as file:
+        file.write(line(4))
+    assert sorted(reader.read()) == [3, 4]
+
+
+def test_a_file_that_is_cut_and_grows_beyond_its_old_end_is_read_from_its_beginning(log: Path, reading: Make) -> None:
+    reader = reading()
+    log.write_text(line(1))
+    assert reader.read() == [1]
+    log.write_text(line(2) + line(3) + line(4))
+    assert reader.read() == [2, 3, 4]
+
+
+def test_a_file_that_loses_its_last_name_is_read_to_its_end(log: Path, reading: Make) -> None:
+    reader = reading()
+    log.write_text(line(1))
+    assert reader.read() == [1]
+    with log.open("a") as file:
+        file.write(line(2))
+    log.unlink()
+    assert reader.read() == [2]
+    log.write_text(line(3))
+    assert reader.read() == [3]
+
+
+def test_a_file_that_was_rotated_and_compressed_while_nobody_read_is_read_on(log: Path, reading: Make) -> None:
+    first = reading()
+    log.write_text(line(1) + line(2))
+    assert first.read() == [1, 2]
+    first.close()
+    with log.open("a") as file:
+        file.write(line(3))
+    log.with_name("access.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    log.write_text(line(4))
+    second = reading()
+    assert sorted(second.read()) == [3, 4]
+    second.close()
+    assert reading().read() == []
+
+
+def test_a_gzip_file_that_is_still_being_written_is_finished_later(log: Path, reading: Make) -> None:
+    whole = gzip.compress("".join(line(number) for number in range(50_000)).encode(), compresslevel=1)
+    path = log.with_name("old.gz")
+    path.write_bytes(whole[: len(whole) // 2])
+    reader = reading(str(path))
+    some = reader.read()
+    assert 0 < len(some) < 50_000
+    assert reader.follower.problems() == [f"{path}: gzip file is cut short or damaged: "
+                                          "Compressed file ended before the end-of-stream marker was reached"]  # fmt: skip
+    path.write_bytes(whole)
+    assert some + reader.read() == list(range(50_000))
+    assert reader.follower.problems() == []
+
+
+def test_old_files_of_a_rotation_are_left_alone_unless_they_are_named(log: Path, reading: Make) -> None:
+    log.write_text(line(2))
+    old = log.with_name("access.log.1")
+    old.write_text(line(1))
+    os.utime(old, (1000, 1000))
+    assert reading(since=2000).read() == [2]
+    assert reading(str(old), since=2000).read() == [1]
+
+
+def test_all_files_of_a_directory_are_read(log: Path, reading: Make) -> None:
+    for number in (1, 2, 3):
+        log.with_name(f"{number}.log").write_text(line(number))
+    assert reading(str(log.parent)).read() == [1, 2, 3]
+
+
+def test_equal_lines_without_an_id_are_two_records_and_a_copy_of_their_file_is_none(log: Path, reading: Make) -> None:
+    log.write_text(nameless(7) + nameless(7))
+    reader = reading()
+    assert reader.read() == [7, 7]
+    assert len(set(reader.sink.ids)) == 2
+    copy = log.with_name("copy.gz")
+    copy.write_bytes(gzip.compress(log.read_bytes()))
+    again = Reading(log.parent, str(copy))
+    assert again.read() == [7, 7]
+    assert again.sink.ids == reader.sink.ids
+    again.close()
+
+
+def test_a_bad_line_is_kept_with_its_reason_and_costs_nothing_else(log: Path, reading: Make) -> None:
+    bad = "garbage\n" + line(0, consumer=None) + line(0, **{"gen_ai.usage.output_tokens": "many"})
+    log.write_text(line(1) + bad + line(2))
+    reader = reading()
+    assert reader.read() == [1, 2]
+    assert [(item["offset"], item["reason"]) for item in reader.rejected] == [
+        (len(line(1)), "not JSON: JSON is malformed: invalid character (byte 0)"),
+        (len(line(1)) + 8, "consumer is missing: none of consumer | x-consumer | user_id | x-user-id"),
+        (len(line(1)) + 8 + len(line(0, consumer=None)), "output_tokens must be a whole number from 0 to 1000000000000000"),
+    ]  # fmt: skip
+    assert reader.rejected[0]["line"] == "garbage"
+    assert (reader.state / "rejected.jsonl").stat().st_mode & 0o077 == 0
+    assert reader.checkpoints.counts()["rejected"] == 3
+
+
+def test_a_line_without_end_does_not_fill_the_memory(log: Path, reading: Make) -> None:
+    with log.open("wb") as file:
+        file.write(b"x" * (70 << 20) + b"\n" + line(1).encode())
+    reader = reading()
+    assert reader.read() == [1]
+    assert len(reader.rejected) == 3
+    assert all(len(item["line"]) <= 64 << 10 for item in reader.rejected)
+
+
+def test_while_the_spool_is_full_nothing_is_read_and_then_everything(
+    log: Path, reading: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metering.logs.following.FULL_WAIT_S", 0.01)
+    reader = reading()
+    log.write_text(line(1) + "garbage\n" + line(2))
+    reader.sink.full = 1
+    assert reader.read() == [1, 2]
+    assert [item["line"] for item in reader.rejected] == ["garbage"]
+
+
+def test_the_table_of_an_sqlite_file_is_read_by_its_key(tmp_path: Path, reading: Make) -> None:
+    path = tmp_path / "one-api.db"
+    database = sqlite3.connect(path)
+    database.execute(
+        "CREATE TABLE logs (id INTEGER PRIMARY KEY, created_at INTEGER, type INTEGER, username TEXT, model_name TEXT,"
+        " prompt_tokens INTEGER, completion_tokens INTEGER)"
+    )
+    add = "INSERT INTO logs (created_at, type, username, model_name, prompt_tokens, completion_tokens) VALUES (?,?,?,?,?,?)"
+    with database:
+        database.executemany(add, [(1791194400, 2, "alice", "m", number, 1) for number in range(2500)])
+    reader = reading(str(path), table="logs")
+    assert reader.read() == list(range(2500))
+    with database:
+        database.execute(add, (1791194401, 1, "alice", "", 0, 0))
+        database.execute(add, (1791194401, 2, "alice", "m", 9, 1))
+    assert reader.read() == [9]
+    assert reader.sink.ids[-1] == "2502:1791194401"
+    database.close()
+
+
+def test_an_export_is_read_to_its_last_row_with_or_without_a_line_end(tmp_path: Path, reading: Make) -> None:
+    path = tmp_path / "logs.csv"
+    header = "id,created_at,type,username,model_name,prompt_tokens,completion_tokens\n"
+    path.write_text(header + "1,1791194400,2,alice,m,5,1\n2,1791194400,2,alice,m,6,1")
+    reader = reading(str(path), table="logs", once=True)
+    assert reader.read() == [5, 6]
+
+
+# The command
+
+
+class Platform(ThreadingHTTPServer):
+    """Answers 503 now and then, and remembers what it took; a record is known by its id."""
+
+    daemon_threads = True
+
+    def __init__(self, *, failing: float = 0.0, seed: int = 1) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.taken: Counter[str] = Counter()
+        self.tokens: dict[str, int] = {}
+        self.failing = failing
+        self.random = random.Random(seed)
+        self.lock = threading.Lock()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Platform
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        records = json.loads(body)
+        with self.server.lock:
+            status = 503 if self.server.random.random() < self.server.failing else 200
+            if status == 200 or self.server.random.random() < 0.5:  # taken, and the answer is lost
+                for record in records:
+                    self.server.taken[record["id"]] += 1
+                    self.server.tokens[record["id"]] = record["input_tokens"]
+        answer = b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}'
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def platform() -> Iterator[Platform]:
+    server = Platform(failing=0.03)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def command(tmp_path: Path, platform: Platform, *more: str) -> list[str]:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    return ["tokens", "--format", "envoy", "--state", str(tmp_path / "state"), "--token-file", str(token),
+            "--endpoint", f"http://127.0.0.1:{platform.server_port}", *more]  # fmt: skip
+
+
+def test_a_reader_killed_at_any_moment_loses_nothing_through_rotations(
+    tmp_path: Path, log: Path, platform: Platform
+) -> None:
+    """Half of the records have no id of their own; the log is rotated in both ways while readers come and go."""
+    chance, written = random.Random(7), 0
+    arguments = [
+        sys.executable,
+        "-m",
+        "metering",
+        *command(tmp_path, platform, "--follow", "--poll-seconds", "0.02", str(log)),
+    ]
+    for round_number in range(8):
+        reader = subprocess.Popen(arguments, cwd=PROJECT, stderr=subprocess.DEVNULL)
+        while not round_number and not (tmp_path / "state" / "tokens.sqlite").exists():
+            time.sleep(0.02)  # what was rotated away before the first start is nobody's
+        end = time.monotonic() + chance.uniform(0.3, 1.2)
+        while time.monotonic() < end:
+            with log.open("a") as file:
+                for number in range(written, written + 40):
+                    file.write(line(number) if number % 2 else nameless(number))
+            written += 40
+            if chance.random() < 0.1:
+                rotate(log, chance)
+            time.sleep(0.01)
+        reader.send_signal(signal.SIGKILL)
+        reader.wait()
+        if round_number % 3 == 0:
+            rotate(log, chance)
+    assert main([*command(tmp_path, platform, str(log)), "--deliver-seconds", "60"]) == 0
+    told = Counter(platform.tokens.values())
+    assert (set(range(written)) - set(told), [n for n, times in told.items() if times > 1]) == (set(), [])
+    assert written > 400
+
+
+def rotate(log: Path, chance: random.Random) -> None:
+    for number in range(99, 0, -1):
+        old = log.with_name(f"access.log.{number}")
+        if old.exists():
+            old.rename(log.with_name(f"access.log.{number + 1}"))
+    if chance.random() < 0.5:
+        log.rename(log.with_name("access.log.1"))
+        log.touch()
+    else:
+        shutil.copyfile(log, log.with_name("access.log.1"))
+        os.truncate(log, 0)
+
+
+def test_the_same_log_told_twice_changes_nothing(tmp_path: Path, log: Path, platform: Platform) -> None:
+    log.write_text("".join(nameless(number % 5) for number in range(2000)))
+    assert main(command(tmp_path, platform, str(log))) == 0
+    first = set(platform.taken)
+    shutil.rmtree(tmp_path / "state")
+    log.rename(tmp_path / "elsewhere.log")
+    assert main(command(tmp_path, platform, str(tmp_path / "elsewhere.log"))) == 0
+    assert len(first) == 2000
+    assert set(platform.taken) == first
+
+
+def test_a_second_reader_on_the_same_state_is_refused(
+    tmp_path: Path, log: Path, platform: Platform, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text(line(1))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "metering", *command(tmp_path, platform, "--follow", str(log))], cwd=PROJECT,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while not platform.taken:
+            time.sleep(0.05)
+        assert main(command(tmp_path, platform, str(log))) == 2
+        assert "another reader works with this state directory" in capsys.readouterr().err
+    finally:
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=30)
+    assert running.returncode == 0
+    assert errors.splitlines()[-1] == "1 records"
+
+
+def test_a_state_belongs_to_one_source(
+    tmp_path: Path, log: Path, platform: Platform, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text(line(1))
+    assert main(command(tmp_path, platform, str(log))) == 0
+    assert main(command(tmp_path, platform, "--source", "other", str(log))) == 2
+    assert "is for --source envoy, not other" in capsys.readouterr().err
+
+
+def test_a_usage_file_of_what_standard_input_tells(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "metering", "tokens", "--format", "envoy", "--source", "gw", "--out", "-", "-"], cwd=PROJECT,
+        input=line(5) + "bad\n" + line(6)[:-1], text=True, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert [(row["source"], row["id"], row["input_tokens"]) for row in rows] == [
+        ("gw", "r5:2026-10-05T10:00:00Z", "5"), ("gw", "r6:2026-10-05T10:00:00Z", "6"),
+    ]  # fmt: skip
+    assert done.returncode == 3, "a bad line is for somebody to look at"
+    assert "- at byte" in done.stderr
+    assert done.stderr.splitlines()[-1] == "2 records, 1 bad lines"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x.log"], "tell where to: --out FILE, or --state DIR with --endpoint and --token-file"),
+        (["nowhere.log", "--out", "-"], "nowhere.log: no such file or directory"),
+        (["-", "x.log", "--out", "-"], "- stands alone"),
+        (["x.log", "--out", "-", "--follow"], "--out writes a file and ends"),
+        (["-", "--out", "-", "--mapping", "none.yaml"], "none.yaml: No such file or directory"),
+    ],
+)
+def test_bad_usage_is_one_line_and_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokens", "--format", "envoy", *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_the_spool_holds_bodies_of_at_most_a_thousand_records_with_the_incomplete_ones(tmp_path: Path) -> None:
+    connection = open_state(tmp_path / "s.sqlite")
+    spool = Spool(connection)
+    translate = translator("envoy", source="gw")
+    told = [record for number in range(1500) for record in translate(json.loads(line(number)), "")]
+    nothing = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
+    with connection:
+        SpoolSink(spool).put([*told, *translate(json.loads(line(7, **nothing)), "")])
+    first = spool.oldest()
+    assert first is not None
+    spool.acknowledge(first.id)
+    second = spool.oldest()
+    assert second is not None
+    assert (len(json.loads(first.body)), len(json.loads(second.body)), second.door) == (1000, 501, "usage/tokens")
+    assert "input_tokens" not in json.loads(second.body)[-1]
+    connection.close()
