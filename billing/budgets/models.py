@@ -1,25 +1,277 @@
-"""Budgets of teams: how much a team plans to spend in a period, and when somebody wants to know."""
+"""Budgets: how much a team plans to spend on what, what came of it, and who was told when."""
 
-from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
-from billing.tenancy.models import Team
+from billing.budgets.thresholds import ACTIONS
+from billing.tenancy.models import Team, ValidRange
+
+LONGEST_PATTERN = 128
+SCOPE_FIELDS = ("cluster", "namespace", "consumer", "accelerator", "model")
+
+
+class Channel(models.Model):
+    """Where alerts go: an Apprise address, which is a secret, or a mail address sent through the mail set-up.
+
+    `team`: only budgets of this team may name it. `digest_at`: everything but what is urgent waits for that local time of
+    day. Between `quiet_from` and `quiet_until` (local) only what is urgent is sent.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    url = models.TextField(blank=True, help_text="Apprise address; never shown, never logged")
+    mail = models.EmailField(blank=True)
+    team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="channels")
+    digest_at = models.TimeField(null=True, blank=True)
+    quiet_from = models.TimeField(null=True, blank=True)
+    quiet_until = models.TimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=(Q(url="") & ~Q(mail="")) | (~Q(url="") & Q(mail="")), name="channel_is_an_address_or_a_mail"
+            ),
+            models.CheckConstraint(
+                condition=Q(quiet_from=None, quiet_until=None) | Q(quiet_from__isnull=False, quiet_until__isnull=False),
+                name="quiet_hours_begin_and_end",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Budget(models.Model):
-    """An amount per team and kind of period, with thresholds in percent."""
+    """An amount per period for what a team, or every team below a group, spends within a scope.
+
+    The scope is everything, or what matches all patterns given: `cluster` and `namespace` of devices, `consumer` of tokens,
+    one `accelerator` (or slice) or one `model`. A new amount is a new `revision`, which arms every threshold again.
+    """
 
     class Period(models.TextChoices):
         MONTH = "month", "month"
+        QUARTER = "quarter", "quarter"
+        PLAN = "plan", "plan with monthly amounts"
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="budgets")
+    name = models.CharField(max_length=200, blank=True)
     period = models.CharField(max_length=16, choices=Period.choices)
-    amount = models.DecimalField(max_digits=20, decimal_places=2)
-    thresholds = ArrayField(models.IntegerField())
+    cluster = models.CharField(max_length=LONGEST_PATTERN, blank=True)
+    namespace = models.CharField(max_length=LONGEST_PATTERN, blank=True)
+    consumer = models.CharField(max_length=LONGEST_PATTERN, blank=True)
+    accelerator = models.CharField(max_length=LONGEST_PATTERN, blank=True)
+    model = models.CharField(max_length=LONGEST_PATTERN, blank=True)
+    amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="of one period; of a plan the sum")
+    revision = models.IntegerField(default=1)
+    thresholds = ArrayField(models.IntegerField(), help_text="percent of the amount, actual spending")
+    forecast_thresholds = ArrayField(models.IntegerField(), default=list, help_text="percent, forecast of the period")
+    commitment_thresholds = ArrayField(models.IntegerField(), default=list, help_text="percent, with running jobs")
+    owner = models.CharField(max_length=200, blank=True)
+    channels = models.ManyToManyField(Channel, blank=True, related_name="budgets")
+    reservation = models.DecimalField(
+        max_digits=20, decimal_places=4, null=True, blank=True, help_text="held per checked request unless it says more"
+    )
+    valid_from = models.DateTimeField(null=True, blank=True)
+    valid_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        ordering = ["team__code", "name", "id"]
         constraints = [
-            models.UniqueConstraint(fields=["team", "period"], name="one_budget_per_team_and_period"),
+            ExclusionConstraint(
+                name="one_budget_per_scope_and_period_at_a_time",
+                expressions=[
+                    *((field, RangeOperators.EQUAL) for field in ("team", "period", *SCOPE_FIELDS)),
+                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
+                ],
+            ),
             models.CheckConstraint(condition=Q(amount__gt=0), name="budget_is_positive"),
+            models.CheckConstraint(
+                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
+                name="budget_ends_after_it_starts",
+            ),
         ]
+
+    def __str__(self) -> str:
+        return self.name or f"{self.team.code} {self.period}"
+
+    @property
+    def is_whole_team(self) -> bool:
+        """Whether the budget is for everything that its team spends."""
+        return not any(getattr(self, field) for field in SCOPE_FIELDS)
+
+
+class PlanAmount(models.Model):
+    """What a plan allows in one month."""
+
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="plan")
+    month = models.CharField(max_length=7)
+    amount = models.DecimalField(max_digits=20, decimal_places=2)
+
+    class Meta:
+        ordering = ["month"]
+        constraints = [
+            models.UniqueConstraint(fields=["budget", "month"], name="one_plan_amount_per_month"),
+            models.CheckConstraint(condition=Q(amount__gt=0), name="plan_amount_is_positive"),
+        ]
+
+
+class BudgetRung(models.Model):
+    """One step of a budget's ladder of actions."""
+
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="ladder")
+    percent = models.IntegerField()
+    action = models.CharField(max_length=32, choices=[(action, action) for action in ACTIONS])
+    tokens_per_minute = models.BigIntegerField(null=True, blank=True)
+    floor_tokens_per_minute = models.BigIntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["percent", "action"]
+        constraints = [models.UniqueConstraint(fields=["budget", "action"], name="one_rung_per_action")]
+
+
+class BudgetStanding(models.Model):
+    """Where a budget stands in one of its periods: the counter that checks answer from, and the last forecast.
+
+    `spent` is the sum of the rounded lines that a close would bill, so it equals preview and invoice. `encumbered` is
+    what running jobs are expected to cost until the period ends. `generation` orders refreshes: one that started
+    earlier never replaces a later one.
+    """
+
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="standings")
+    period = models.CharField(max_length=7, help_text="2026-10 or 2026-Q4")
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    amount = models.DecimalField(max_digits=20, decimal_places=2)
+    spent = models.DecimalField(max_digits=20, decimal_places=2)
+    encumbered = models.DecimalField(max_digits=20, decimal_places=2)
+    as_of = models.DateTimeField()
+    generation = models.BigIntegerField()
+    forecast_method = models.CharField(max_length=16, blank=True)
+    forecast_p10 = models.DecimalField(max_digits=20, decimal_places=2, null=True)
+    forecast_p50 = models.DecimalField(max_digits=20, decimal_places=2, null=True)
+    forecast_p90 = models.DecimalField(max_digits=20, decimal_places=2, null=True)
+    forecast_errors = models.JSONField(default=dict, help_text="back-tested error by method, ratio as text")
+    forecast_windows = models.IntegerField(default=0)
+    forecast_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-start"]
+        constraints = [models.UniqueConstraint(fields=["budget", "period"], name="one_standing_per_period")]
+
+
+class SpendDay(models.Model):
+    """What one line of usage cost on one local day at list price: the past that forecast and anomaly look at.
+
+    Without efficiency adjustments and corrections, which are known later than the day; not what is billed.
+    """
+
+    day = models.DateField()
+    team = models.CharField(max_length=64)
+    kind = models.CharField(max_length=16)
+    cluster = models.CharField(max_length=512, blank=True)
+    namespace = models.CharField(max_length=512, blank=True)
+    consumer = models.CharField(max_length=512, blank=True)
+    accelerator = models.CharField(max_length=512, blank=True)
+    sku = models.CharField(max_length=512)
+    amount = models.DecimalField(max_digits=24, decimal_places=6)
+
+    class Meta:
+        indexes = [models.Index(fields=["day", "team"], name="spend_day_team")]
+
+
+class Finding(models.Model):
+    """A day on which a team spent unusually much on one SKU, and what people said about it."""
+
+    class Feedback(models.TextChoices):
+        TRUE = "true", "was unusual"
+        FALSE = "false", "false alarm"
+        PLANNED = "planned", "was planned"
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="findings")
+    kind = models.CharField(max_length=16)
+    sku = models.CharField(max_length=512)
+    day = models.DateField()
+    amount = models.DecimalField(max_digits=20, decimal_places=2)
+    median = models.DecimalField(max_digits=20, decimal_places=2)
+    mad = models.DecimalField(max_digits=20, decimal_places=2)
+    z = models.DecimalField(max_digits=16, decimal_places=3)
+    basis = models.CharField(max_length=16, help_text="own or peers")
+    found_at = models.DateTimeField()
+    feedback = models.CharField(max_length=16, choices=Feedback.choices, blank=True)
+    feedback_note = models.CharField(max_length=500, blank=True)
+    feedback_by = models.CharField(max_length=200, blank=True)
+    feedback_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-day", "-amount"]
+        constraints = [models.UniqueConstraint(fields=["team", "kind", "sku", "day"], name="one_finding_per_day")]
+
+
+class Alert(models.Model):
+    """One thing that somebody is told once. `cause` names it: the same cause never makes a second alert."""
+
+    class Kind(models.TextChoices):
+        THRESHOLD = "threshold", "threshold reached"
+        BURN = "burn", "spends too fast"
+        ANOMALY = "anomaly", "unusual day"
+
+    class Level(models.TextChoices):
+        INFO = "info", "information"
+        WARNING = "warning", "warning"
+        URGENT = "urgent", "urgent"
+
+    cause = models.CharField(max_length=200, unique=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    level = models.CharField(max_length=16, choices=Level.choices)
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="alerts")
+    budget = models.ForeignKey(Budget, null=True, on_delete=models.CASCADE, related_name="alerts")
+    finding = models.ForeignKey(Finding, null=True, on_delete=models.CASCADE, related_name="alerts")
+    period = models.CharField(max_length=10, help_text="2026-10, 2026-Q4 or a day")
+    basis = models.CharField(max_length=16, help_text="actual, forecast, commitment; 6h or 3d; own or peers")
+    percent = models.IntegerField(null=True)
+    value = models.DecimalField(max_digits=20, decimal_places=2)
+    amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="what the value is compared with")
+    owner = models.CharField(max_length=200, blank=True)
+    data_time = models.DateTimeField(help_text="usage reported by then is in the value")
+    fired_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-fired_at", "-id"]
+
+
+class Delivery(models.Model):
+    """One alert on its way to one channel; a channel that fails keeps it until it has taken it."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending", "to be sent"
+        SENT = "sent", "sent"
+
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.PENDING)
+    attempts = models.IntegerField(default=0)
+    next_attempt_at = models.DateTimeField()
+    last_error = models.CharField(max_length=300, blank=True)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["alert", "channel"], name="one_delivery_per_alert_and_channel")]
+        indexes = [
+            models.Index(fields=["channel", "next_attempt_at"], condition=Q(status="pending"), name="delivery_pending")
+        ]
+
+
+class Mute(models.Model):
+    """Until then no alert of the team, or of one budget of it, is sent; what is muted is sent afterwards."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="mutes")
+    budget = models.ForeignKey(Budget, null=True, blank=True, on_delete=models.CASCADE, related_name="mutes")
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    reason = models.CharField(max_length=500)
+    by = models.CharField(max_length=200)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(since__lt=F("until")), name="mute_ends_after_it_starts")]

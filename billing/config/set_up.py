@@ -8,8 +8,9 @@ from typing import Any
 
 from django.db import transaction
 
-from billing.budgets.services import budget_put
+from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.config.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.config.set_up_budgets import read_budget, read_channel
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.invoicing.models import BillingPeriod
 from billing.invoicing.services import closed_periods_check
@@ -68,7 +69,7 @@ def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
                 raise _DryRun
     except _DryRun:
         pass
-    except (SetupError, RateError, ClosedPeriodError, NoSetupError) as error:
+    except (SetupError, RateError, BudgetError, ClosedPeriodError, NoSetupError) as error:
         raise SetUpFileError(f"{path}: {error}") from error
     return applied
 
@@ -103,6 +104,8 @@ class _Application:
             self._price_version(entry)
         for entry in self.top.entries("efficiency_policies"):
             self._policy(entry)
+        for entry in self.top.entries("channels"):
+            self._channel(entry)
         for entry in self.top.entries("budgets"):
             self._budget(entry)
         self.top.where = "(top)"
@@ -174,9 +177,10 @@ class _Application:
         if is_group:
             self.applied.note(changed, f"group {parent}")
 
-    def _team(self, entry: Entry) -> Team:
+    def _team(self, entry: Entry, *, groups: bool = False) -> Team:
         code = entry.text("team", limit=64)
-        team = Team.objects.filter(code=code, is_group=False).first()
+        teams = Team.objects.filter(code=code) if groups else Team.objects.filter(code=code, is_group=False)
+        team = teams.first()
         if team is None:
             raise entry.error("team", f"{code!r} is not declared under `teams:`")
         return team
@@ -279,25 +283,15 @@ class _Application:
             raise entry.error(field, f"{code!r} is no team")
         return code
 
+    def _channel(self, entry: Entry) -> None:
+        wish = read_channel(entry, self._team(entry) if entry.has("team") else None)
+        self.applied.note(channel_put(wish=wish, actor=self.actor), f"channel {wish.name}")
+
     def _budget(self, entry: Entry) -> None:
-        team = self._team(entry)
-        period = entry.choice("period", ("month",), "month")
-        amount = entry.decimal("amount", places=2, at_least="0.01")
-        thresholds = self._thresholds(entry)
-        entry.finish()
-        changed = budget_put(team=team, period=period, amount=amount, thresholds=thresholds, actor=self.actor)
-        self.applied.note(changed, f"budget of {team.code}: {amount} per {period}")
-
-    def _thresholds(self, entry: Entry) -> list[int]:
-        items = entry.value("thresholds")
-        items = ["50", "80", "100"] if items is None else items
-        if not isinstance(items, list) or not all(_is_percent(item) for item in items):
-            raise entry.error("thresholds", "must be a list of whole percents up to 1000 such as [50, 80, 100]")
-        return sorted({int(item) for item in items})
-
-
-def _is_percent(item: object) -> bool:
-    return isinstance(item, str) and item.isdecimal() and len(item) <= 4 and int(item) <= 1000
+        team = self._team(entry, groups=True)
+        wish = read_budget(entry, self.zone)
+        changed = budget_put(team=team, wish=wish, actor=self.actor)
+        self.applied.note(changed, f"budget of {wish.name or team.code}: {wish.amount} per {wish.period}")
 
 
 def _since(valid_from: datetime | None) -> str:

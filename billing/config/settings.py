@@ -14,6 +14,7 @@
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
+| ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
 """
 
@@ -156,6 +157,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_C
 
 INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
+ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
 try:
     EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))
@@ -201,6 +203,9 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "resume-operations": {"task": "billing.invoicing.tasks.operations_resume", "schedule": 5.0},
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
+    "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
+    "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
+    "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 1800.0},
 }
 
 LOGGING = {

@@ -10,8 +10,8 @@ from typing import Any
 
 from django.db.models import F, QuerySet, Sum
 
-from billing.budgets.models import Budget
-from billing.invoicing.models import Correction, Invoice, Note, Operation
+from billing.budgets.selectors import MICROSECOND, monthly_amounts
+from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.invoicing.selectors import corrections_all, notes_issued
 from billing.portal.statements import MonthStatements, Statement
 from billing.rates.models import EfficiencyPolicy, PriceVersion
@@ -43,7 +43,7 @@ class TeamRow:
 
 def team_rows(month: MonthStatements) -> list[TeamRow]:
     """A row for every team with lines or a budget, the largest first."""
-    budgets = budgets_of(month.teams)
+    budgets = budgets_of(month.teams, month.period)
     rows = [_row(statement, budgets.get(statement.team.pk)) for statement in month.statements]
     seen = {statement.team.pk for statement in month.statements}
     rows += [
@@ -61,10 +61,9 @@ def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
     )  # fmt: skip
 
 
-def budgets_of(teams: list[Team]) -> dict[int, Decimal]:
-    """Monthly budget by team id."""
-    rows = Budget.objects.filter(team__in=teams, period=Budget.Period.MONTH)
-    return dict(rows.values_list("team_id", "amount"))
+def budgets_of(teams: list[Team], period: BillingPeriod) -> dict[int, Decimal]:
+    """What each team may spend in the month on everything, by team id."""
+    return monthly_amounts(teams, period.month, period.end - MICROSECOND, period.zone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
-    budget = budgets_of([found]).get(found.pk)
+    budget = budgets_of([found], period).get(found.pk)
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
         "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,

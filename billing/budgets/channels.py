@@ -1,0 +1,56 @@
+"""Sending through Apprise: one message to one channel. An address is a secret, so nothing here ever logs or repeats it."""
+
+import logging
+import warnings
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+from django.conf import settings
+
+from billing.budgets.models import Channel
+
+for _name in ("apprise", "urllib3"):
+    logging.getLogger(_name).disabled = True
+    logging.getLogger(_name).propagate = False
+logging.getLogger("urllib3.connectionpool").disabled = True
+
+
+class ChannelError(RuntimeError):
+    """The channel did not take a message; the text names no address."""
+
+
+@cache
+def _apprise() -> Any:
+    """The library with its plugins, loaded when first needed: there are many, and they warn about old modules of Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import apprise
+
+        apprise.Apprise.instantiate("json://localhost")
+    return apprise
+
+
+def is_address(url: str) -> bool:
+    """Whether Apprise knows how to send there."""
+    return _apprise().Apprise.instantiate(url, suppress_exceptions=True) is not None
+
+
+def send(channel: Channel, *, title: str, body: str) -> None:
+    """Send, or raise ChannelError. Returns only after the other side took it."""
+    apprise = _apprise()
+    postman = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Suanpan", app_desc="Suanpan", secure_logging=True))
+    if not postman.add(_address(channel)):
+        raise ChannelError(f"{channel.name}: its address is none that can be sent to")
+    if not postman.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT):
+        raise ChannelError(f"{channel.name}: did not take the message")
+
+
+def _address(channel: Channel) -> str:
+    if channel.url:
+        return channel.url
+    if not settings.ALERT_MAIL_URL:
+        raise ChannelError("mail cannot be sent: set ALERT_MAIL_URL to the mail server, such as mailtos://user:password@host")
+    parts = urlsplit(settings.ALERT_MAIL_URL)
+    query = "&".join(filter(None, (parts.query, urlencode({"to": channel.mail}, quote_via=quote))))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))

@@ -1,0 +1,106 @@
+"""PURE: which usage a budget is about, and in which of its periods an instant lies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from metering.intervals import Interval, billing_month, month_of, next_month, previous_month
+
+
+class Spending(Protocol):
+    """What a scope is matched with: a line of an invoice, or a day's sum."""
+
+    team: str
+    cluster: str
+    namespace: str
+    consumer: str
+    accelerator: str
+    sku: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The teams that spend, and patterns of what they spend on; an empty pattern asks nothing."""
+
+    teams: frozenset[str]
+    cluster: str = ""
+    namespace: str = ""
+    consumer: str = ""
+    accelerator: str = ""
+    model: str = ""
+
+    def covers(self, item: Spending) -> bool:
+        """Whether the spending counts. What a pattern asks for and the spending does not have, does not match."""
+        return (
+            item.team in self.teams
+            and _fits(self.cluster, item.cluster)
+            and _fits(self.namespace, item.namespace)
+            and _fits(self.consumer, item.consumer)
+            and (not self.accelerator or (item.kind != "tokens" and self.accelerator in (item.accelerator, item.sku)))
+            and (not self.model or (item.kind == "tokens" and _fits(self.model, item.sku)))
+        )
+
+    def covers_tokens(self, team: str, consumer: str, model: str) -> bool:
+        """Whether tokens of that consumer and model count; an unknown model (empty) counts where none is asked for."""
+        return (
+            team in self.teams
+            and not (self.cluster or self.namespace or self.accelerator)
+            and _fits(self.consumer, consumer)
+            and _fits(self.model, model)
+        )
+
+
+def _fits(pattern: str, value: str) -> bool:
+    return not pattern or fnmatchcase(value, pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPeriod:
+    """One period of a budget: its label, its billing months, its bounds, and what it allows."""
+
+    label: str
+    months: tuple[str, ...]
+    window: Interval
+    amount: Decimal
+
+
+def period_at(
+    instant: datetime, *, kind: str, amount: Decimal, plan: Mapping[str, Decimal], zone: str
+) -> BudgetPeriod | None:
+    """The period of a budget that contains `instant`; None in a month for which a plan says nothing.
+
+    >>> from datetime import UTC
+    >>> found = period_at(datetime(2026, 11, 3, tzinfo=UTC), kind="quarter", amount=Decimal(9), plan={}, zone="UTC")
+    >>> found.label, found.months, found.window.end.isoformat()
+    ('2026-Q4', ('2026-10', '2026-11', '2026-12'), '2027-01-01T00:00:00+00:00')
+    """
+    month = month_of(instant, zone)
+    if kind == "quarter":
+        year, number = month[:4], int(month[5:])
+        first = f"{year}-{(number - 1) // 3 * 3 + 1:02d}"
+        months = (first, next_month(first), next_month(next_month(first)))
+        window = Interval(billing_month(months[0], zone).start, billing_month(months[2], zone).end)
+        return BudgetPeriod(f"{year}-Q{(number + 2) // 3}", months, window, amount)
+    allowed = plan.get(month) if kind == "plan" else amount
+    return None if allowed is None else BudgetPeriod(month, (month,), billing_month(month, zone), allowed)
+
+
+def months_of_label(label: str) -> tuple[str, ...]:
+    """The billing months of a period's label.
+
+    >>> months_of_label("2026-Q1"), months_of_label("2026-10")
+    (('2026-01', '2026-02', '2026-03'), ('2026-10',))
+    """
+    if "Q" not in label:
+        return (label,)
+    first = f"{label[:4]}-{int(label[-1]) * 3 - 2:02d}"
+    return (first, next_month(first), next_month(next_month(first)))
+
+
+def instant_before(window: Interval, zone: str) -> datetime:
+    """An instant of the period before: the start of the month before."""
+    return billing_month(previous_month(month_of(window.start, zone)), zone).start

@@ -1,0 +1,110 @@
+"""All reads of budgets: which are in force, where they stand, what was fired and sent."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from django.db.models import Q, QuerySet
+
+from billing.budgets.models import Budget, BudgetStanding, Mute
+from billing.budgets.scope import BudgetPeriod, Scope, period_at
+from billing.budgets.thresholds import DEFAULT_LADDER, Rung
+from billing.invoicing.models import BillingPeriod
+from billing.tenancy.models import Team
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def team_tree() -> dict[str, frozenset[str]]:
+    """For every team and group its own code with those of all teams below it."""
+    children: dict[str | None, list[str]] = {}
+    for code, parent in Team.objects.values_list("code", "parent__code"):
+        children.setdefault(parent, []).append(code)
+    tree: dict[str, frozenset[str]] = {}
+
+    def below(code: str) -> frozenset[str]:
+        if code not in tree:
+            tree[code] = frozenset({code}).union(*(below(child) for child in children.get(code, ())))
+        return tree[code]
+
+    for codes in list(children.values()):
+        for code in codes:
+            below(code)
+    return tree
+
+
+def scope_of(budget: Budget, tree: Mapping[str, frozenset[str]]) -> Scope:
+    """What the budget is about."""
+    return Scope(
+        tree[budget.team.code], budget.cluster, budget.namespace, budget.consumer, budget.accelerator, budget.model
+    )
+
+
+def ladder_of(budget: Budget) -> tuple[Rung, ...]:
+    """The budget's ladder, or the default: a no at the whole amount."""
+    rungs = tuple(
+        Rung(row.percent, row.action, row.tokens_per_minute, row.floor_tokens_per_minute) for row in budget.ladder.all()
+    )
+    return rungs or DEFAULT_LADDER
+
+
+def _in_force(budget: Budget, instant: datetime) -> bool:
+    return (budget.valid_from is None or budget.valid_from <= instant) and (
+        budget.valid_until is None or instant < budget.valid_until
+    )
+
+
+def period_of(budget: Budget, instant: datetime, zone: str) -> BudgetPeriod | None:
+    """The budget's period that contains the instant, if the budget is in force then."""
+    if not _in_force(budget, instant):
+        return None
+    plan = {row.month: row.amount for row in budget.plan.all()}
+    return period_at(instant, kind=budget.period, amount=budget.amount, plan=plan, zone=zone)
+
+
+def budgets_with_periods(now: datetime, zone: str, *, past: bool) -> list[tuple[Budget, BudgetPeriod]]:
+    """Every budget with its period of now and, where `past`, the one before while any of its months is not closed."""
+    closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
+    found: list[tuple[Budget, BudgetPeriod]] = []
+    for budget in Budget.objects.select_related("team").prefetch_related("plan", "ladder", "channels"):
+        current = period_of(budget, now, zone)
+        if current is not None:
+            found.append((budget, current))
+        if past and (before := _before(budget, now, zone)) is not None and not closed.issuperset(before.months):
+            found.append((budget, before))
+    return found
+
+
+def _before(budget: Budget, now: datetime, zone: str) -> BudgetPeriod | None:
+    anything = {"plan": {}, "amount": budget.amount, "zone": zone}
+    kind = "quarter" if budget.period == Budget.Period.QUARTER else "month"
+    current = period_at(now, kind=kind, **anything)
+    return None if current is None else period_of(budget, current.window.start - MICROSECOND, zone)
+
+
+def monthly_amounts(teams: Iterable[Team], month: str, instant: datetime, zone: str) -> dict[int, Decimal]:
+    """What each team may spend in the month by its budget for everything, by team id."""
+    kinds = (Budget.Period.MONTH, Budget.Period.PLAN)
+    empty = Q(cluster="", namespace="", consumer="", accelerator="", model="")
+    rows = Budget.objects.filter(empty, team__in=list(teams), period__in=kinds).order_by("-period").prefetch_related("plan")
+    found: dict[int, Decimal] = {}
+    for budget in rows:
+        period = period_of(budget, instant, zone)
+        if period is not None and period.label == month:
+            found.setdefault(budget.team_id, period.amount)
+    return found
+
+
+def budgets_visible(teams: QuerySet[Team]) -> QuerySet[Budget]:
+    """Budgets of the teams somebody may see."""
+    return Budget.objects.filter(team__in=teams).select_related("team").prefetch_related("plan", "ladder", "channels")
+
+
+def standing_now(budget: Budget, now: datetime) -> BudgetStanding | None:
+    """The kept standing of the period that contains `now`; None before the first refresh."""
+    return budget.standings.filter(start__lte=now, end__gt=now).first()
+
+
+def active_mutes(now: datetime) -> QuerySet[Mute]:
+    """Mutes that hold back alerts now."""
+    return Mute.objects.filter(since__lte=now, until__gt=now)

@@ -1,0 +1,23 @@
+"""All writes of budgets, their standings, alerts, deliveries and findings."""
+
+from billing.budgets.services.alerts import alert_fire, budgets_evaluate
+from billing.budgets.services.budgets import (
+    BudgetError,
+    BudgetWish,
+    ChannelWish,
+    budget_put,
+    channel_put,
+    mute_end,
+    mute_put,
+    recipients_put,
+)
+from billing.budgets.services.deliveries import alerts_deliver
+from billing.budgets.services.findings import feedback_put, findings_update
+from billing.budgets.services.outlook import days_store, forecasts_update
+from billing.budgets.services.standings import standings_refresh
+
+__all__ = [
+    "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_put", "budgets_evaluate",
+    "channel_put", "days_store", "feedback_put", "findings_update", "forecasts_update", "mute_end", "mute_put",
+    "recipients_put", "standings_refresh",
+]  # fmt: skip

@@ -1,0 +1,120 @@
+"""What fires an alert: thresholds and burn rates. Each cause fires once; rows in the database see to that."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+
+from billing.budgets.models import Alert, BudgetStanding, Channel, Delivery
+from billing.budgets.selectors import scope_of, team_tree
+from billing.budgets.services.standings import standings_refresh
+from billing.budgets.spending import Spent, spent_in
+from billing.budgets.thresholds import BURN_RULES, BurnRule, burning, reached
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import Interval
+from pricing.money import round_amount
+
+WARNING_FROM, URGENT_FROM = 80, 100
+FORECAST_STALE = timedelta(hours=26)
+
+
+def budgets_evaluate(*, now: datetime) -> list[Alert]:
+    """Refresh every standing and fire what is due; returns the alerts that this call fired.
+
+    Any number of calls at once, or again, fire each cause once: threshold x period x revision of the amount.
+    """
+    standings = standings_refresh(now=now, past=True)
+    candidates = [alert for standing in standings for alert in _reached(standing, now)]
+    candidates += _burns([standing for standing in standings if standing.start <= now < standing.end], now)
+    return [alert for alert in candidates if alert_fire(alert)]
+
+
+def alert_fire(alert: Alert, channels: Iterable[Channel] | None = None) -> bool:
+    """Keep the alert with a delivery to each channel, by default those of its budget; False if its cause fired before."""
+    wanted = list(channels) if channels is not None else list(alert.budget.channels.all()) if alert.budget else []
+    values = {field.attname: getattr(alert, field.attname) for field in Alert._meta.concrete_fields if not field.primary_key}
+    with transaction.atomic():
+        stored, fired = Alert.objects.get_or_create(cause=values.pop("cause"), defaults=values)
+        if fired:
+            Delivery.objects.bulk_create(
+                Delivery(alert=stored, channel=channel, next_attempt_at=alert.fired_at) for channel in wanted
+            )
+    alert.pk = stored.pk
+    return fired
+
+
+def _reached(standing: BudgetStanding, now: datetime) -> Iterator[Alert]:
+    budget = standing.budget
+    yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, standing.as_of, now)
+    committed = standing.spent + standing.encumbered
+    yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, standing.as_of, now)
+    made = standing.forecast_at
+    if standing.forecast_p50 is not None and made is not None and now - made < FORECAST_STALE and now < standing.end:
+        yield from _of_basis(standing, "forecast", standing.forecast_p50, budget.forecast_thresholds, made, now)
+
+
+def _of_basis(
+    standing: BudgetStanding, basis: str, value: Decimal, percents: list[int], data_time: datetime, now: datetime
+) -> Iterator[Alert]:
+    budget = standing.budget
+    for percent in reached(value, standing.amount, percents):
+        yield Alert(
+            cause=f"threshold:{budget.pk}:{standing.period}:{basis}:{percent}:r{budget.revision}",
+            kind=Alert.Kind.THRESHOLD, level=_level(basis, percent), team=budget.team, budget=budget,
+            period=standing.period, basis=basis, percent=percent, value=value, amount=standing.amount,
+            owner=budget.owner or budget.team.code, data_time=data_time, fired_at=now,
+        )  # fmt: skip
+
+
+def _level(basis: str, percent: int) -> str:
+    if basis == "actual" and percent >= URGENT_FROM:
+        return Alert.Level.URGENT
+    return Alert.Level.WARNING if percent >= WARNING_FROM else Alert.Level.INFO
+
+
+def _burns(standings: list[BudgetStanding], now: datetime) -> Iterator[Alert]:
+    if not standings:
+        return
+    bounds = sorted({now, *(now - span for rule in BURN_RULES for span in (rule.window, rule.confirm))})
+    parts = [Interval(lo, hi) for lo, hi in pairwise(bounds)]
+    spent = spent_in(parts)
+    tree = team_tree()
+    day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
+    for standing in standings:
+        scope = scope_of(standing.budget, tree)
+        own = [item for item in spent if scope.covers(item)]
+        for rule in BURN_RULES:
+            alert = _burn(standing, rule, own, parts, now)
+            if alert is not None:
+                alert.cause = f"burn:{standing.budget_id}:{rule.name}:{day}:r{standing.budget.revision}"
+                yield alert
+
+
+def _burn(
+    standing: BudgetStanding, rule: BurnRule, own: list[Spent], parts: list[Interval], now: datetime
+) -> Alert | None:
+    def since(start: datetime) -> Fraction:
+        return sum((item.amount for item in own if parts[item.part].start >= start), Fraction(0))
+
+    length = standing.end - standing.start
+    amount = Fraction(standing.amount)
+    spent = since(now - rule.window)
+    if not burning(rule, spent, since(now - rule.confirm), amount, length):
+        return None
+    budget = standing.budget
+    facts: dict[str, Any] = {
+        "level": Alert.Level.URGENT if rule.urgent else Alert.Level.WARNING, "team": budget.team, "budget": budget,
+        "value": round_amount(spent), "amount": round_amount(amount * _share(rule.window, length)),
+        "owner": budget.owner or budget.team.code, "data_time": now, "fired_at": now,
+    }  # fmt: skip
+    return Alert(kind=Alert.Kind.BURN, period=standing.period, basis=rule.name, **facts)
+
+
+def _share(part: timedelta, whole: timedelta) -> Fraction:
+    microsecond = timedelta(microseconds=1)
+    return Fraction(part // microsecond, whole // microsecond)

@@ -1,0 +1,222 @@
+"""Writes of budgets, channels, recipients and mutes; each with its audit record in the same transaction."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, time
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+
+from billing.budgets.channels import is_address
+from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetRung, Channel, Mute, PlanAmount
+from billing.budgets.thresholds import Rung
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+
+MOST_RECIPIENTS = 20
+DEFAULT_THRESHOLDS = (50, 80, 100)
+DEFAULT_FORECAST_THRESHOLDS = (100,)
+
+
+class BudgetError(ValueError):
+    """A budget, channel or mute that cannot be kept as asked; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class BudgetWish:
+    """Everything about a budget. `plan` gives a plan's amount by month; `channels` are names."""
+
+    period: str
+    amount: Decimal
+    thresholds: tuple[int, ...] = DEFAULT_THRESHOLDS
+    forecast_thresholds: tuple[int, ...] = DEFAULT_FORECAST_THRESHOLDS
+    commitment_thresholds: tuple[int, ...] = ()
+    name: str = ""
+    cluster: str = ""
+    namespace: str = ""
+    consumer: str = ""
+    accelerator: str = ""
+    model: str = ""
+    owner: str = ""
+    channels: tuple[str, ...] | None = None
+    reservation: Decimal | None = None
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    plan: Mapping[str, Decimal] = field(default_factory=dict)
+    ladder: tuple[Rung, ...] = ()
+
+    @property
+    def scope(self) -> dict[str, str]:
+        """The patterns, by field."""
+        return {name: getattr(self, name) for name in SCOPE_FIELDS}
+
+
+STORED = (
+    "amount", "thresholds", "forecast_thresholds", "commitment_thresholds", "name", "owner", "reservation", "valid_until",
+)  # fmt: skip
+
+
+def budget_put(*, team: Team, wish: BudgetWish, actor: str) -> bool:
+    """Store a team's budget of that scope, kind of period and start; True if anything changed.  Raises BudgetError.
+
+    Channels None leaves the recipients as they are: the team's lead may have changed them. A new amount, or another plan,
+    arms all thresholds again.
+    """
+    with transaction.atomic():
+        channels = None if wish.channels is None else _channels(team, wish.channels)
+        key = {"team": team, "period": wish.period, "valid_from": wish.valid_from, **wish.scope}
+        known = Budget.objects.select_for_update().filter(**key).first()
+        before = _shown(known) if known else None
+        budget = known or Budget(**key)
+        rearmed = known is not None and (known.amount != wish.amount or _plan(known) != dict(wish.plan))
+        for name in STORED:
+            value = getattr(wish, name)
+            setattr(budget, name, list(value) if isinstance(value, tuple) else value)
+        budget.revision += rearmed
+        _save(budget)
+        _replace_parts(budget, wish, channels)
+        after = _shown(budget)
+        if before == after:
+            return False
+        audit_record(actor=actor, action="budget_put", subject=str(budget), detail={"before": before, "after": after})
+    return True
+
+
+def _save(budget: Budget) -> None:
+    try:
+        with transaction.atomic():
+            budget.save()
+    except IntegrityError as error:
+        raise BudgetError(
+            f"budget of {budget.team.code}: another budget of the same scope and period is in force for part of that time"
+        ) from error
+
+
+def _replace_parts(budget: Budget, wish: BudgetWish, channels: list[Channel] | None) -> None:
+    if _plan(budget) != dict(wish.plan):
+        budget.plan.all().delete()
+        PlanAmount.objects.bulk_create(PlanAmount(budget=budget, month=m, amount=a) for m, a in wish.plan.items())
+    if _ladder(budget) != sorted(wish.ladder, key=lambda rung: rung.action):
+        budget.ladder.all().delete()
+        BudgetRung.objects.bulk_create(BudgetRung(budget=budget, **asdict(rung)) for rung in wish.ladder)
+    if channels is not None:
+        budget.channels.set(channels)
+
+
+def _plan(budget: Budget) -> dict[str, Decimal]:
+    return dict(PlanAmount.objects.filter(budget=budget.pk).values_list("month", "amount"))
+
+
+def _ladder(budget: Budget) -> list[Rung]:
+    rows = BudgetRung.objects.filter(budget=budget.pk).order_by("action")
+    return [Rung(row.percent, row.action, row.tokens_per_minute, row.floor_tokens_per_minute) for row in rows]
+
+
+def _shown(budget: Budget) -> dict[str, Any]:
+    """A budget as the audit log keeps it; channels by name."""
+    return {
+        **{name: getattr(budget, name) for name in ("period", *SCOPE_FIELDS, "thresholds", "forecast_thresholds",
+                                                    "commitment_thresholds", "name", "owner", "revision")},
+        "amount": str(budget.amount),
+        "reservation": None if budget.reservation is None else str(budget.reservation.normalize()),
+        "valid_from": budget.valid_from and budget.valid_from.isoformat(),
+        "valid_until": budget.valid_until and budget.valid_until.isoformat(),
+        "plan": {month: str(amount) for month, amount in sorted(_plan(budget).items())},
+        "ladder": [asdict(rung) for rung in _ladder(budget)],
+        "channels": sorted(budget.channels.values_list("name", flat=True)),
+    }  # fmt: skip
+
+
+def _channels(team: Team, names: Iterable[str]) -> list[Channel]:
+    """The channels of those names; a name with an @ is a mail address, made a channel where there is none yet."""
+    wanted = list(dict.fromkeys(names))
+    if len(wanted) > MOST_RECIPIENTS:
+        raise BudgetError(f"recipients: {len(wanted)} are more than {MOST_RECIPIENTS}; use a mailing list")
+    return [_mail(name) if "@" in name else _channel(team, name) for name in wanted]
+
+
+def _mail(address: str) -> Channel:
+    try:
+        validate_email(address)
+    except ValidationError as error:
+        raise BudgetError(f"recipient {address!r}: is not a mail address") from error
+    channel, _ = Channel.objects.get_or_create(name=address, defaults={"mail": address})
+    return channel
+
+
+def _channel(team: Team, name: str) -> Channel:
+    channel = Channel.objects.filter(name=name).first()
+    if channel is None or channel.team_id not in (None, team.pk):
+        raise BudgetError(f"recipient {name!r}: is no channel that {team.code} may use, nor a mail address")
+    return channel
+
+
+@dataclass(frozen=True)
+class ChannelWish:
+    """Everything about a channel; `url` is an Apprise address."""
+
+    name: str
+    url: str
+    team: Team | None = None
+    digest_at: time | None = None
+    quiet_from: time | None = None
+    quiet_until: time | None = None
+
+
+def channel_put(*, wish: ChannelWish, actor: str) -> bool:
+    """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address."""
+    if "@" in wish.name or not wish.name:
+        raise BudgetError(f"channel {wish.name!r}: a name without @; mail addresses are recipients by themselves")
+    if not is_address(wish.url):
+        raise BudgetError(f"channel {wish.name!r}: its url is no address that Apprise knows")
+    if (wish.quiet_from is None) != (wish.quiet_until is None):
+        raise BudgetError(f"channel {wish.name!r}: quiet_from and quiet_until go together")
+    values = {name: value for name, value in vars(wish).items() if name != "name"}
+    with transaction.atomic():
+        known = Channel.objects.filter(name=wish.name).first()
+        if known and all(getattr(known, name) == value for name, value in values.items()):
+            return False
+        Channel.objects.update_or_create(name=wish.name, defaults=values)
+        shown = {name: str(value) for name, value in values.items() if name != "url" and value is not None}
+        audit_record(actor=actor, action="channel_put", subject=wish.name, detail=shown)
+    return True
+
+
+def recipients_put(*, budget: Budget, names: Iterable[str], actor: str) -> bool:
+    """Replace who is told about a budget; True if anything changed.  Raises BudgetError."""
+    with transaction.atomic():
+        before = sorted(budget.channels.values_list("name", flat=True))
+        channels = _channels(budget.team, names)
+        after = sorted(channel.name for channel in channels)
+        if before == after:
+            return False
+        budget.channels.set(channels)
+        detail = {"before": before, "after": after}
+        audit_record(actor=actor, action="budget_recipients_put", subject=str(budget), detail=detail)
+    return True
+
+
+def mute_put(*, budget: Budget, until: datetime, reason: str, now: datetime, actor: str) -> Mute:
+    """Hold back the alerts of a budget until then.  Raises BudgetError: a mute ends, and says why."""
+    if not now < until:
+        raise BudgetError(f"mute until {until.isoformat()}: must lie in the future; every mute expires")
+    if not reason.strip():
+        raise BudgetError("mute: a reason is missing")
+    with transaction.atomic():
+        mute = Mute.objects.create(
+            team=budget.team, budget=budget, since=now, until=until, reason=reason.strip()[:500], by=actor
+        )
+        detail = {"until": until.isoformat(), "reason": mute.reason}
+        audit_record(actor=actor, action="mute_put", subject=str(budget), detail=detail)
+    return mute
+
+
+def mute_end(*, mute: Mute, now: datetime, actor: str) -> None:
+    """End a mute before its time; what it held back is sent."""
+    with transaction.atomic():
+        if mute.since < now:
+            Mute.objects.filter(pk=mute.pk, until__gt=now).update(until=now)
+        audit_record(actor=actor, action="mute_end", subject=str(mute.budget or mute.team), detail={})

@@ -1,0 +1,123 @@
+"""Bringing alerts to their channels: grouped, at the right hour, again until each channel has taken each alert.
+
+A channel is worked on by one process at a time (its row is locked) and the outcome is kept in the same transaction.
+If the process dies between a channel's yes and the commit, that one message is sent again: never lost, and twice only
+then; its reference lets people see that it is the same.
+"""
+
+import logging
+from datetime import datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+from django.db.models import F
+from django.template.loader import render_to_string
+
+from billing.budgets.channels import ChannelError, send
+from billing.budgets.models import Alert, Channel, Delivery
+from billing.budgets.selectors import active_mutes
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import billing_setup
+
+LONGEST_WAIT: Final = timedelta(hours=6)
+FIRST_WAIT: Final = timedelta(minutes=1)
+MOST_AT_ONCE: Final = 50
+
+log = logging.getLogger(__name__)
+
+
+def alerts_deliver(*, now: datetime) -> int:
+    """Send what is due; returns how many deliveries succeeded. A failing channel holds up no other."""
+    due = Delivery.objects.filter(status=Delivery.Status.PENDING, next_attempt_at__lte=now)
+    channels = list(due.order_by("channel").values_list("channel", flat=True).distinct())
+    return sum(_deliver_to(channel, now) for channel in channels)
+
+
+def _deliver_to(channel_id: int, now: datetime) -> int:
+    """Message after message, each in a transaction of its own, until nothing is ready or the channel refuses."""
+    sent = 0
+    while (count := _send_next(channel_id, now)) > 0:
+        sent += count
+    return sent
+
+
+def _send_next(channel_id: int, now: datetime) -> int:
+    with transaction.atomic():
+        rows = Channel.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=channel_id)
+        channel = rows.first()
+        if channel is None:
+            return 0  # another process is at it, or the channel is gone
+        setup = billing_setup()
+        ready = _ready(channel, now, setup.zone)
+        if not ready:
+            return 0
+        team = ready[0].alert.team_id
+        return _send_group(channel, setup, [row for row in ready if row.alert.team_id == team][:MOST_AT_ONCE], ready, now)
+
+
+def _ready(channel: Channel, now: datetime, zone: str) -> list[Delivery]:
+    mutes = [(mute.team_id, mute.budget_id) for mute in active_mutes(now)]
+    waiting = (
+        Delivery.objects.filter(channel=channel, status=Delivery.Status.PENDING, next_attempt_at__lte=now)
+        .select_related("alert__team", "alert__budget__team", "alert__finding")
+        .order_by("alert__team__code", "alert_id")
+    )
+    return [row for row in waiting if not _muted(row.alert, mutes) and _may_send(channel, row.alert, now, zone)]
+
+
+def _muted(alert: Alert, mutes: list[tuple[int, int | None]]) -> bool:
+    return any(team == alert.team_id and budget in (None, alert.budget_id) for team, budget in mutes)
+
+
+def _may_send(channel: Channel, alert: Alert, now: datetime, zone: str) -> bool:
+    """Urgent alerts go at once; others wait for the digest and for the end of the quiet hours."""
+    if alert.level == Alert.Level.URGENT:
+        return True
+    local = now.astimezone(ZoneInfo(zone))
+    if channel.digest_at is not None:
+        return alert.fired_at < last_digest(channel.digest_at, local)
+    return not is_quiet(channel.quiet_from, channel.quiet_until, local.time())
+
+
+def last_digest(at: time, local: datetime) -> datetime:
+    """The latest instant of the daily digest that is not in the future."""
+    today = local.replace(hour=at.hour, minute=at.minute, second=at.second, microsecond=0)
+    return today if today <= local else today - timedelta(days=1)
+
+
+def is_quiet(start: time | None, end: time | None, moment: time) -> bool:
+    """Whether the moment lies in [start, end), which may pass midnight.
+
+    >>> is_quiet(time(22), time(7), time(6, 59)), is_quiet(time(22), time(7), time(7)), is_quiet(None, None, time(3))
+    (True, False, False)
+    """
+    if start is None or end is None:
+        return False
+    return start <= moment < end if start <= end else moment >= start or moment < end
+
+
+def _send_group(
+    channel: Channel, setup: BillingSetup, group: list[Delivery], ready: list[Delivery], now: datetime
+) -> int:
+    """One message about alerts of one team. Where it is refused, all that is ready for the channel waits longer."""
+    title, body = message_of([delivery.alert for delivery in group], setup)
+    try:
+        send(channel, title=title, body=body)
+    except ChannelError as error:
+        log.warning("%d alerts wait: %s", len(ready), error)
+        for delivery in ready:
+            delivery.next_attempt_at = now + min(FIRST_WAIT * 2 ** min(delivery.attempts, 10), LONGEST_WAIT)
+            delivery.attempts += 1
+            delivery.last_error = str(error)[:300]
+        Delivery.objects.bulk_update(ready, ["next_attempt_at", "attempts", "last_error"])
+        return 0
+    rows = Delivery.objects.filter(pk__in=[delivery.pk for delivery in group])
+    return rows.update(status=Delivery.Status.SENT, attempts=F("attempts") + 1, sent_at=now, last_error="")
+
+
+def message_of(alerts: list[Alert], setup: BillingSetup) -> tuple[str, str]:
+    """Title and text: each alert with its data time, owner and what to do."""
+    context = {"alerts": alerts, "team": alerts[0].team, "setup": setup}
+    title = " ".join(render_to_string("alerts/title.txt", context).split())
+    return title, render_to_string("alerts/body.txt", context).strip() + "\n"

@@ -1,0 +1,127 @@
+"""The stored past of spending, and the forecasts made from it."""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.db import connection, transaction
+
+from billing.budgets.forecast import Forecast, Progress, forecast
+from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, last_stored_day, past_until
+from billing.budgets.models import BudgetStanding, SpendDay
+from billing.budgets.scope import Scope
+from billing.budgets.selectors import scope_of, team_tree
+from billing.budgets.spending import Running, Spent, local_days, running_jobs, spent_in
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import Interval
+from pricing.money import round_amount, round_to
+
+REDONE_DAYS: Final = 3
+"""The newest stored days are summed again: usage comes late. Older ones only on demand."""
+STORE_LOCK: Final = 0x42445059
+
+
+def days_store(*, now: datetime, rebuild: bool = False) -> int:
+    """Sum the complete days that are not stored yet, and the newest again; returns how many rows are new.
+
+    With `rebuild` every remembered day is summed again.
+    """
+    zone = billing_setup().zone
+    today = now.astimezone(ZoneInfo(zone)).date()
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])
+        first = _first_day(today, zone, rebuild)
+        if first is None or first >= today:
+            return 0
+        where = ZoneInfo(zone)
+        parts = local_days(datetime(first.year, first.month, first.day, tzinfo=where), now, zone)
+        SpendDay.objects.filter(day__gte=first).delete()
+        SpendDay.objects.filter(day__lt=today - REMEMBERED_DAYS * DAY).delete()
+        rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
+        return len(SpendDay.objects.bulk_create(rows, batch_size=5000))
+
+
+def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
+    oldest = today - REMEMBERED_DAYS * DAY
+    stored = None if rebuild else last_stored_day()
+    if stored is not None:
+        return max(oldest, stored - (REDONE_DAYS - 1) * DAY)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT least((SELECT min(start) FROM usage_allocationspan), (SELECT min(hour) FROM token_usage_hour))"
+        )
+        used = cursor.fetchone()[0]
+    return None if used is None else max(oldest, used.astimezone(ZoneInfo(zone)).date())
+
+
+def _day_row(day: date, item: Spent) -> SpendDay:
+    return SpendDay(
+        day=day, team=item.team, kind=item.kind, cluster=item.cluster, namespace=item.namespace, consumer=item.consumer,
+        accelerator=item.accelerator, sku=item.sku, amount=round_to(item.amount, 6),
+    )  # fmt: skip
+
+
+def forecasts_update(*, now: datetime) -> int:
+    """Forecast every standing of a period that contains `now`; returns how many have one."""
+    zone = billing_setup().zone
+    standings = list(BudgetStanding.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
+    if not standings:
+        return 0
+    past, tree, jobs = past_until(now, zone), team_tree(), running_jobs(now)
+    made = 0
+    for standing in standings:
+        scope = scope_of(standing.budget, tree)
+        own = [job for job in jobs if scope.covers(job)]
+        answer, extra = _forecast(standing, scope, past, own, now, zone)
+        made += answer is not None
+        _keep(standing, answer, extra, now)
+    return made
+
+
+def _forecast(
+    standing: BudgetStanding, scope: Scope, past: Past, jobs: list[Running], now: datetime, zone: str
+) -> tuple[Forecast | None, Fraction]:
+    """The forecast of regular usage, and what is spent beyond it: adjustments and corrections, which do not go on."""
+    history = past.of_scope(scope)
+    start, days, elapsed = progress_of(standing.start, standing.end, now, zone)
+    today = start + int(elapsed) * DAY
+    regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + past.today_of(scope)
+    progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, standing.end, zone))
+    return forecast(progress, history), Fraction(standing.spent) - regular
+
+
+def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tuple[date, int, Fraction]:
+    """First local day, how many local days, and how many of them have passed, the part of today included."""
+    where = ZoneInfo(zone)
+    first, last, today = (at.astimezone(where).date() for at in (start, end, now))
+    midnight = datetime(today.year, today.month, today.day, tzinfo=where)
+    tomorrow = datetime.combine(today + DAY, midnight.timetz())
+    so_far = Fraction(Interval(midnight, now).microseconds, Interval(midnight, tomorrow).microseconds)
+    return first, (last - first).days, (today - first).days + so_far
+
+
+def encumbered_by_day(jobs: list[Running], now: datetime, end: datetime, zone: str) -> Mapping[date, Fraction]:
+    """What running jobs are expected to cost on each remaining local day of the period; what began stays with today."""
+    where = ZoneInfo(zone)
+    costs: dict[date, Fraction] = {}
+    for day in local_days(now, end, zone):
+        cost = sum((job.cost_in(day) for job in jobs), Fraction(0))
+        if cost:
+            costs[day.start.astimezone(where).date()] = cost
+    return costs
+
+
+def _keep(standing: BudgetStanding, answer: Forecast | None, extra: Fraction, now: datetime) -> None:
+    values: dict[str, object] = dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))
+    values |= {"forecast_method": "", "forecast_errors": {}, "forecast_windows": 0, "forecast_at": now}
+    if answer is not None:
+        ends = {"forecast_p10": answer.p10, "forecast_p50": answer.p50, "forecast_p90": answer.p90}
+        values |= {name: None if end is None else round_amount(end + extra) for name, end in ends.items()}
+        values |= {
+            "forecast_method": answer.method, "forecast_windows": answer.windows,
+            "forecast_errors": {name: str(round_to(error, 4)) for name, error in answer.errors.items()},
+        }  # fmt: skip
+    BudgetStanding.objects.filter(pk=standing.pk).update(**values)

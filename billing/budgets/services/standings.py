@@ -1,0 +1,96 @@
+"""Where each budget stands: recomputed from the ledger, kept for checks, alerts and pages."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from fractions import Fraction
+
+from django.db import connection
+
+from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.scope import BudgetPeriod, Scope
+from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
+from billing.budgets.spending import MonthLines, Running, Spent, encumbered, month_lines, running_jobs
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import month_of
+from pricing.money import round_amount
+
+
+def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStanding]:
+    """Recompute the standing of every budget in force; with `past` also of their periods that ended but are not closed.
+
+    Takes its generation before it reads: whoever saw a record in the ledger and then this number finds the record in
+    every standing of a higher one. An older refresh that ends later changes nothing.
+    """
+    generation = _next_generation()
+    zone = billing_setup().zone
+    wanted = budgets_with_periods(now, zone, past=past)
+    lines = _Lines(zone, now)
+    tree = team_tree()
+    jobs = running_jobs(now) if wanted else []
+    rows = [_row(budget, period, scope_of(budget, tree), lines, jobs, now, generation) for budget, period in wanted]
+    for row in rows:
+        _store(row)
+    return _stored(rows)
+
+
+def _next_generation() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval('budget_refresh')")
+        return int(cursor.fetchone()[0])
+
+
+class _Lines:
+    """The lines of the months that have begun, each rated once per refresh."""
+
+    def __init__(self, zone: str, now: datetime) -> None:
+        self._zone, self._last = zone, month_of(now, zone)
+        self._months: dict[str, MonthLines] = {}
+
+    def of(self, months: Iterable[str]) -> Iterable[Spent]:
+        """Late usage of closed months is billed with the first month that is open: it counts there only."""
+        late_billed = False
+        for month in months:
+            if month > self._last:
+                return
+            if month not in self._months:
+                self._months[month] = month_lines(month, self._zone)
+            known = self._months[month]
+            yield from (line for line in known.lines if not (late_billed and line.correction))
+            late_billed = late_billed or known.preview
+
+
+def _row(
+    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: list[Running], now: datetime, generation: int
+) -> BudgetStanding:
+    spent = sum((line.amount for line in lines.of(period.months) if scope.covers(line)), Fraction(0))
+    ahead = encumbered((job for job in jobs if scope.covers(job)), period.window)
+    return BudgetStanding(
+        budget=budget, period=period.label, start=period.window.start, end=period.window.end, amount=period.amount,
+        spent=round_amount(spent), encumbered=round_amount(ahead), as_of=now, generation=generation,
+    )  # fmt: skip
+
+
+def _store(row: BudgetStanding) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO budgets_budgetstanding (budget_id, period, start, "end", amount, spent, encumbered, as_of,
+                   generation, forecast_method, forecast_errors, forecast_windows)
+               VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '', '{}', 0)
+               ON CONFLICT (budget_id, period) DO UPDATE SET start = excluded.start, "end" = excluded."end",
+                   amount = excluded.amount, spent = excluded.spent, encumbered = excluded.encumbered,
+                   as_of = excluded.as_of, generation = excluded.generation
+               WHERE budgets_budgetstanding.generation < excluded.generation""",
+            [
+                row.budget_id, row.period, row.start, row.end, row.amount, row.spent, row.encumbered, row.as_of,
+                row.generation,
+            ],
+        )  # fmt: skip
+
+
+def _stored(rows: list[BudgetStanding]) -> list[BudgetStanding]:
+    """The rows as they are kept now, with their forecasts, in the order asked for."""
+    wanted = {(row.budget_id, row.period): row for row in rows}
+    known = BudgetStanding.objects.filter(budget__in={row.budget_id for row in rows}).select_related("budget__team")
+    found = {(row.budget_id, row.period): row for row in known}
+    return [found[key] for key in wanted if key in found]
+

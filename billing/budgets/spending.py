@@ -1,0 +1,207 @@
+"""What was spent, by the code that bills: lines of a month, sums of days and windows, and what running jobs will cost.
+
+Lines of a closed month are those of its invoices; of an open month those that a close now would make. Their sum is the
+`spent` of every budget, so a budget, a preview and an invoice never differ. Days and windows are list prices of usage.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+
+from billing.invoicing.lines import invoice_lines
+from billing.invoicing.models import BillingPeriod, InvoiceLine
+from billing.rates.selectors import rate_card
+from billing.rating.assessment import assess
+from billing.tenancy.ownership import OwnershipBook
+from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.usage.selectors import EpochFilter, gpu_sums, token_sums
+from metering.intervals import Interval, billing_month
+from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
+from pricing.rating import GpuUsage, LineKey, Rated, TokenSum, rate_gpu, rate_tokens
+
+PLANNED_END = "suanpan.io/planned-end"
+"""A label of a job that says when it plans to end, RFC 3339."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """An amount with what it was spent on; `part` numbers the day or window."""
+
+    team: str
+    kind: str
+    cluster: str
+    namespace: str
+    consumer: str
+    accelerator: str
+    sku: str
+    amount: Fraction
+    part: int = 0
+    correction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MonthLines:
+    """The lines of one month; `preview` while it is not closed."""
+
+    lines: list[Spent]
+    preview: bool
+
+
+def month_lines(month: str, zone: str) -> MonthLines:
+    """Every line that is or would be invoiced for the month; the platform's own use is nobody's spending."""
+    period = BillingPeriod.objects.filter(month=month).first()
+    if period is not None and period.status == BillingPeriod.Status.CLOSED:
+        return MonthLines(_invoiced(period), preview=False)
+    window = Interval(period.start, period.end) if period else billing_month(month, zone)
+    assessment = assess(window=window, zone=period.zone if period else zone, ordinal=period.ordinal if period else None)
+    charges = [charge for charge in assessment.charges if not charge.key.platform]
+    return MonthLines([_line(line.charge.key, line.amount) for line in invoice_lines(charges)], preview=True)
+
+
+def _invoiced(period: BillingPeriod) -> list[Spent]:
+    rows = InvoiceLine.objects.filter(invoice__period=period).values_list(
+        "invoice__team__code", "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "amount",
+        "correction",
+    )  # fmt: skip
+    return [Spent(*row[:7], Fraction(row[7]), correction=row[8]) for row in rows.iterator()]
+
+
+def _line(key: LineKey, amount: Decimal) -> Spent:
+    return Spent(
+        key.team, key.kind, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku, Fraction(amount),
+        correction=key.correction,
+    )  # fmt: skip
+
+
+def spent_in(parts: Sequence[Interval]) -> list[Spent]:
+    """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's."""
+    if not parts:
+        return []
+    window = Interval(parts[0].start, parts[-1].end)
+    namespaces, consumers, card = namespace_book(), consumer_book(), rate_card()
+    starts = [part.start for part in parts]
+    gpu = _gpu_usage(window.cut({*card.changes(), *namespaces.changes(), *starts}), namespaces, starts)
+    tokens = _token_usage(window.cut({*card.changes(), *consumers.changes(), *starts}), consumers, starts)
+    return [*_rated(gpu, lambda usages: rate_gpu(usages, card)), *_rated(tokens, lambda usages: rate_tokens(usages, card))]
+
+
+def _gpu_usage(pieces: Sequence[Interval], book: OwnershipBook, starts: list[datetime]) -> dict[int, list[GpuUsage]]:
+    found: dict[int, list[GpuUsage]] = defaultdict(list)
+    for item in gpu_sums(pieces, EpochFilter()):
+        at = pieces[item.piece].start
+        owner = book.owner(item.cluster, item.namespace, at)
+        if owner is not None and not owner.platform:
+            usage = GpuUsage(
+                owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
+                item.unit_us, "",
+            )  # fmt: skip
+            found[bisect_right(starts, at) - 1].append(usage)
+    return found
+
+
+def _token_usage(pieces: Sequence[Interval], book: OwnershipBook, starts: list[datetime]) -> dict[int, list[TokenSum]]:
+    found: dict[int, list[TokenSum]] = defaultdict(list)
+    for item in token_sums(pieces, EpochFilter()):
+        at = pieces[item.piece].start
+        owner = book.owner(item.source, item.consumer, at)
+        if owner is not None:
+            usage = TokenSum(owner.team, item.consumer, item.model, at, item.by_class, "")
+            found[bisect_right(starts, at) - 1].append(usage)
+    return found
+
+
+def _rated(usage_by_part: Mapping[int, list[Any]], rate: Callable[[list[Any]], Rated]) -> list[Spent]:
+    spent: list[Spent] = []
+    for part, usages in sorted(usage_by_part.items()):
+        sums: dict[tuple[str, ...], Fraction] = defaultdict(Fraction)
+        for charge in rate(usages).charges:
+            key = charge.key
+            what = (key.team, key.kind, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku)
+            sums[what] += charge.quantity * Fraction(charge.unit_price)
+        spent += [Spent(*what, amount, part) for what, amount in sums.items()]
+    return spent
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One open hold of devices: what an hour of it costs, when it began and when it is expected to end."""
+
+    team: str
+    kind: str
+    cluster: str
+    namespace: str
+    consumer: str
+    accelerator: str
+    sku: str
+    per_hour: Fraction
+    known_until: datetime
+    ends: datetime
+
+    def cost_in(self, window: Interval) -> Fraction:
+        """What it is expected to cost in the window beyond what was reported."""
+        ahead = Interval(self.known_until, max(self.ends, self.known_until)).overlap(window)
+        return Fraction(ahead.microseconds, 3_600_000_000) * self.per_hour if ahead else Fraction(0)
+
+
+def running_jobs(now: datetime) -> list[Running]:
+    """Open holds with an owner and a price, at the price of now.
+
+    A job that says when it plans to end (label suanpan.io/planned-end) is expected to do so; any other is expected to
+    go on for as long again as it ran, the usual guess where nothing but an age is known.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT cluster, namespace, accelerator, resource, quantity, device_fraction, started_at, observed_until,
+                      facts -> 'labels' ->> %s
+               FROM usage_gpuallocation WHERE ended_at IS NULL AND NOT from_file AND started_at < %s""",
+            [PLANNED_END, now],
+        )
+        rows = cursor.fetchall()
+    book, card = namespace_book(), rate_card()
+    return [found for row in rows if (found := _running(row, book, card, now)) is not None]
+
+
+def _running(row: tuple[Any, ...], book: OwnershipBook, card: RateCard, now: datetime) -> Running | None:
+    cluster, namespace, accelerator, resource, quantity, fraction, started, observed, planned = row
+    owner = book.owner(cluster, namespace, now)
+    if owner is None or owner.platform:
+        return None
+    try:
+        _, price = card.gpu_price(accelerator, resource, now)
+    except UnpricedError:
+        return None
+    units = Fraction(quantity) * (Fraction(fraction) if price.unit == GPU_HOURS else 1)
+    ends = _planned(planned) or observed + (observed - started)
+    what = (owner.team, "gpu", cluster, namespace, "", price.accelerator, price.sku)
+    return Running(*what, units * Fraction(price.price), observed, ends)
+
+
+def _planned(text: str | None) -> datetime | None:
+    try:
+        planned = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return planned.astimezone(UTC) if planned.tzinfo else None
+
+
+def encumbered(jobs: Iterable[Running], window: Interval) -> Fraction:
+    """What the jobs are expected to cost in the window."""
+    return sum((job.cost_in(window) for job in jobs), Fraction(0))
+
+
+def local_days(first: datetime, until: datetime, zone: str) -> list[Interval]:
+    """Whole local days from the one that contains `first` up to, and not with, the one that contains `until`."""
+    where = ZoneInfo(zone)
+    day, last = first.astimezone(where).date(), until.astimezone(where).date()
+    midnights = [day + timedelta(days=number) for number in range((last - day).days + 1)]
+    bounds = [datetime(at.year, at.month, at.day, tzinfo=where) for at in midnights]
+    return [Interval(lo, hi) for lo, hi in pairwise(bounds)]

@@ -1,0 +1,34 @@
+"""Background work of budgets. Every task may run at any time, at once and again: rows in the database keep order."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from billing.budgets import services
+from billing.tenancy.models import BillingSetup
+
+
+@shared_task
+def budgets_evaluate() -> int:
+    """Refresh standings and fire thresholds and burn rates; returns how many alerts fired."""
+    return len(services.budgets_evaluate(now=timezone.now())) if _is_set_up() else 0
+
+
+@shared_task
+def alerts_deliver() -> int:
+    """Send what is due; returns how many deliveries succeeded."""
+    return services.alerts_deliver(now=timezone.now()) if _is_set_up() else 0
+
+
+@shared_task
+def outlook_update() -> int:
+    """Store the days that ended, make forecasts and look for anomalies; returns how many are new."""
+    if not _is_set_up():
+        return 0
+    now = timezone.now()
+    services.days_store(now=now)
+    services.forecasts_update(now=now)
+    return len(services.findings_update(now=now))
+
+
+def _is_set_up() -> bool:
+    return BillingSetup.objects.exists()
