@@ -15,6 +15,12 @@
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
+| OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
+| OIDC_NAME | what the sign-in button calls it | Single sign-on |
+| OIDC_GROUPS_CLAIM | claim that lists a person's groups | groups |
+| OIDC_ROLES | JSON: group -> role, or role:team; see `docs/identity.md` | {} |
+| REQUIRE_TWO_FACTOR | 1: people who sign in with a password need a second factor | 0 |
+| TRUSTED_PROXIES | how many proxies of yours stand before the web workers | 0 |
 | LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
 """
 
@@ -25,6 +31,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.config.home import secret
+from billing.config.identity_settings import provider_apps, read_group_roles
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
 from metering.records import RecordError
@@ -85,6 +92,11 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "django_htmx",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.mfa",
     "billing.tenancy",
     "billing.usage",
     "billing.rates",
@@ -105,6 +117,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "billing.config.two_factor.RequireTwoFactorMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 ROOT_URLCONF = "billing.config.urls"
@@ -132,6 +146,33 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+# shared by every web worker, so that a limit holds wherever the next attempt arrives
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache"}}
+ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
+ACCOUNT_ADAPTER = "billing.config.identity.LocalAccounts"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_UNIQUE_EMAIL = False  # an address identifies nobody: people are known by name, or by the provider's identifier
+ACCOUNT_SESSION_REMEMBER = False
+ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
+SOCIALACCOUNT_ADAPTER = "billing.config.identity.ProviderAccounts"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ)}}
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_AUTO_SIGNUP = True
+MFA_ADAPTER = "billing.config.two_factor.SealedSecrets"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Suanpan"
+REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
+try:
+    OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM", "groups")
+    OIDC_ROLES = read_group_roles(os.environ.get("OIDC_ROLES", ""))
+except ValueError as error:
+    raise ImproperlyConfigured(f"OIDC_ROLES: {error}") from error
+
 LOGIN_URL = "portal:login"
 LOGIN_REDIRECT_URL = "portal:overview"
 LOGOUT_REDIRECT_URL = "portal:login"

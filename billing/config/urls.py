@@ -1,14 +1,18 @@
 """Where each door is."""
 
+from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
 from django.urls import include, path
 
 from billing.api.health import healthz, readyz
 
+admin.site.login = secure_admin_login(admin.site.login)  # the same limits and the same second factor as everywhere
+
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("api/v1/", include("billing.api.urls")),
+    path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("", include("billing.portal.urls")),
 ]

@@ -1,13 +1,14 @@
 """Addresses of the pages."""
 
+from allauth.account.views import login as sign_in
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from billing.portal.views import closing, corrections, invoices, overview, reference, session, teams
+from billing.portal.views import closing, corrections, invoices, overview, reference, teams
 
 app_name = "portal"
 urlpatterns = [
-    path("login/", session.SignIn.as_view(), name="login"),
+    path("login/", sign_in, name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("", overview.overview, name="overview"),
     path("teams/<str:code>/", teams.team, name="team"),

@@ -125,8 +125,8 @@ def test_signing_in_leads_to_the_overview_and_out_again(client: Client) -> None:
     User.objects.create_user("mei", password="abacus-2026")
 
     assert client.get("/login/").status_code == 200
-    assert "alert" in client.post("/login/", {"username": "mei", "password": "wrong"}).content.decode()
-    assert client.post("/login/", {"username": "mei", "password": "abacus-2026"})["Location"] == "/"
+    assert "alert" in client.post("/login/", {"login": "mei", "password": "wrong"}).content.decode()
+    assert client.post("/login/", {"login": "mei", "password": "abacus-2026"})["Location"] == "/"
     assert client.get("/logout/").status_code == 405
     assert client.post("/logout/")["Location"] == "/login/"
     assert client.get("/").status_code == 302

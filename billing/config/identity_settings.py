@@ -1,0 +1,56 @@
+"""What the environment says about the identity provider. Read by the settings, so nothing of Django is asked here."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.core.exceptions import ImproperlyConfigured
+
+PROVIDER_ID: Final = "oidc"
+ROLES: Final = ("viewer", "lead", "finance", "approver", "admin", "auditor")
+OF_A_TEAM: Final = ("viewer", "lead")
+NEEDED: Final = ("OIDC_SERVER_URL", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
+GroupRoles = dict[str, list[tuple[str, str | None]]]
+
+
+def provider_apps(environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The one provider that is set up, or none.  Raises ImproperlyConfigured where it is set up by half."""
+    given = [name for name in NEEDED if environment.get(name)]
+    if not given:
+        return []
+    missing = [name for name in NEEDED if name not in given]
+    if missing:
+        raise ImproperlyConfigured(f"{', '.join(missing)}: missing, while {', '.join(given)} is set; set all three or none")
+    return [
+        {
+            "provider_id": PROVIDER_ID,
+            "name": environment.get("OIDC_NAME", "Single sign-on"),
+            "client_id": environment["OIDC_CLIENT_ID"],
+            "secret": environment["OIDC_CLIENT_SECRET"],
+            "settings": {"server_url": environment["OIDC_SERVER_URL"].rstrip("/")},
+        }
+    ]
+
+
+def read_group_roles(text: str) -> GroupRoles:
+    """Groups of the provider with the roles that they give.  Raises ValueError naming the group.
+
+    >>> read_group_roles('{"gpu-finance": "finance", "nlp-leads": ["lead:nlp", "viewer:cv"]}')
+    {'gpu-finance': [('finance', None)], 'nlp-leads': [('lead', 'nlp'), ('viewer', 'cv')]}
+    """
+    if not text.strip():
+        return {}
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError('must be a JSON object such as {"gpu-finance": "finance", "nlp-leads": "lead:nlp"}')
+    return {group: [_role(group, item) for item in (given if isinstance(given, list) else [given])]
+            for group, given in found.items()}  # fmt: skip
+
+
+def _role(group: str, given: object) -> tuple[str, str | None]:
+    role, _, team = given.partition(":") if isinstance(given, str) else ("", "", "")
+    if role not in ROLES:
+        raise ValueError(f"group {group!r}: {given!r} must be one of {', '.join(ROLES)}, or such a role with :team")
+    if team and role not in OF_A_TEAM:
+        raise ValueError(f"group {group!r}: {role} is held for the whole house, without a team")
+    return role, team or None

@@ -1,0 +1,296 @@
+"""Signing in: local accounts with limits and a second factor, and an identity provider of the test's own over real HTTP."""
+
+import base64
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+
+from billing.config.identity import groups_of
+from billing.config.identity_settings import provider_apps, read_group_roles
+from billing.tenancy.access import access_of
+from billing.tenancy.models import AuditEntry, Membership, Team
+from billing.tenancy.roles import role_grant
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "an abacus has beads"
+
+
+class Provider(ThreadingHTTPServer):
+    """The part of OpenID Connect that a sign-in needs; who signs in is set by the test."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Door)
+        self.person: dict[str, Any] = {}
+        self.codes: dict[str, str] = {}
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Door(BaseHTTPRequestHandler):
+    server: Provider
+
+    def do_GET(self) -> None:
+        base = self.server.address
+        self.answer({
+            "/.well-known/openid-configuration": {
+                "issuer": base, "authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token",
+                "userinfo_endpoint": f"{base}/userinfo", "jwks_uri": f"{base}/jwks",
+                "token_endpoint_auth_methods_supported": ["client_secret_post"],
+            },
+            "/userinfo": self.server.person,
+        }[urlsplit(self.path).path])  # fmt: skip
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        assert form["client_secret"] == ["provider-secret"]
+        assert self.server.codes.pop(form["code"][0]) == _challenge(form["code_verifier"][0])
+        claims = {**self.server.person, "iss": self.server.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
+        token = jwt.encode(claims, "x" * 32, algorithm="HS256")
+        self.answer({"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": token})
+
+    def answer(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def _challenge(verifier: str) -> str:
+    from hashlib import sha256
+
+    return base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+
+
+@pytest.fixture
+def provider(settings: Any) -> Iterator[Provider]:
+    server = Provider()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    apps = provider_apps({
+        "OIDC_SERVER_URL": server.address, "OIDC_CLIENT_ID": "suanpan", "OIDC_CLIENT_SECRET": "provider-secret",
+        "OIDC_NAME": "Company sign-in",
+    })  # fmt: skip
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": apps}}
+    settings.OIDC_ROLES = read_group_roles('{"gpu-finance": "finance", "nlp-leads": ["lead:nlp", "lead:not-there"]}')
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def sign_in_there(provider: Provider, **person: Any) -> Client:
+    """What a browser does: press the button, be sent to the provider, come back with a code."""
+    provider.person = {"preferred_username": "mei", "email": "mei@example.org", **person}
+    client = Client()
+    away = client.post("/account/oidc/oidc/login/?process=login")
+    assert away.status_code == 302, away.content
+    asked = parse_qs(urlsplit(away["Location"]).query)
+    assert away["Location"].startswith(f"{provider.address}/authorize?")
+    code = secrets.token_hex(8)
+    provider.codes[code] = asked["code_challenge"][0]
+    back = client.get("/account/oidc/oidc/login/callback/", {"code": code, "state": asked["state"][0]})
+    assert back.status_code == 302, back.content
+    assert back["Location"] == "/"
+    return client
+
+
+def roles(username: str) -> list[tuple[str, str | None, str]]:
+    held = Membership.objects.filter(user__username=username).values_list("role", "team__code", "origin")
+    return sorted(held, key=str)
+
+
+def test_groups_of_the_provider_give_roles_and_take_them_away(
+    provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    factories.apply(tmp_path)
+    client = sign_in_there(provider, sub="42", groups=["gpu-finance", "nlp-leads", "somebody-else"])
+    assert client.get("/close/").status_code == 200
+    assert roles("mei") == [("finance", None, "provider"), ("lead", "nlp", "provider")]
+    assert "lead for team 'not-there', which does not exist" in caplog.text
+    role_grant(user=User.objects.get(), role="viewer", team=Team.objects.get(code="cv"), actor="boss")
+    client = sign_in_there(provider, sub="42", groups=["nlp-leads"])
+    assert client.get("/close/").status_code == 403
+    assert roles("mei") == [("lead", "nlp", "provider"), ("viewer", "cv", "local")]
+    assert User.objects.count() == 1
+    assert not User.objects.get().has_usable_password()
+    assert AuditEntry.objects.filter(action="roles_from_provider", actor="identity provider").count() == 2
+
+
+def test_whoever_has_no_known_group_signs_in_and_sees_nothing(provider: Provider, tmp_path: Path) -> None:
+    factories.apply(tmp_path)
+    client = sign_in_there(provider, sub="7", groups=[])
+    assert client.get("/teams/nlp/").status_code == 404
+    assert client.get("/close/").status_code == 403
+    assert access_of(User.objects.get()).everywhere == frozenset()
+
+
+def test_a_local_account_of_the_same_name_and_address_is_somebody_else(provider: Provider, tmp_path: Path) -> None:
+    factories.apply(tmp_path)
+    local = factories.person("mei", "finance", password=PASSWORD)
+    User.objects.filter(pk=local.pk).update(email="mei@example.org", is_superuser=True)
+    client = sign_in_there(provider, sub="666", groups=[], email_verified=True)
+    assert User.objects.count() == 2
+    assert client.get("/close/").status_code == 403
+
+
+def test_a_forged_answer_of_the_provider_signs_nobody_in(provider: Provider) -> None:
+    client = Client()
+    client.post("/account/oidc/oidc/login/?process=login")
+    response = client.get("/account/oidc/oidc/login/callback/", {"code": "x", "state": "forged"})
+    assert response.status_code in (200, 401, 403)
+    assert "_auth_user_id" not in client.session
+
+
+def test_the_sign_in_page_offers_the_provider_where_there_is_one(provider: Provider) -> None:
+    page = Client().get("/login/").content.decode()
+    assert "Company sign-in" in page
+    assert "provider-secret" not in page
+
+
+def test_nobody_makes_a_local_account_alone() -> None:
+    response = Client().post("/account/signup/", {"username": "eve", "password1": PASSWORD, "password2": PASSWORD})
+    assert response.status_code == 200
+    assert User.objects.count() == 0
+
+
+def test_attempts_are_limited_per_account_wherever_they_come_from(settings: Any) -> None:
+    factories.person("ann", password=PASSWORD)
+    statuses = [
+        Client(REMOTE_ADDR=f"10.0.0.{number}").post("/login/", {"login": "ann", "password": "wrong"}).status_code
+        for number in range(1, 8)
+    ]
+    assert statuses[:5] == [200] * 5
+    late = Client(REMOTE_ADDR="10.0.0.99").post("/login/", {"login": "ann", "password": PASSWORD})
+    assert late.status_code in (200, 429)
+    assert "_auth_user_id" not in late.wsgi_request.session
+
+
+def test_attempts_are_limited_per_address() -> None:
+    client = Client(REMOTE_ADDR="10.1.1.1")
+    statuses = [client.post("/login/", {"login": f"user-{n}", "password": "wrong"}).status_code for n in range(31)]
+    assert statuses[-1] == 429
+    assert "Too many attempts" in client.post("/login/", {"login": "x", "password": "y"}).content.decode()
+
+
+def test_a_forwarded_address_is_believed_only_from_own_proxies() -> None:
+    statuses = [
+        Client(REMOTE_ADDR="10.2.2.2", HTTP_X_FORWARDED_FOR=f"10.9.9.{n}")
+        .post("/login/", {"login": f"user-{n}", "password": "wrong"}).status_code
+        for n in range(31)
+    ]  # fmt: skip
+    assert statuses[-1] == 429
+
+
+def test_signing_in_starts_a_new_session_and_stays_on_this_site() -> None:
+    factories.person("ann", password=PASSWORD)
+    client = Client()
+    client.get("/login/")
+    session = client.session
+    session["planted"] = "yes"
+    session.save()
+    before = session.session_key
+    client.cookies["sessionid"] = before
+    form = {"login": "ann", "password": PASSWORD, "next": "//evil.example"}
+    response = client.post("/login/?next=https://evil.example/", form)
+    assert response["Location"] == "/"
+    assert client.session.session_key != before
+
+
+def code_of(person: User) -> str:
+    from billing.config.two_factor import SealedSecrets
+
+    row = Authenticator.objects.get(user=person, type="totp")
+    secret = SealedSecrets().decrypt(row.data["secret"])
+    return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
+
+
+def test_a_second_factor_is_asked_for_and_its_secret_is_sealed(settings: Any) -> None:
+    person = factories.person("ann", "finance", password=PASSWORD)
+    client = Client()
+    client.post("/login/", {"login": "ann", "password": PASSWORD})
+    asked = client.get("/account/2fa/totp/activate/")
+    assert asked["Location"].startswith("/account/reauthenticate/")  # whoever finds an open browser changes no factor
+    assert client.post("/account/reauthenticate/", {"password": PASSWORD}).status_code == 302
+    page = client.get("/account/2fa/totp/activate/")
+    assert page.status_code == 200
+    secret = page.context["form"].secret
+    code = format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
+    assert client.post("/account/2fa/totp/activate/", {"code": code}).status_code == 302
+    stored = Authenticator.objects.get(user=person, type="totp").data["secret"]
+    assert secret not in stored
+    again = Client()
+    response = again.post("/login/", {"login": "ann", "password": PASSWORD})
+    assert response["Location"].startswith("/account/2fa/authenticate/")
+    assert again.get("/").status_code == 302
+    assert "_auth_user_id" not in again.session
+    wrong = "000000" if code_of(person) != "000000" else "111111"
+    assert again.post("/account/2fa/authenticate/", {"code": wrong}).status_code == 200
+    assert "_auth_user_id" not in again.session
+
+
+def test_the_admin_has_no_door_of_its_own() -> None:
+    person = factories.person("root", password=PASSWORD)
+    User.objects.filter(pk=person.pk).update(is_staff=True, is_superuser=True)
+    response = Client().get("/admin/login/?next=/admin/")
+    assert response.status_code == 302
+    assert "/login/" in response["Location"]
+
+
+def test_where_it_is_required_nothing_is_seen_before_a_second_factor_is_set_up(settings: Any, tmp_path: Path) -> None:
+    factories.apply(tmp_path)
+    factories.person("ann", "finance", password=PASSWORD)
+    settings.REQUIRE_TWO_FACTOR = True
+    client = Client()
+    client.post("/login/", {"login": "ann", "password": PASSWORD})
+    for path in ("/", "/close/", "/invoices/", "/admin/"):
+        assert client.get(path)["Location"] == "/account/2fa/totp/activate/"
+    Authenticator.objects.create(user=User.objects.get(), type="totp", data={"secret": "sealed"})
+    assert client.get("/close/").status_code == 200
+
+
+def test_the_provider_is_set_up_whole_or_not_at_all() -> None:
+    assert provider_apps({}) == []
+    with pytest.raises(ImproperlyConfigured, match="OIDC_CLIENT_ID, OIDC_CLIENT_SECRET: missing, while OIDC_SERVER_URL"):
+        provider_apps({"OIDC_SERVER_URL": "https://id.example.org"})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "must be a JSON object"),
+        ('{"g": "king"}', "group 'g': 'king' must be one of viewer, lead"),
+        ('{"g": "finance:nlp"}', "group 'g': finance is held for the whole house"),
+        ("{", "Expecting"),
+    ],
+)
+def test_a_wrong_mapping_of_groups_is_named(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_group_roles(text)
+
+
+def test_groups_are_found_wherever_a_provider_puts_them() -> None:
+    assert groups_of({"userinfo": {"groups": ["a", 7, "b"]}}, "groups") == {"a", "b"}
+    assert groups_of({"userinfo": {}, "id_token": {"roles": "a"}}, "roles") == {"a"}
+    assert groups_of({"groups": ["a"]}, "groups") == {"a"}
+    assert groups_of({}, "groups") == set()
