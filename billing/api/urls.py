@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import correcting, events, problems, reading, usage
+from billing.api import correcting, events, prices, problems, reading, usage
 
 app_name = "api"
 urlpatterns = [
@@ -17,7 +17,13 @@ urlpatterns = [
     path("events/batch", events.EventsBatchDoor.as_view(), name="events-batch"),
     path("teams", reading.Teams.as_view(), name="teams"),
     path("prices", reading.Prices.as_view(), name="prices"),
-    path("price-versions", reading.PriceVersions.as_view(), name="price-versions"),
+    path("price-versions", prices.PriceVersionsDoor.as_view(), name="price-versions"),
+    path("price-versions/<str:name>", prices.PriceVersionDoor.as_view(), name="price-version"),
+    path("price-versions/<str:name>/diff", prices.PriceDiffDoor.as_view(), name="price-version-diff"),
+    path("price-versions/<str:name>/effect", prices.PriceEffectDoor.as_view(), name="price-version-effect"),
+    path("price-versions/<str:name>/file", prices.PriceFileDoor.as_view(), name="price-version-file"),
+    path("price-versions/<str:name>/<str:step>", prices.PriceStepDoor.as_view(), name="price-version-step"),
+    path("price-drafts", prices.PriceDraftsDoor.as_view(), name="price-drafts"),
     path("charges", reading.Charges.as_view(), name="charges"),
     path("invoices", reading.Invoices.as_view(), name="invoices"),
     re_path(

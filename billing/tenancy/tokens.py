@@ -7,7 +7,7 @@ from hashlib import sha256
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
 
-SCOPES = ("usage:write", "usage:read", "prices:read", "prices:write", "invoices:read", "budgets:read")
+SCOPES = ("usage:write", "usage:read", "prices:read", "prices:write", "prices:approve", "invoices:read", "budgets:read")
 TOUCH_EVERY = timedelta(minutes=1)
 
 
@@ -28,6 +28,8 @@ def api_token_create(
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise TokenError(f"scopes {', '.join(unknown) or '(none)'}: choose from {', '.join(SCOPES)}")
+    if {"prices:write", "prices:approve"} <= set(scopes):
+        raise TokenError("scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens")
     presented = f"spn_{secrets.token_urlsafe(32)}"
     token = ApiToken.objects.create(
         name=name, prefix=presented[:8], digest=_digest(presented), scopes=sorted(set(scopes)), source=source,

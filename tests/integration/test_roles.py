@@ -163,6 +163,7 @@ READERS = ("finance", "approver", "admin", "auditor")
 API = {"nobody": 401, "other": 404, "viewer": 200, "lead": 200, **dict.fromkeys(READERS, 200)}
 LIST = {**API, "other": 200}
 REPORT = {**API, "viewer": 404, "lead": 404}
+COSTS = {**dict.fromkeys(WHO, 403), "nobody": 401, **dict.fromkeys(READERS, 200)}
 WRITE = {**dict.fromkeys(WHO, 403), "nobody": 401}
 
 # address: (method, expected status by role); {values} are filled in by the test
@@ -201,6 +202,12 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/teams": ("GET", LIST),
     "api/v1/prices": ("GET", LIST),
     "api/v1/price-versions": ("GET", LIST),
+    "api/v1/price-versions/<str:name>": ("GET", LIST),
+    "api/v1/price-versions/<str:name>/diff": ("GET", LIST),
+    "api/v1/price-versions/<str:name>/effect": ("GET", COSTS),
+    "api/v1/price-versions/<str:name>/file": ("GET", COSTS),
+    "api/v1/price-versions/<str:name>/<str:step>": ("POST", {**WRITE, "finance": 404, "admin": 404}),
+    "api/v1/price-drafts": ("GET", COSTS),
     "api/v1/charges": ("GET", LIST),
     "api/v1/invoices": ("GET", LIST),
     "api/v1/^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
@@ -278,10 +285,15 @@ def filled(route: str, house: dict[str, Any]) -> str:
         return f"api/v1/credit-notes/{house['note'].number}"
     if "^.*$" in route:
         return "api/v1/nothing-here"
+    if route.endswith("/diff"):
+        route += "?against=2026-10"
     rooms = {"operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
              "corrections/": house["note"].correction_id}  # fmt: skip
     pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
-    values = {"<str:step>": "void", "<str:code>": "nlp", "<int:pk>": str(pk), "<str:kind>": "csv", "<str:month>": "2026-10"}
+    values = {
+        "<str:step>": "submit" if "price" in route else "void", "<str:code>": "nlp", "<int:pk>": str(pk),
+        "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
+    }  # fmt: skip
     for parameter, value in values.items():
         route = route.replace(parameter, value)
     assert "<" not in route, f"{route}: give the matrix a value for this parameter"

@@ -10,14 +10,9 @@ from billing.rates.services.drafts import (
     price_draft_submit,
     price_draft_withdraw,
 )
-from billing.rates.services.publishing import (
-    PriceVersionInput,
-    RateError,
-    cost_sheet_put,
-    efficiency_policy_publish,
-    price_version_publish,
-    token_cost_sheet_put,
-)
+from billing.rates.services.publishing import PriceVersionInput, efficiency_policy_publish, price_version_publish
+from billing.rates.services.sheets import RateError, cost_sheet_put, token_cost_sheet_put
+from billing.rates.services.written import price_draft_write
 
 __all__ = [
     "GpuPriceInput",
@@ -32,6 +27,7 @@ __all__ = [
     "price_draft_reject",
     "price_draft_submit",
     "price_draft_withdraw",
+    "price_draft_write",
     "price_version_publish",
     "token_cost_sheet_put",
 ]

@@ -14,7 +14,8 @@ from django.db import IntegrityError, transaction
 from billing.rates.models import PriceDraft, PriceDraftStep, PriceVersion
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
-from billing.rates.services.publishing import PriceVersionInput, RateError, price_version_publish
+from billing.rates.services.publishing import PriceVersionInput, price_version_publish
+from billing.rates.services.sheets import RateError
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import billing_setup
 from pricing.fields import FieldProblem, shown
@@ -153,9 +154,11 @@ def price_draft_reject(
         return row
 
 
-def price_draft_withdraw(*, draft: PriceDraft, actor: str, now: datetime, reason: str = "") -> PriceDraft:
+def price_draft_withdraw(
+    *, draft: PriceDraft, actor: str, now: datetime, reason: str = "", revision: int | None = None
+) -> PriceDraft:
     """Give a draft up; it stays in the history and its name is free again.  Raises PriceDraftError."""
-    with _locked(draft, None) as row:
+    with _locked(draft, revision) as row:
         _refuse_state(row, EDITABLE, "withdrawn")
         row.state = State.WITHDRAWN
         _store(row, Action.WITHDRAWN, actor, now, reason.strip())
@@ -203,8 +206,8 @@ def _checked(content: object, currency: str, problems: list[FieldProblem]) -> Pr
 
 def _name_problems(name: str, pk: int | None = None) -> list[FieldProblem]:
     text = ""
-    if not name.strip() or name != name.strip() or len(name) > MAX_NAME or not name.isprintable():
-        text = f"{shown(name)} must be printable text of 1 to {MAX_NAME} characters without spaces around it"
+    if not name.strip() or name != name.strip() or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
+        text = f"{shown(name)} must be printable text of 1 to {MAX_NAME} characters, no slash, no spaces around it"
     elif PriceVersion.objects.filter(name=name).exists():
         text = f"{shown(name)} is published and never changes: give the draft a new name"
     elif PriceDraft.objects.filter(name=name).exclude(state=State.WITHDRAWN).exclude(pk=pk).exists():

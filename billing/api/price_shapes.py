@@ -1,0 +1,180 @@
+"""How the doors of price versions look: answers for people and programs, and the parts of the OpenAPI description."""
+
+from datetime import datetime
+from typing import Any
+
+from rest_framework import serializers
+
+from billing.api.reading import PriceVersionShape
+from billing.rates.models import PriceDraft, PriceVersion
+from billing.rates.selectors import notice_of
+
+
+class ListPartShape(serializers.Serializer[Any]):
+    """The prices of a list as they are written."""
+
+    gpu = serializers.ListField(
+        child=serializers.DictField(), required=False,
+        help_text="entries of accelerator and/or resource with one of price_per_gpu_hour, price_per_slice_hour, cost_sheet",
+    )  # fmt: skip
+    tokens = serializers.ListField(
+        child=serializers.DictField(), required=False,
+        help_text="entries of model with prices per 1M tokens by class (input, cache_read, cache_creation, output), "
+        "or with a token cost_sheet",
+    )  # fmt: skip
+
+
+class SheetShape(serializers.Serializer[Any]):
+    """A cost sheet to store with the prices that are made from it."""
+
+    name = serializers.CharField()
+    sheet = serializers.DictField()
+
+
+class DraftRequestShape(ListPartShape):
+    """A draft as a client writes it; numbers are decimal strings or plain numbers."""
+
+    name = serializers.CharField(max_length=200)
+    valid_from = serializers.CharField(help_text="RFC 3339 with an offset, or a date: midnight in the billing zone")
+    reason = serializers.CharField(required=False, allow_blank=True, help_text="why prices change; needed to submit")
+    cost_sheets = SheetShape(many=True, required=False)
+    token_cost_sheets = SheetShape(many=True, required=False)
+
+
+class DraftChangeShape(DraftRequestShape):
+    """What is to change in a draft; what is left out stays."""
+
+    name = serializers.CharField(max_length=200, required=False)
+    valid_from = serializers.CharField(required=False)
+    revision = serializers.IntegerField(required=False, help_text="the revision that was read; refused if it is older")
+
+
+class StepRequestShape(serializers.Serializer[Any]):
+    """Body of submit, approve, reject and withdraw; may be empty where no reason is asked for."""
+
+    reason = serializers.CharField(required=False, allow_blank=True)
+    revision = serializers.IntegerField(required=False, help_text="the revision that was read; refused if it is older")
+
+
+class StepShape(serializers.Serializer[Any]):
+    """One step of the history of a draft."""
+
+    at = serializers.DateTimeField()
+    actor = serializers.CharField()
+    action = serializers.CharField()
+    revision = serializers.IntegerField()
+    reason = serializers.CharField()
+
+
+class DraftShape(serializers.ModelSerializer[PriceDraft]):
+    """A draft with its history; once approved it names the version that it became."""
+
+    gpu = serializers.ListField(child=serializers.DictField(), source="content.gpu")
+    tokens = serializers.ListField(child=serializers.DictField(), source="content.tokens")
+    sha256 = serializers.CharField(source="submitted_sha256")
+    version = serializers.CharField(source="version.name", default=None)
+    notice_business_days = serializers.SerializerMethodField()
+    steps = StepShape(many=True)
+
+    class Meta:
+        model = PriceDraft
+        fields = (
+            "name", "state", "revision", "currency", "valid_from", "notice_business_days", "reason", "gpu", "tokens",
+            "makers", "created_by", "created_at", "submitted_by", "submitted_at", "sha256", "decided_by", "decided_at",
+            "decision_reason", "version", "steps",
+        )  # fmt: skip
+
+    def get_notice_business_days(self, draft: PriceDraft) -> int:
+        now: datetime = self.context["now"]
+        return notice_of(draft, now)
+
+
+class PublishedShape(PriceVersionShape):
+    """A published version with who made and who approved it."""
+
+    state = serializers.SerializerMethodField()
+    makers = serializers.SerializerMethodField()
+    approved_by = serializers.CharField(source="published_by")
+
+    class Meta(PriceVersionShape.Meta):
+        fields = (*PriceVersionShape.Meta.fields, "state", "makers", "approved_by", "published_at")
+
+    def get_state(self, version: PriceVersion) -> str:
+        return "published"
+
+    def get_makers(self, version: PriceVersion) -> list[str]:
+        draft = getattr(version, "draft", None)
+        return draft.makers if draft else [version.published_by]
+
+
+class PriceChangeShape(serializers.Serializer[Any]):
+    """One price in two lists."""
+
+    kind = serializers.CharField()
+    sku = serializers.CharField()
+    accelerator = serializers.CharField(allow_null=True)
+    token_class = serializers.CharField(allow_null=True)
+    unit = serializers.CharField()
+    old = serializers.CharField(allow_null=True)
+    new = serializers.CharField(allow_null=True)
+    change = serializers.ChoiceField(["added", "removed", "raised", "lowered", "same"])
+    percent = serializers.CharField(allow_null=True)
+
+
+class DiffShape(serializers.Serializer[Any]):
+    """Two lists, price by price."""
+
+    old = serializers.CharField()
+    new = serializers.CharField()
+    prices = PriceChangeShape(many=True)
+
+
+class EffectSumShape(serializers.Serializer[Any]):
+    """Amounts before and after; percent is null where nothing was charged before."""
+
+    before = serializers.CharField()
+    after = serializers.CharField()
+    difference = serializers.CharField()
+    percent = serializers.CharField(allow_null=True)
+
+
+class EffectTeamShape(EffectSumShape):
+    """The effect on one team."""
+
+    team = serializers.CharField()
+
+
+class EffectSkuShape(EffectSumShape):
+    """The effect on one SKU over all teams."""
+
+    kind = serializers.CharField()
+    sku = serializers.CharField()
+    token_class = serializers.CharField(allow_null=True)
+
+
+class EffectRowShape(EffectSkuShape):
+    """The effect on one SKU of one team."""
+
+    team = serializers.CharField()
+
+
+class UnpricedShape(serializers.Serializer[Any]):
+    """Usage that a list has no price for."""
+
+    sku = serializers.CharField()
+    quantity = serializers.CharField()
+    unit = serializers.CharField()
+
+
+class EffectShape(serializers.Serializer[Any]):
+    """What a list would have done to a month."""
+
+    name = serializers.CharField()
+    month = serializers.CharField()
+    currency = serializers.CharField()
+    total = EffectSumShape()
+    teams = EffectTeamShape(many=True)
+    skus = EffectSkuShape(many=True)
+    rows = EffectRowShape(many=True)
+    unpriced_before = UnpricedShape(many=True)
+    unpriced_after = UnpricedShape(many=True)

@@ -1,0 +1,295 @@
+"""The doors of price versions: read, draft, compare, preview, submit, approve. Shape only; `billing.rates` has the rules.
+
+A token with `prices:write`, or a person who may edit prices, makes drafts. Approval takes a person who may approve, or a
+token with `prices:approve`, and neither may be one of the draft's makers. No token holds both scopes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import status
+from rest_framework.exceptions import ParseError
+from rest_framework.generics import ListAPIView
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope
+from billing.api.bodies import read_body
+from billing.api.price_shapes import (
+    DiffShape,
+    DraftChangeShape,
+    DraftRequestShape,
+    DraftShape,
+    EffectShape,
+    PublishedShape,
+    StepRequestShape,
+)
+from billing.api.problems import PROBLEM_JSON, problem
+from billing.api.reading import PriceVersions
+from billing.invoicing.price_preview import last_month, month_effect
+from billing.invoicing.selectors import period_of
+from billing.rates.models import PriceDraft, PriceVersion
+from billing.rates.price_diff import price_changes
+from billing.rates.price_file import export_yaml
+from billing.rates.price_list import PriceListError
+from billing.rates.selectors import plain_version, price_draft_named, price_list_named, price_version_before
+from billing.rates.services import (
+    PriceDraftError,
+    price_draft_approve,
+    price_draft_reject,
+    price_draft_submit,
+    price_draft_withdraw,
+    price_draft_write,
+)
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.models import ApiToken
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import IntervalError
+from pricing.documents import DocumentError, parse_json
+
+STEPS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "submit": (price_draft_submit, "prices:write"),
+    "withdraw": (price_draft_withdraw, "prices:write"),
+    "approve": (price_draft_approve, "prices:approve"),
+    "reject": (price_draft_reject, "prices:approve"),
+}
+RIGHT_OF_SCOPE = {"prices:write": Right.EDIT_PRICES, "prices:approve": Right.APPROVE}
+CONFLICTS = frozenset({"state", "revision"})
+NAME = OpenApiParameter("name", str, OpenApiParameter.PATH, description="name of a published version or a draft")
+REFUSED = {
+    (400, PROBLEM_JSON): OpenApiTypes.OBJECT,
+    (403, PROBLEM_JSON): OpenApiTypes.OBJECT,
+    (404, PROBLEM_JSON): OpenApiTypes.OBJECT,
+    (409, PROBLEM_JSON): OpenApiTypes.OBJECT,
+}
+
+
+class ExactJsonParser(BaseParser):
+    """JSON whose numbers never become binary floats, and whose fields stand once."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        try:
+            body = read_body(parser_context["request"])
+            return parse_json(body.decode(), "body") if body.strip() else {}
+        except (DocumentError, UnicodeDecodeError) as error:
+            raise ParseError(str(error)) from error
+
+
+def may(request: Request, scope: str) -> bool:
+    """Whether the bearer has the scope, or the person the right that belongs to it."""
+    if isinstance(request.auth, ApiToken):
+        return scope in request.auth.scopes
+    return access_of(request.user).may(RIGHT_OF_SCOPE[scope])
+
+
+def sees_drafts(request: Request) -> bool:
+    """Drafts are prices to come: for whoever makes, approves or audits prices."""
+    if isinstance(request.auth, ApiToken):
+        return bool({"prices:write", "prices:approve"} & set(request.auth.scopes))
+    return access_of(request.user).may(Right.READ_COSTS)
+
+
+class WritesPrices(BasePermission):
+    """Reading asks for `prices:read` or what drafts ask for, writing for `prices:write`."""
+
+    message = "this needs the scope prices:write"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method in SAFE_METHODS:
+            return sees_drafts(request) or has_scope("prices:read")().has_permission(request, view)
+        return may(request, "prices:write")
+
+
+class TakesStep(BasePermission):
+    """Submission and withdrawal ask for `prices:write`, a decision for `prices:approve`."""
+
+    message = "this needs the scope prices:write to submit or withdraw, prices:approve to decide"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        step = STEPS.get(view.kwargs.get("step", ""))
+        return may(request, step[1]) if step else sees_drafts(request)
+
+
+class SeesDrafts(BasePermission):
+    """For whoever makes, approves or audits prices."""
+
+    message = "this needs the scope prices:write or prices:approve"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return sees_drafts(request)
+
+
+class _Door(APIView):
+    """What the doors share: exact numbers in, refusals of a draft as problems by field."""
+
+    parser_classes: ClassVar[list[type[BaseParser]]] = [ExactJsonParser]
+    permission_classes: ClassVar[list[type[BasePermission]]] = [WritesPrices]
+
+    def handle_exception(self, error: Exception) -> Any:
+        if isinstance(error, PriceDraftError):
+            return refusal(error)
+        if isinstance(error, PriceListError | IntervalError):
+            return problem(400, "Invalid input", str(error))
+        return super().handle_exception(error)
+
+    def listed(self, name: str) -> PriceDraft | PriceVersion:
+        """The version or draft, if the client may see it.  Raises Http404."""
+        found = None if "\0" in name else price_list_named(name)
+        if found is None or (isinstance(found, PriceDraft) and not sees_drafts(self.request)):
+            raise Http404
+        return found
+
+    def draft(self, name: str) -> PriceDraft:
+        """The draft of that name.  Raises Http404."""
+        found = None if "\0" in name else price_draft_named(name)
+        if found is None:
+            raise Http404
+        return found
+
+    def told(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:
+        """A draft as the answer."""
+        return Response(DraftShape(draft, context={"now": timezone.now()}).data, status=code)
+
+
+def refusal(error: PriceDraftError) -> HttpResponse:
+    """403 for a maker who would approve, 409 for another state or revision, 400 for fields."""
+    fields = set(error.by_field)
+    if fields == {"actor"}:
+        code, title = status.HTTP_403_FORBIDDEN, "Second person needed"
+    elif fields <= CONFLICTS:
+        code, title = status.HTTP_409_CONFLICT, "Conflict"
+    else:
+        code, title = status.HTTP_400_BAD_REQUEST, "Invalid input"
+    return problem(code, title, str(error), errors=error.by_field)
+
+
+@extend_schema_view(get=extend_schema(description="Every published price version."))
+class PriceVersionsDoor(_Door, PriceVersions):
+    """Every published price version; a new one begins as a draft."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [WritesPrices]
+
+    @extend_schema(request=DraftRequestShape, responses={201: DraftShape, **REFUSED})
+    def post(self, request: Request) -> Response:
+        """Make a draft; nothing is published."""
+        draft = price_draft_write(fields=request.data, actor=str(request.user), now=timezone.now())
+        return self.told(draft, status.HTTP_201_CREATED)
+
+
+@extend_schema(parameters=[NAME])
+class PriceVersionDoor(_Door):
+    """One price version, published or a draft."""
+
+    @extend_schema(responses={200: PublishedShape, **REFUSED})
+    def get(self, request: Request, name: str) -> Response:
+        """Answer a published version, or for makers and approvers the draft of that name."""
+        found = self.listed(name)
+        return self.told(found) if isinstance(found, PriceDraft) else Response(PublishedShape(found).data)
+
+    @extend_schema(request=DraftChangeShape, responses={200: DraftShape, **REFUSED})
+    def patch(self, request: Request, name: str) -> Response:
+        """Change a draft; a submitted one has to be submitted again."""
+        fields = dict(request.data) if isinstance(request.data, Mapping) else request.data
+        revision = fields.pop("revision", None) if isinstance(fields, dict) else None
+        draft = price_draft_write(
+            fields=fields, actor=str(request.user), now=timezone.now(), draft=self.draft(name), revision=revision
+        )
+        return self.told(draft)
+
+
+@extend_schema(parameters=[NAME])
+class PriceDiffDoor(_Door):
+    """Two lists, price by price."""
+
+    @extend_schema(
+        parameters=[OpenApiParameter("against", str, description="default: the published version before it")],
+        responses={200: DiffShape, **REFUSED},
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Compare a version or draft with another one."""
+        new = self.listed(name)
+        against = request.query_params.get("against")
+        old = self.listed(against) if against else price_version_before(new)
+        if old is None:
+            raise Http404
+        changes = [change.as_dict() for change in price_changes(plain_version(old), plain_version(new))]
+        return Response({"old": old.name, "new": new.name, "prices": changes})
+
+
+@extend_schema(parameters=[NAME])
+class PriceEffectDoor(_Door):
+    """What a list would have done to the real usage of a month."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
+
+    @extend_schema(
+        parameters=[OpenApiParameter("month", str, description="default: the last month that has ended")],
+        responses={200: EffectShape, **REFUSED},
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Price the usage of a month as it was and with this list; per team and SKU."""
+        found, month = self.listed(name), request.query_params.get("month") or last_month(timezone.now())
+        effect = month_effect(period=period_of(month), prices=plain_version(found))
+        return Response({"name": found.name, "month": month, "currency": found.currency, **effect.as_dict()})
+
+
+@extend_schema(parameters=[NAME])
+class PriceFileDoor(_Door):
+    """A list as the YAML of the set-up file, with its cost sheets."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
+
+    @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.STR, **REFUSED})
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """Download the file."""
+        text = export_yaml(self.listed(name), billing_setup().zone)
+        return HttpResponse(text, content_type="application/yaml; charset=utf-8")
+
+
+@extend_schema(
+    parameters=[NAME, OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS), description="what to do")]
+)
+class PriceStepDoor(_Door):
+    """Submit, approve, reject or withdraw a draft."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
+
+    @extend_schema(
+        operation_id="price_versions_step", request=StepRequestShape, responses={200: DraftShape, **REFUSED}
+    )
+    def post(self, request: Request, name: str, step: str) -> Response:
+        """Take the step; an approval publishes the list for its instant."""
+        if step not in STEPS:
+            raise Http404
+        body = StepRequestShape(data=request.data)
+        body.is_valid(raise_exception=True)
+        draft = self.draft(name)
+        asked = {key: body.validated_data[key] for key in ("reason", "revision") if key in body.validated_data}
+        if step == "reject":
+            asked.setdefault("reason", "")
+        STEPS[step][0](draft=draft, actor=str(request.user), now=timezone.now(), **asked)
+        draft.refresh_from_db()
+        return self.told(draft)
+
+
+class PriceDraftsDoor(_Door, ListAPIView[PriceDraft]):
+    """Every draft with its history, the newest first."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
+    serializer_class = DraftShape
+
+    def get_queryset(self) -> QuerySet[PriceDraft]:
+        return PriceDraft.objects.select_related("version").prefetch_related("steps")
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), "now": timezone.now()}

@@ -1,0 +1,65 @@
+"""Writes of cost sheets: what a GPU-hour and 1M tokens cost, kept with every input. Evidence never changes once used."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from billing.rates.models import CostSheet, GpuPrice, TokenCostSheet, TokenPrice
+from billing.tenancy.audit import audit_record
+from pricing.token_sheet import parse_token_sheet
+
+
+class RateError(ValueError):
+    """A price or policy that contradicts what is already published."""
+
+
+def exact_plain(given: Any) -> Any:
+    """The same value as JSON keeps it exactly: every number as text, so that a file gives it back as it was."""
+    if isinstance(given, Mapping):
+        return {str(name): exact_plain(value) for name, value in given.items()}
+    if isinstance(given, list | tuple):
+        return [exact_plain(item) for item in given]
+    return str(given) if isinstance(given, int | Decimal) and not isinstance(given, bool) else given
+
+
+def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any], actor: str) -> tuple[CostSheet, bool]:
+    """Keep a cost sheet with what it gives. One that prices were made from does not change under the same name."""
+    inputs = exact_plain(inputs)
+    known = CostSheet.objects.filter(name=name).first()
+    if known is None:
+        audit_record(actor=actor, action="cost_sheet_put", subject=name, detail={"inputs": inputs})
+        return CostSheet.objects.create(name=name, inputs=inputs, result=result), True
+    if known.inputs == inputs:
+        return known, False
+    if GpuPrice.objects.filter(cost_sheet=known).exists():
+        raise RateError(f"cost sheet {name} is the source of published prices: give the changed sheet another name")
+    known.inputs, known.result = inputs, result
+    known.save()
+    audit_record(actor=actor, action="cost_sheet_put", subject=name, detail={"inputs": inputs})
+    return known, True
+
+
+def token_cost_sheet_put(*, name: str, inputs: dict[str, Any], actor: str) -> tuple[TokenCostSheet, bool]:
+    """Keep a load test with its terms and the token prices that follow. Under one name it changes only while unused.
+
+    `inputs` are the fields of `pricing.token_sheet`.  Raises TokenSheetError for bad fields, LoadPointError where no run
+    of the report is sustainable, RateError where published prices were made from another sheet of that name.
+    """
+    inputs = exact_plain(inputs)
+    sheet = parse_token_sheet(inputs)
+    known = TokenCostSheet.objects.filter(name=name).first()
+    if known is not None and known.inputs == inputs:
+        return known, False
+    if known is not None and TokenPrice.objects.filter(cost_sheet=known).exists():
+        raise RateError(f"token cost sheet {name} is the source of published prices: give the changed sheet another name")
+    first = sheet.tests[0]
+    facts = {
+        "model": first.model, "accelerator": first.accelerator, "gpus": first.gpus, "engine": first.engine,
+        "precision": first.precision, "method": sheet.terms.method, "inputs": inputs, "result": sheet.result(),
+    }  # fmt: skip
+    with transaction.atomic():
+        stored, _ = TokenCostSheet.objects.update_or_create(name=name, defaults=facts)
+        audit_record(actor=actor, action="token_cost_sheet_put", subject=name, detail={"inputs": inputs})
+    return stored, True

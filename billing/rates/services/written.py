@@ -1,0 +1,109 @@
+"""A draft as one document, in the shape of the set-up file: what the API takes and the admin edits.
+
+    {"name": ..., "valid_from": ..., "reason": ..., "gpu": [...], "tokens": [...],
+     "cost_sheets": [{"name": ..., "sheet": {...}}], "token_cost_sheets": [...]}
+
+Sheets are stored before the prices that are made from them, in the same transaction.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+
+from billing.rates.models import PriceDraft
+from billing.rates.services.drafts import PriceDraftError, price_draft_create, price_draft_edit
+from billing.rates.services.sheets import cost_sheet_put, token_cost_sheet_put
+from billing.tenancy.selectors import billing_setup
+from pricing.cost_sheet import parse_cost_sheet
+from pricing.fields import FieldProblem, FieldReader, InputError, shown
+from pricing.tco import cost_of_gpu_hour
+
+FIELDS: Final = ("name", "valid_from", "reason", "gpu", "tokens", "cost_sheets", "token_cost_sheets")
+REASON_LIMIT: Final = 2000
+DATE_LENGTH: Final = len("2026-01-01")
+
+
+def price_draft_write(
+    *, fields: object, actor: str, now: datetime, draft: PriceDraft | None = None, revision: int | None = None
+) -> PriceDraft:
+    """Make a draft of a document, or change one to what the document says; what it leaves out of a draft stays.
+
+    Raises PriceDraftError with every bad field, and then nothing is kept.
+    """
+    reader = FieldReader(fields, "a price version")
+    if reader.problems:
+        raise PriceDraftError(reader.problems)
+    name = reader.text("name", default=None if draft is None else draft.name, limit=200)
+    reason = reader.text("reason", default="" if draft is None else draft.reason, limit=REASON_LIMIT)
+    valid_from = _instant(reader, draft)
+    reader.finish(FIELDS)
+    if reader.problems or valid_from is None:
+        raise PriceDraftError(reader.problems)
+    known = {} if draft is None else draft.content
+    content = {part: reader.fields.get(part, known.get(part)) for part in ("gpu", "tokens")}
+    with transaction.atomic():
+        _store_sheets(reader, "cost_sheets", _cost_sheet, actor)
+        _store_sheets(reader, "token_cost_sheets", _token_cost_sheet, actor)
+        if reader.problems:
+            raise PriceDraftError(reader.problems)
+        if draft is None:
+            return price_draft_create(
+                name=name, valid_from=valid_from, content=content, actor=actor, now=now, reason=reason
+            )
+        return price_draft_edit(
+            draft=draft, actor=actor, now=now, name=name, valid_from=valid_from, content=content, reason=reason,
+            revision=revision,
+        )  # fmt: skip
+
+
+def _instant(reader: FieldReader, draft: PriceDraft | None) -> datetime | None:
+    """RFC 3339 with an offset, or a date: local midnight in the billing zone."""
+    given = reader.fields.get("valid_from")
+    if not reader.has("valid_from") and draft is not None:
+        return draft.valid_from
+    expected = "must be a date, or an RFC 3339 instant with an offset, from 2000 to 2199"
+    if not reader.has("valid_from"):
+        reader.refuse("valid_from", f"is missing, {expected}")
+        return None
+    try:
+        instant = datetime.fromisoformat(str(given).strip())
+    except ValueError:
+        reader.refuse("valid_from", f"{shown(given)} {expected}")
+        return None
+    if instant.tzinfo is None and len(str(given).strip()) == DATE_LENGTH:
+        instant = instant.replace(tzinfo=ZoneInfo(billing_setup().zone))
+    if instant.tzinfo is None or not 2000 <= instant.year < 2200:
+        reader.refuse("valid_from", f"{shown(given)} {expected}")
+        return None
+    return instant.astimezone(UTC)
+
+
+def _store_sheets(
+    reader: FieldReader, section: str, store: Callable[[str, Mapping[str, Any], str], None], actor: str
+) -> None:
+    for index, item in enumerate(reader.each(section) if reader.has(section) else ()):
+        entry = reader.nested(item, "a sheet", section, index)
+        name, sheet = entry.text("name", limit=200), entry.fields.get("sheet")
+        if not isinstance(sheet, Mapping):
+            entry.refuse("sheet", "is missing, must be a mapping of the fields of a cost sheet")
+            continue
+        entry.finish(("name", "sheet"))
+        try:
+            store(name, sheet, actor)
+        except InputError as error:
+            path = (section, index, "sheet")
+            reader.problems += [FieldProblem((*path, *problem.path), problem.text) for problem in error.problems]
+        except ValueError as error:  # a sheet in use, or reports without a sustainable run or of two deployments
+            entry.refuse("sheet", str(error))
+
+
+def _cost_sheet(name: str, inputs: Mapping[str, Any], actor: str) -> None:
+    result = cost_of_gpu_hour(parse_cost_sheet(inputs)).as_dict()
+    cost_sheet_put(name=name, inputs=dict(inputs), result=result, actor=actor)
+
+
+def _token_cost_sheet(name: str, inputs: Mapping[str, Any], actor: str) -> None:
+    token_cost_sheet_put(name=name, inputs=dict(inputs), actor=actor)
