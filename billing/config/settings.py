@@ -13,6 +13,7 @@
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
+| PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
@@ -199,6 +200,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_C
 INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
+PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
 try:
     EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))

@@ -3,10 +3,8 @@
 Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from django.db.models import F, QuerySet, Sum
 
@@ -14,13 +12,12 @@ from billing.budgets.selectors import MICROSECOND, monthly_amounts
 from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.invoicing.selectors import corrections_all, notes_issued
 from billing.portal.statements import MonthStatements, Statement
-from billing.rates.models import EfficiencyPolicy, PriceVersion
+from billing.rates.models import EfficiencyPolicy
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
 
 TREND_MONTHS = 12
 QUARANTINE_SHOWN = 200
-TOKEN_COLUMNS = ("input", "cache_read", "cache_creation", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +103,6 @@ def corrections_waiting() -> list[Correction]:
 def operations_of(month: str) -> list[Operation]:
     """The last operations on a month, the newest first."""
     return list(Operation.objects.filter(month=month).order_by("-id")[:5])
-
-
-@dataclass(frozen=True, slots=True)
-class PriceList:
-    """One price version, with its token prices as a table of model by class."""
-
-    version: PriceVersion
-    gpu: list[Any]
-    tokens: list[tuple[str, list[Decimal | None]]]
-
-
-def price_lists() -> list[PriceList]:
-    """All published price versions, the newest first."""
-    versions = PriceVersion.objects.filter(sealed=True).prefetch_related("gpu__cost_sheet", "tokens")
-    return [_price_list(version) for version in versions.order_by("-valid_from")]
-
-
-def _price_list(version: PriceVersion) -> PriceList:
-    models: dict[str, dict[str, Decimal]] = defaultdict(dict)
-    for price in version.tokens.all():
-        models[price.model][price.token_class] = price.price
-    tokens = [(model, [prices.get(name) for name in TOKEN_COLUMNS]) for model, prices in sorted(models.items())]
-    return PriceList(version, sorted(version.gpu.all(), key=lambda row: (row.accelerator, row.resource)), tokens)
 
 
 def policies() -> QuerySet[EfficiencyPolicy]:

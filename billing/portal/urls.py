@@ -4,7 +4,7 @@ from allauth.account.views import login as sign_in
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from billing.portal.views import closing, corrections, invoices, overview, reference, teams
+from billing.portal.views import closing, corrections, invoices, overview, prices, reference, teams
 
 app_name = "portal"
 urlpatterns = [
@@ -26,7 +26,15 @@ urlpatterns = [
     path("close/", closing.close, name="close"),
     path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
     path("operations/<int:pk>/", closing.operation, name="operation"),
-    path("prices/", reference.prices, name="prices"),
+    path("prices/", prices.prices, name="prices"),
+    path("prices/compare/", prices.compare, name="price_compare"),
+    path("prices/versions/<int:pk>/", prices.version, name="price_version"),
+    path("prices/drafts/new/", prices.draft_new, name="price_draft_new"),
+    path("prices/drafts/<int:pk>/", prices.draft, name="price_draft"),
+    path("prices/drafts/<int:pk>/edit/", prices.draft_edit, name="price_draft_edit"),
+    path("prices/drafts/<int:pk>/effect/", prices.draft_effect, name="price_draft_effect"),
+    path("prices/drafts/<int:pk>/<str:step>/", prices.draft_step, name="price_draft_step"),
+    path("prices/<str:kind>-<int:pk>.yaml", prices.price_file, name="price_file"),
     path("ownership/", reference.ownership, name="ownership"),
     path("quarantine/", reference.quarantine, name="quarantine"),
 ]

@@ -19,6 +19,8 @@ from billing.invoicing.services import (
     period_close,
 )
 from billing.invoicing.services.corrections import LineCredit, Wanted
+from billing.rates.models import PriceVersion
+from billing.rates.services import price_draft_create
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import RoleError, role_grant, role_revoke, roles_from_provider
@@ -189,6 +191,14 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "close/<str:month>/operations/": ("POST", only("finance")),
     "operations/<int:pk>/": ("GET", HOUSE),
     "prices/": ("GET", SIGNED_IN),
+    "prices/compare/": ("GET", SIGNED_IN),
+    "prices/versions/<int:pk>/": ("GET", SIGNED_IN),
+    "prices/drafts/new/": ("GET", only("finance", "admin", status=200)),
+    "prices/drafts/<int:pk>/": ("GET", HOUSE),
+    "prices/drafts/<int:pk>/edit/": ("GET", only("finance", "admin", status=200)),
+    "prices/drafts/<int:pk>/effect/": ("GET", HOUSE),
+    "prices/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=400)),
+    "prices/<str:kind>-<int:pk>.yaml": ("GET", HOUSE),
     "ownership/": ("GET", SIGNED_IN),
     "quarantine/": ("GET", HOUSE),
     "api/v1/schema/": ("GET", OPEN),
@@ -254,7 +264,13 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
             factories.person(role, role)
         note = corrected()
         operation = Operation.objects.create(kind="issue", month="2026-10", requested_by="finance", status="done")
-        yield {"invoice": Invoice.objects.get(), "operation": operation, "note": note}
+        draft = price_draft_create(
+            name="later", valid_from=factories.now() + factories.hours(1000), actor="maker", now=factories.now(),
+            content={"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "11"}]},
+        )  # fmt: skip
+        version = PriceVersion.objects.get()
+        made = {"operation": operation, "note": note, "draft": draft, "version": version}
+        yield {"invoice": Invoice.objects.get(), **made}
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
 
@@ -288,11 +304,12 @@ def filled(route: str, house: dict[str, Any]) -> str:
     if route.endswith("/diff"):
         route += "?against=2026-10"
     rooms = {"operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
-             "corrections/": house["note"].correction_id}  # fmt: skip
+             "corrections/": house["note"].correction_id, "prices/drafts/": house["draft"].pk,
+             "prices/": house["version"].pk}  # fmt: skip
     pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
     values = {
         "<str:step>": "submit" if "price" in route else "void", "<str:code>": "nlp", "<int:pk>": str(pk),
-        "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
+        "<str:kind>-": "version-", "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
     }  # fmt: skip
     for parameter, value in values.items():
         route = route.replace(parameter, value)

@@ -80,6 +80,20 @@ WORDS = {
     "power": _("Power"),
     "hosting": _("Hosting"),
     "operations": _("Operations"),
+    "price_draft": _("Being written"),
+    "price_submitted": _("Waits for approval"),
+    "price_approved": _("Published"),
+    "price_rejected": _("Sent back"),
+    "price_withdrawn": _("Given up"),
+    "price_step_created": _("made the draft"),
+    "price_step_edited": _("changed it"),
+    "price_step_submitted": _("submitted it"),
+    "price_step_approved": _("approved and published it"),
+    "price_step_rejected": _("sent it back"),
+    "price_step_withdrawn": _("gave it up"),
+    "price_per_gpu_hour": _("price per GPU-hour"),
+    "price_per_slice_hour": _("price per slice-hour"),
+    "cost_sheet": _("cost sheet"),
 }
 
 
@@ -242,6 +256,20 @@ def codes(text: str) -> str:
 def figures(text: str) -> str:
     """A sentence with separators in its long whole numbers; decimals and parts of names stay as they are."""
     return LONG_NUMBER.sub(lambda found: f"{int(found.group()):,}", text)
+
+
+@register.filter
+def signed_money(value: Decimal) -> str:
+    """A difference of amounts, with its sign."""
+    return f"+{money(value)}" if value > 0 else money(value)
+
+
+@register.filter
+def signed_percent(value: Decimal | None) -> str:
+    """A change in percent with its sign; nothing to compare with is no percent."""
+    if value is None:
+        return NOTHING
+    return f"{'+' if value > 0 else ''}{_grouped(value, 2)}%"
 
 
 @register.filter

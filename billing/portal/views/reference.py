@@ -1,34 +1,19 @@
-"""What charges are made from: prices, ownership, and what could not be taken in. Read only."""
+"""What charges are made from besides prices: ownership, and what could not be taken in. Read only."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, staff_page
 from billing.portal.selectors import (
     QUARANTINE_SHOWN,
-    TOKEN_COLUMNS,
     consumers_owned,
     namespaces_owned,
-    policies,
-    price_lists,
     quarantined,
 )
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.usage.models import QuarantinedRecord
-
-
-@require_safe
-@page
-def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every price version with its validity, and the efficiency policies."""
-    context = {
-        "nav": "prices", "setup": setup, "lists": price_lists(), "policies": policies(), "now": timezone.now(),
-        "token_columns": TOKEN_COLUMNS,
-    }  # fmt: skip
-    return render(request, "portal/prices.html", context)
 
 
 @require_safe

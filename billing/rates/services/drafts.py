@@ -22,6 +22,7 @@ from pricing.fields import FieldProblem, shown
 
 State, Action = PriceDraft.State, PriceDraftStep.Action
 MAX_NAME = 200
+MAX_REASON = 2000
 EDITABLE = (State.DRAFT, State.SUBMITTED, State.REJECTED)
 
 
@@ -53,7 +54,7 @@ def price_draft_create(
     problems = _name_problems(name) + _start_problems(valid_from)
     prices = _checked(content, currency, problems)
     draft = PriceDraft(
-        name=name, currency=currency, valid_from=valid_from, content=prices.content, reason=reason.strip(), makers=[actor],
+        name=name, currency=currency, valid_from=valid_from, content=prices.content, reason=_words(reason), makers=[actor],
         created_by=actor,
     )  # fmt: skip
     try:
@@ -87,7 +88,7 @@ def price_draft_edit(
         row.content = _checked(row.content if content is None else content, row.currency, problems).content
         row.name = row.name if name is None else name
         row.valid_from = valid_from or row.valid_from
-        row.reason = row.reason if reason is None else reason.strip()
+        row.reason = row.reason if reason is None else _words(reason)
         row.revision += 1
         row.state = State.DRAFT
         row.makers = _with(row.makers, actor)
@@ -103,7 +104,7 @@ def price_draft_submit(
     """Hand a draft over for approval by somebody else; it must say why prices change.  Raises PriceDraftError."""
     with _locked(draft, revision) as row:
         _refuse_state(row, (State.DRAFT,), "submitted")
-        row.reason = row.reason if reason is None else reason.strip()
+        row.reason = row.reason if reason is None else _words(reason)
         problems = _publication_problems(row, now)
         if not row.reason:
             problems.append(FieldProblem(("reason",), "is missing: say why prices change, for whoever approves"))
@@ -134,7 +135,7 @@ def price_draft_approve(
         )
         price_version_publish(wanted=wanted, actor=actor, origin=f"draft {row.pk} of {', '.join(row.makers)}")
         row.version = PriceVersion.objects.get(name=row.name)
-        row.state, row.decided_by, row.decided_at, row.decision_reason = State.APPROVED, actor, now, reason.strip()
+        row.state, row.decided_by, row.decided_at, row.decision_reason = State.APPROVED, actor, now, _words(reason)
         detail = {"notice_business_days": notice_of(row, now), "submitted_by": row.submitted_by}
         _store(row, Action.APPROVED, actor, now, row.decision_reason, detail)
         return row.version
@@ -149,7 +150,7 @@ def price_draft_reject(
         _refuse_maker(row, actor)
         if not reason.strip():
             raise _refused("reason", "is missing: say what is wrong, for whoever wrote the draft")
-        row.state, row.decided_by, row.decided_at, row.decision_reason = State.REJECTED, actor, now, reason.strip()
+        row.state, row.decided_by, row.decided_at, row.decision_reason = State.REJECTED, actor, now, _words(reason)
         _store(row, Action.REJECTED, actor, now, row.decision_reason)
         return row
 
@@ -161,7 +162,7 @@ def price_draft_withdraw(
     with _locked(draft, revision) as row:
         _refuse_state(row, EDITABLE, "withdrawn")
         row.state = State.WITHDRAWN
-        _store(row, Action.WITHDRAWN, actor, now, reason.strip())
+        _store(row, Action.WITHDRAWN, actor, now, _words(reason))
         return row
 
 
@@ -173,6 +174,14 @@ def _locked(draft: PriceDraft, revision: int | None) -> Iterator[PriceDraft]:
         if revision is not None and revision != row.revision:
             raise _refused("revision", f"{revision} is not the newest: the draft is at {row.revision} by now")
         yield row
+
+
+def _words(reason: str) -> str:
+    """The reason as it is kept."""
+    text = reason.strip()
+    if "\0" in text or len(text) > MAX_REASON:
+        raise _refused("reason", f"{shown(text)} must be text of up to {MAX_REASON} characters")
+    return text
 
 
 def _refused(name: str, text: str) -> PriceDraftError:

@@ -6,3 +6,19 @@ document.addEventListener("change", (event) => {
 document.documentElement.classList.add("js");
 // On a narrow screen the menu is a strip: show where one is.
 document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+// A table of inputs grows by a copy of its last row, emptied. Without JavaScript there are blank rows, and more after saving.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-add-row]");
+  if (!button) return;
+  const body = button.closest("section").querySelector("table.inputs tbody");
+  const row = body.rows[body.rows.length - 1].cloneNode(true);
+  row.classList.remove("bad");
+  row.querySelectorAll(".wrong").forEach((text) => text.remove());
+  row.querySelectorAll("input, select").forEach((field) => {
+    if (field.tagName === "INPUT") field.value = "";
+    field.removeAttribute("aria-invalid");
+    field.setAttribute("aria-label", field.getAttribute("aria-label").replace(/\d+$/, String(body.rows.length + 1)));
+  });
+  body.append(row);
+  row.querySelector("input").focus();
+});

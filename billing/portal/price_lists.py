@@ -1,0 +1,127 @@
+"""Price lists as the pages show them: published versions and drafts in one shape, with the sheets behind their prices."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from django.db.models import QuerySet
+
+from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
+from billing.rates.price_diff import PriceChange, price_changes
+from billing.rates.price_list import PriceListError
+from billing.rates.selectors import draft_prices, plain_version, price_version_before
+from metering.intervals import billing_month, month_of, next_month
+from pricing.notice import business_days_between
+from pricing.rate_card import TOKEN_CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLine:
+    """One GPU or slice price."""
+
+    accelerator: str
+    resource: str
+    unit: str
+    price: Decimal
+    facility_kw: Decimal | None
+    cost_sheet: CostSheet | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """The prices of one model by class, in the order of TOKEN_CLASSES; None where a class has none."""
+
+    model: str
+    prices: list[Decimal | None]
+    cost_sheet: TokenCostSheet | None
+
+
+@dataclass(frozen=True)
+class ShownList:
+    """One list. `problems` says why a draft has no prices to show: a sheet that it names is gone or changed."""
+
+    gpu: list[GpuLine] = field(default_factory=list)
+    tokens: list[TokenLine] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def published_versions() -> QuerySet[PriceVersion]:
+    """All published versions, the newest first."""
+    rows = PriceVersion.objects.filter(sealed=True).select_related("draft")
+    return rows.prefetch_related("gpu__cost_sheet", "tokens__cost_sheet").order_by("-valid_from")
+
+
+def open_drafts() -> QuerySet[PriceDraft]:
+    """Drafts that may still come to be published, the newest first."""
+    return PriceDraft.objects.exclude(state__in=(PriceDraft.State.APPROVED, PriceDraft.State.WITHDRAWN))
+
+
+def shown_version(version: PriceVersion) -> ShownList:
+    """The prices of a published version."""
+    gpu = [
+        GpuLine(row.accelerator, row.resource, row.unit, row.price, row.facility_kw, row.cost_sheet)
+        for row in version.gpu.all()
+    ]
+    by_class: dict[str, dict[str, Decimal]] = defaultdict(dict)
+    sheets: dict[str, TokenCostSheet] = {}
+    for row in version.tokens.all():
+        by_class[row.model][row.token_class] = row.price
+        if row.cost_sheet:
+            sheets[row.model] = row.cost_sheet
+    return ShownList(_ordered(gpu), _token_lines(by_class, sheets))
+
+
+def shown_draft(draft: PriceDraft) -> ShownList:
+    """The prices of a draft, those of cost sheets as the sheets are now."""
+    try:
+        prices = draft_prices(draft)
+    except PriceListError as error:
+        return ShownList(problems=error.messages)
+    sheets = {sheet.name: sheet for sheet in CostSheet.objects.filter(name__in=[item.cost_sheet for item in prices.gpu])}
+    gpu = [
+        GpuLine(item.accelerator, item.resource, item.unit, item.price, item.facility_kw, sheets.get(item.cost_sheet or ""))
+        for item in prices.gpu
+    ]
+    by_class: dict[str, dict[str, Decimal]] = defaultdict(dict)
+    for (model, token_class), price in prices.tokens.items():
+        by_class[model][token_class] = price
+    stored = {row.name: row for row in TokenCostSheet.objects.filter(name__in=list(prices.token_sheets.values()))}
+    return ShownList(
+        _ordered(gpu), _token_lines(by_class, {model: stored[name] for model, name in prices.token_sheets.items()})
+    )
+
+
+def changes_against(old: PriceVersion | PriceDraft | None, new: PriceVersion | PriceDraft) -> list[PriceChange] | None:
+    """Price by price; None where there is nothing to compare with, or a draft cannot be priced."""
+    if old is None:
+        return None
+    try:
+        return price_changes(plain_version(old), plain_version(new))
+    except PriceListError:
+        return None
+
+
+def changes_of(listed: PriceVersion | PriceDraft) -> tuple[PriceVersion | None, list[PriceChange] | None]:
+    """The published version before a list, and what differs."""
+    before = price_version_before(listed)
+    return before, changes_against(before, listed)
+
+
+def first_month_with_notice(now: datetime, zone: str, notice: int) -> tuple[str, datetime]:
+    """The first billing month that begins after `notice` business days, and its first instant."""
+    month = next_month(month_of(now, zone))
+    while business_days_between(now, billing_month(month, zone).start, zone) < notice:
+        month = next_month(month)
+    return month, billing_month(month, zone).start
+
+
+def _ordered(lines: list[GpuLine]) -> list[GpuLine]:
+    return sorted(lines, key=lambda line: (line.accelerator, line.resource))
+
+
+def _token_lines(by_class: dict[str, dict[str, Decimal]], sheets: dict[str, TokenCostSheet]) -> list[TokenLine]:
+    return [
+        TokenLine(model, [prices.get(name) for name in TOKEN_CLASSES], sheets.get(model))
+        for model, prices in sorted(by_class.items())
+    ]
