@@ -31,7 +31,10 @@ MAX_NAME_BYTES: Final = 512
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
-INSTANT_FIELDS: Final = ("time", "started_at", "ended_at", "observed_until", "from", "until", "start", "end")
+INSTANT_FIELDS: Final = (
+    "time", "started_at", "ended_at", "observed_until", "from", "until", "start", "end",
+    "end_earliest", "end_latest",
+)
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)\Z")
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -120,6 +123,10 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Devices that one pod holds from `started_at` until `ended_at`; while open, known to be held to `observed_until`.
 
     `quantity` counts units of the extended resource, each of which is `device_fraction` of a physical device.
+
+    `end_rule` says which value was chosen as the end; an `end_estimated` one was not told by the cluster and lies within
+    [end_earliest, end_latest]. `reconstructed_from`: the hold was not watched but pieced together afterwards, and from what;
+    what somebody watched goes before it.
     """
 
     allocation_id: Name
@@ -143,12 +150,19 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority_class: Label | None = None
     site: Label | None = None
     pool: Label | None = None
+    end_rule: Label | None = None
+    end_estimated: bool = False
+    end_earliest: Instant | None = None
+    end_latest: Instant | None = None
+    reconstructed_from: Label | None = None
 
     def __post_init__(self) -> None:
         _check_names(self, "allocation_id", "cluster", "namespace", "pod", "pod_uid", "resource", "accelerator")
         _check_fraction(self.device_fraction)
         _check_order("started_at", self.started_at, "ended_at", self.ended_at)
         _check_order("started_at", self.started_at, "observed_until", self.observed_until)
+        _check_instant("end_earliest", self.end_earliest or EARLIEST)
+        _check_order("end_earliest", self.end_earliest or EARLIEST, "end_latest", self.end_latest)
         if self.ended_at is None and self.observed_until is None:
             raise RecordError("observed_until is missing: an open allocation says how far it was seen", "observed_until")
 
@@ -177,6 +191,24 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "big",
             signed=True,
         )  # fmt: skip
+
+
+    @property
+    def billing_facts(self) -> tuple[object, ...]:
+        """What the bill depends on besides the end: reports of one hold, however much else they know, agree on it."""
+        return (
+            self.cluster, self.namespace, self.pod_uid, self.resource, self.quantity, self.device_fraction.normalize(),
+            self.accelerator, self.started_at,
+        )  # fmt: skip
+
+
+def hold_id(cluster: str, pod_uid: str, resource: str, started_at: datetime) -> str:
+    """The key of a hold: whoever reports it, agent, backfill or file, names it alike.
+
+    >>> hold_id("hq-1", "uid-1", "nvidia.com/gpu", datetime(2026, 10, 10, tzinfo=UTC))
+    'hq-1/uid-1/nvidia.com/gpu/2026-10-10T00:00:00+00:00'
+    """
+    return f"{cluster}/{pod_uid}/{resource}/{started_at.astimezone(UTC).isoformat()}"
 
 
 class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):

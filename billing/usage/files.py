@@ -9,13 +9,13 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from metering.records import EfficiencySample, GpuAllocation, NodeCapacity, RecordError, TokenUsage, from_row
+from metering.records import EfficiencySample, GpuAllocation, NodeCapacity, RecordError, TokenUsage, from_row, hold_id
 
 MAX_LINE = 1_000_000
 """Longest line of a CSV file, in characters; a longer one is no usage file."""
@@ -111,8 +111,7 @@ def read_records(kind: str, path: Path, until: datetime | None = None) -> Iterat
 
 def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:
     """The id of a row names its start in UTC, so that another spelling of the same instant is the same allocation."""
-    start = record.started_at.astimezone(UTC).isoformat()
-    identity = f"{record.cluster}/{record.pod_uid}/{record.resource}/{start}"
+    identity = hold_id(record.cluster, record.pod_uid, record.resource, record.started_at)
     return msgspec.structs.replace(record, allocation_id=identity)
 
 

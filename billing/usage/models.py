@@ -28,6 +28,12 @@ class GpuAllocation(models.Model):
     site = models.CharField(max_length=1024, blank=True)
     facts = models.JSONField(default=dict, help_text="the optional fields as reported")
     from_file = models.BooleanField(default=False)
+    end_rule = models.CharField(max_length=1024, blank=True, default="")
+    end_estimated = models.BooleanField(default=False, help_text="the end was not told, and lies within the bounds")
+    end_earliest = models.DateTimeField(null=True)
+    end_latest = models.DateTimeField(null=True)
+    reconstructed_from = models.CharField(max_length=1024, blank=True, default="", help_text="not watched: from what it is")
+    end_reconstructed = models.BooleanField(default=False, help_text="nobody watched the end")
     received_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -8,14 +8,14 @@ type), else the type itself, so that what nobody mapped shows up as unpriced und
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 import msgspec
 
 from metering.accelerators import device_fraction, mig_share
-from metering.records import GpuAllocation, RecordError, Workload, from_row
+from metering.records import GpuAllocation, RecordError, Workload, from_row, hold_id
 from metering.slurm.jobs import GRES, SacctError, SlurmJob, gres_counts
 
 END_REASONS: Final[Mapping[str, str]] = {
@@ -98,7 +98,7 @@ def _record(
     resource = f"slurm/{gres}:{kind}" if kind else f"slurm/{gres}"
     pod_uid = f"{job.cluster or cluster}/{job.record_key}"
     return GpuAllocation(
-        allocation_id=f"{cluster}/{pod_uid}/{resource}/{start.astimezone(UTC).isoformat()}",
+        allocation_id=hold_id(cluster, pod_uid, resource, start),
         cluster=cluster,
         namespace=job.account,
         pod=job.job_id,

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.usage.services.allocations import Known, Meaning, merge
+from billing.usage.services.allocations import Known, Meaning, end_of, merge
 from metering.records import GpuAllocation
 
 START = datetime(2026, 10, 10, tzinfo=UTC)
@@ -120,3 +120,74 @@ def test_an_older_observation_says_nothing_new(first: datetime, second: datetime
     meaning, after, _ = merge(first_known(seen(first)), seen(second))
     assert after.observed_until == max(first, second)
     assert meaning is (Meaning.UPDATE if second > first else Meaning.DUPLICATE)
+
+
+# What was reconstructed afterwards beside what was watched
+
+
+def reconstructed(until: datetime, end: datetime | None = None, width: int = 0) -> GpuAllocation:
+    """What a backfill makes of the hold: it knows less of it, and nobody told it the end."""
+    bounds = {"end_earliest": end, "end_latest": end + timedelta(seconds=width)} if end else {}
+    return msgspec.structs.replace(
+        seen(until), ended_at=end, end_reason="unknown" if end else None, end_estimated=end is not None, node="",
+        reconstructed_from="prometheus", **bounds,
+    )  # fmt: skip
+
+
+def known_first(report: GpuAllocation) -> Known:
+    watched = report.reconstructed_from is None
+    return replace(first_known(report), end=end_of(report), reconstructed=not watched, facts=report.billing_facts)
+
+
+def all_told(reports: list[GpuAllocation]) -> tuple[object, ...]:
+    state = known_first(reports[0])
+    for report in reports[1:]:
+        meaning, state, why = merge(state, report)
+        assert meaning is not Meaning.CONFLICT, why
+    return state.identity, state.end, state.observed_until, state.reconstructed
+
+
+@st.composite
+def watched_and_reconstructed(draw: st.DrawFn) -> list[GpuAllocation]:
+    """Observations of an agent, whose end is told, and estimates of a backfill that agree on how far nothing was known."""
+    end = draw(moments)
+    last = draw(moments)
+    reports = [reconstructed(last), reconstructed(last, draw(moments), draw(st.integers(0, 5)))]
+    if draw(st.booleans()):
+        reports.append(ended(end))
+    return reports + [seen(until) for until in draw(st.lists(moments, max_size=4))]
+
+
+@given(watched_and_reconstructed(), st.data())
+def test_a_told_end_goes_before_an_estimate_in_any_order(reports: list[GpuAllocation], data: st.DataObject) -> None:
+    told_end = next((report.ended_at for report in reports if report.ended_at and not report.end_estimated), None)
+    shuffled = data.draw(st.permutations(reports))
+    identity, end, until, still_reconstructed = all_told(shuffled)
+    watched = [report for report in reports if report.reconstructed_from is None]
+    if told_end is not None:
+        assert (end.at, end.estimated, until) == (told_end, False, told_end)
+    if watched:
+        assert (identity, still_reconstructed) == (watched[0].identity, False)
+
+
+@given(st.lists(st.tuples(moments, st.integers(0, 5)), min_size=1, max_size=5), st.data())
+def test_of_several_estimates_the_narrowest_stays(ends: list[tuple[datetime, int]], data: st.DataObject) -> None:
+    reports = [reconstructed(end, end, width) for end, width in data.draw(st.permutations(ends))]
+    _, end, until, _ = all_told(reports)
+    width, at = min((width, end) for end, width in ends)
+    assert (end.at, end.latest - end.earliest, until) == (at, timedelta(seconds=width), at)
+
+
+@given(moments, moments)
+def test_an_estimated_end_is_dropped_where_the_hold_was_seen_after_it(end: datetime, seen_until: datetime) -> None:
+    orders = ([reconstructed(end, end), seen(seen_until)], [seen(seen_until), reconstructed(end, end)])
+    states = [all_told(order) for order in orders]
+    assert states[0] == states[1]
+    assert (states[0][1] is None) == (seen_until > end)
+
+
+@given(moments)
+def test_a_backfill_that_counts_other_devices_conflicts(until: datetime) -> None:
+    other = msgspec.structs.replace(reconstructed(until), quantity=7)
+    assert merge(known_first(seen(until)), other)[0] is Meaning.CONFLICT
+    assert merge(known_first(other), seen(until))[0] is Meaning.CONFLICT

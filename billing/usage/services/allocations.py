@@ -30,11 +30,31 @@ class Meaning(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """How a hold ended. `estimated`: nobody told the instant; `reconstructed`: nobody watched it either."""
+
+    at: datetime
+    reason: str = ""
+    rule: str = ""
+    estimated: bool = False
+    earliest: datetime | None = None
+    latest: datetime | None = None
+    reconstructed: bool = False
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Of two ends the smaller is believed: told before estimated, watched before not, the narrower, the earlier."""
+        width = self.latest - self.earliest if self.latest and self.earliest else timedelta.max
+        return self.estimated, self.reconstructed, width if self.estimated else timedelta(0), self.at, self.reason
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What the ledger knows of an allocation.
 
     `frozen_until`: how far a close has billed it. `kept_until`: how far pieces of earlier epochs reach; what of them
-    lies after `frozen_until` is in a month that is still open.
+    lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked only where either
+    side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones.
     """
 
     identity: int
@@ -45,38 +65,76 @@ class Known:
     kept_until: datetime | None = None
     row_id: int | None = None
     changed: bool = False
+    end: End | None = None
+    reconstructed: bool = False
+    facts: tuple[object, ...] = ()
+    learned: GpuAllocation | None = None
+
+    def __post_init__(self) -> None:
+        if self.ended_at is not None and self.end is None:
+            object.__setattr__(self, "end", End(self.ended_at, self.end_reason))
+
+
+def end_of(report: GpuAllocation) -> End | None:
+    """The end that a report tells."""
+    if report.ended_at is None:
+        return None
+    return End(
+        report.ended_at, report.end_reason or "", report.end_rule or "", report.end_estimated, report.end_earliest,
+        report.end_latest, report.reconstructed_from is not None,
+    )  # fmt: skip
 
 
 def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     """What `report` means; the outcome does not depend on the order in which reports arrive.
 
-    The end, once known, stays. While open, the furthest observation counts. An end may lie before the last
-    observation (the pod had finished before it was seen to have), but never before time that a close has billed.
+    The end, once told, stays; an estimated one gives way to a better. While open, the furthest observation counts. An end
+    may lie before the last observation (the pod had finished before it was seen to have), but never before time that a
+    close has billed. What was reconstructed gives way to what was watched.
     """
-    if report.identity != known.identity:
+    reconstructed = report.reconstructed_from is not None
+    same = report.identity == known.identity
+    if not same and not ((reconstructed or known.reconstructed) and report.billing_facts == known.facts):
         return Meaning.CONFLICT, known, "was reported before with other content; the first one stays"
-    if known.ended_at is not None:
-        return _merge_into_ended(known, report)
-    if report.ended_at is None:
+    meaning, after, why = _merge_time(known, report, reconstructed)
+    if known.reconstructed and not reconstructed and meaning is not Meaning.CONFLICT:
+        learned = replace(after, identity=report.identity, reconstructed=False, learned=report, changed=True)
+        return Meaning.UPDATE, learned, why
+    return meaning, after, why
+
+
+def _merge_time(known: Known, report: GpuAllocation, reconstructed: bool) -> tuple[Meaning, Known, str]:
+    if known.end is not None:
+        return _merge_into_ended(known, known.end, report, reconstructed)
+    end = end_of(report)
+    if end is None:
         if report.known_until <= known.observed_until:
             return Meaning.DUPLICATE, known, ""
         return Meaning.UPDATE, replace(known, observed_until=report.known_until, changed=True), ""
-    if known.frozen_until is not None and report.ended_at < known.frozen_until:
-        return Meaning.CONFLICT, known, f"ended_at {report.ended_at.isoformat()} lies in time that a close has billed"
-    ended = replace(
-        known, ended_at=report.ended_at, observed_until=report.ended_at, end_reason=report.end_reason or "", changed=True
-    )
+    if reconstructed and end.at < known.observed_until:
+        return Meaning.DUPLICATE, known, ""  # it was seen alive after that
+    return _ended(known, end)
+
+
+def _ended(known: Known, end: End) -> tuple[Meaning, Known, str]:
+    if known.frozen_until is not None and end.at < known.frozen_until:
+        return Meaning.CONFLICT, known, f"ended_at {end.at.isoformat()} lies in time that a close has billed"
+    ended = replace(known, ended_at=end.at, observed_until=end.at, end_reason=end.reason, end=end, changed=True)
     return Meaning.UPDATE, ended, ""
 
 
-def _merge_into_ended(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
-    if known.ended_at is None:
-        raise ValueError("not ended")
-    if report.ended_at is None:
+def _merge_into_ended(
+    known: Known, end: End, report: GpuAllocation, reconstructed: bool
+) -> tuple[Meaning, Known, str]:
+    told = end_of(report)
+    if told is None:
+        if end.reconstructed and not reconstructed and report.known_until > end.at:
+            alive = replace(known, ended_at=None, end_reason="", end=None, observed_until=report.known_until, changed=True)
+            return Meaning.UPDATE, alive, ""
         return Meaning.DUPLICATE, known, ""
-    if report.ended_at == known.ended_at and (report.end_reason or "") == known.end_reason:
-        return Meaning.DUPLICATE, known, ""
-    return Meaning.CONFLICT, known, f"ended_at was reported before as {known.ended_at.isoformat()}; the first one stays"
+    if not told.estimated and not end.estimated and (told.at, told.reason) != (end.at, end.reason):
+        return Meaning.CONFLICT, known, f"ended_at was reported before as {end.at.isoformat()}; the first one stays"
+    return _ended(known, told) if told.rank < end.rank else (Meaning.DUPLICATE, known, "")
 
 
 def allocations_ingest(
@@ -139,6 +197,7 @@ def _insert_new(
 COLUMN_TYPES = {
     "identity": "bigint", "quantity": "int", "device_fraction": "numeric", "started_at": "timestamptz",
     "ended_at": "timestamptz", "observed_until": "timestamptz", "facts": "jsonb", "from_file": "bool",
+    "end_estimated": "bool", "end_earliest": "timestamptz", "end_latest": "timestamptz", "end_reconstructed": "bool",
 }  # fmt: skip
 
 
@@ -157,7 +216,22 @@ def _row(record: GpuAllocation, from_file: bool) -> dict[str, Any]:
         "workload_kind": record.workload.kind if record.workload else "",
         "workload_name": record.workload.name if record.workload else "", "queue": record.queue or "",
         "site": record.site or "", "facts": Jsonb(facts), "from_file": from_file,
+        "reconstructed_from": record.reconstructed_from or "", **_end_columns(end_of(record)),
     }  # fmt: skip
+
+
+def _end_columns(end: End | None) -> dict[str, Any]:
+    if end is None:
+        return dict(NO_END)
+    return {
+        "end_rule": end.rule, "end_estimated": end.estimated, "end_earliest": end.earliest, "end_latest": end.latest,
+        "end_reconstructed": end.reconstructed,
+    }  # fmt: skip
+
+
+NO_END: dict[str, Any] = {
+    "end_rule": "", "end_estimated": False, "end_earliest": None, "end_latest": None, "end_reconstructed": False,
+}  # fmt: skip
 
 
 def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: IngestOutcome) -> None:
@@ -185,32 +259,34 @@ def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationspan s
                    JOIN usage_closedwindow w ON s.start < w."end" AND s.until > w.start
                    WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
-                  (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s)
+                  (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
+                  a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
+                  a.cluster, a.namespace, a.pod_uid, a.resource, a.quantity, a.device_fraction, a.accelerator, a.started_at
            FROM usage_gpuallocation a WHERE a.allocation_id = ANY(%(ids)s) ORDER BY a.allocation_id FOR UPDATE OF a""",
         {"epoch": epoch, "ids": ids},
     )
-    return {
-        name: Known(identity, ended_at, observed, reason, frozen, kept, row_id)
-        for name, identity, ended_at, observed, reason, row_id, frozen, kept in cursor.fetchall()
-    }
+    return {row[0]: _known(row[1:]) for row in cursor.fetchall()}
+
+
+def _known(row: Sequence[Any]) -> Known:
+    identity, ended_at, observed, reason, row_id, frozen, kept = row[:7]
+    rule, estimated, earliest, latest, end_reconstructed, reconstructed_from = row[7:13]
+    end = End(ended_at, reason, rule, estimated, earliest, latest, end_reconstructed) if ended_at else None
+    *facts, fraction, accelerator, started_at = row[13:]
+    return Known(
+        identity, ended_at, observed, reason, frozen, kept, row_id, end=end, reconstructed=bool(reconstructed_from),
+        facts=(*facts, fraction.normalize(), accelerator, started_at),
+    )  # fmt: skip
 
 
 def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     if not changed:
         return
     changed = sorted(changed, key=lambda state: state.row_id or 0)
-    cursor.execute(
-        """UPDATE usage_gpuallocation a SET ended_at = n.ended_at, observed_until = n.observed_until,
-                  end_reason = n.end_reason
-           FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[])
-                AS n (id, ended_at, observed_until, end_reason) WHERE a.id = n.id""",
-        [
-            [state.row_id for state in changed],
-            [state.ended_at for state in changed],
-            [state.observed_until for state in changed],
-            [state.end_reason for state in changed],
-        ],
-    )
+    _store_times(cursor, changed)
+    for state in changed:
+        if state.learned is not None:
+            _store_facts(cursor, state, state.learned)
     cursor.execute("SELECT id, started_at FROM usage_gpuallocation WHERE id = ANY(%s)", [[s.row_id for s in changed]])
     started = dict(cursor.fetchall())
     spans = [(state.row_id, epoch, state.kept_until or started[state.row_id], state.observed_until) for state in changed]
@@ -219,6 +295,36 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     if empty:
         cursor.execute("DELETE FROM usage_allocationspan WHERE epoch = %s AND allocation_id = ANY(%s)", [epoch, empty])
     _shorten(cursor, [state for state in changed if state.kept_until and state.observed_until < state.kept_until])
+
+
+def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
+    ends = [_end_columns(state.end) for state in changed]
+    cursor.execute(
+        """UPDATE usage_gpuallocation a SET ended_at = n.ended_at, observed_until = n.observed_until,
+                  end_reason = n.end_reason, end_rule = n.end_rule, end_estimated = n.end_estimated,
+                  end_earliest = n.end_earliest, end_latest = n.end_latest, end_reconstructed = n.end_reconstructed
+           FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[],
+                       %s::timestamptz[], %s::timestamptz[], %s::bool[])
+                AS n (id, ended_at, observed_until, end_reason, end_rule, end_estimated, end_earliest, end_latest,
+                      end_reconstructed) WHERE a.id = n.id""",
+        [
+            [state.row_id for state in changed],
+            [state.ended_at for state in changed],
+            [state.observed_until for state in changed],
+            [state.end_reason for state in changed],
+            *([end[name] for end in ends] for name in NO_END),
+        ],
+    )
+
+
+def _store_facts(cursor: Any, state: Known, report: GpuAllocation) -> None:
+    """Facts of a watched hold in place of reconstructed ones: those that no bill depends on."""
+    row = _row(report, from_file=False)
+    names = ("identity", "pod", "node", "workload_kind", "workload_name", "queue", "site", "facts", "reconstructed_from")
+    assignments = ", ".join(f"{name} = %s" for name in names)
+    cursor.execute(
+        f"UPDATE usage_gpuallocation SET {assignments} WHERE id = %s", [*(row[name] for name in names), state.row_id]
+    )
 
 
 def _shorten(cursor: Any, ended_early: Sequence[Known]) -> None:
