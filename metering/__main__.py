@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from metering.backfill import command as backfill
 from metering.efficiency import command as efficiency
 from metering.logs import command as tokens
 from metering.slurm import command as slurm
 
-COMMANDS = {"efficiency": efficiency, "slurm": slurm, "tokens": tokens}
+COMMANDS = {"backfill": backfill, "efficiency": efficiency, "slurm": slurm, "tokens": tokens}
 
 
 class OneLineParser(argparse.ArgumentParser):

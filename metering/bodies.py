@@ -17,7 +17,9 @@ class UnsplittableError(Exception):
 def halves(body: bytes) -> tuple[bytes, bytes]:
     """The same records in the same order, in two bodies: JSON array, envelope with a list, or one record a line.
 
-    A watermark stays with the second half alone: it stands for everything before it.  Raises UnsplittableError.
+    A watermark, and what is filled, stays with the second half alone: it stands for everything before it.
+
+    Raises UnsplittableError.
     """
     text = body.strip()
     if text.startswith(b"["):
@@ -32,7 +34,7 @@ def halves(body: bytes) -> tuple[bytes, bytes]:
     if field is None:
         raise UnsplittableError("the body is one record")
     first, second = _cut(_array.decode(envelope[field]))
-    without_watermark = {name: value for name, value in envelope.items() if name != "watermark"}
+    without_watermark = {name: value for name, value in envelope.items() if name not in ("watermark", "filled")}
     return (
         msgspec.json.encode({**without_watermark, field: first}),
         msgspec.json.encode({**envelope, field: second}),

@@ -79,6 +79,20 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     return merged
 
 
+def without(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Interval]:
+    """What of the intervals lies in no hole, in order.
+
+    >>> hour = lambda a, b: Interval(datetime(2026, 10, 1, a, tzinfo=UTC), datetime(2026, 10, 1, b, tzinfo=UTC))
+    >>> without([hour(1, 5)], [hour(2, 3), hour(4, 9)]) == [hour(1, 2), hour(3, 4)]
+    True
+    """
+    left = union(intervals)
+    for hole in union(holes):
+        pieces = [piece for one in left for piece in one.cut((hole.start, hole.end))]
+        left = [piece for piece in pieces if not piece.overlap(hole)]
+    return left
+
+
 def billing_month(month: str, zone: str) -> Interval:
     """The month "2026-10" from local midnight to local midnight of `zone`.  Raises IntervalError.
 

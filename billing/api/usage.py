@@ -26,8 +26,10 @@ from billing.usage.services import (
     capacity_ingest,
     efficiency_ingest,
     tokens_ingest,
+    watch_notes_add,
     watermark_advance,
 )
+from metering.intervals import Interval
 from metering.records import (
     EARLIEST,
     MAX_NAME_BYTES,
@@ -110,12 +112,25 @@ class EfficiencyDoor(UsageDoor):
         return self.take(request, raw_records(read_body(request)), EfficiencySample, efficiency_ingest)
 
 
+class Stretch(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """[from, until) of a cluster."""
+
+    start: datetime
+    until: datetime
+
+
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of usage/gpu-allocations."""
+    """Body of usage/gpu-allocations.
+
+    `unwatched`: stretches that the agent could not watch; `filled`: stretches of which these allocations, and those sent
+    before, are everything that could be pieced together afterwards. Both are said of `agent.cluster`.
+    """
 
     allocations: list[msgspec.Raw]
     agent: dict[str, Any] | None = None
     watermark: datetime | None = None
+    unwatched: list[Stretch] = []
+    filled: list[Stretch] = []
 
 
 class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -137,18 +152,23 @@ class AllocationsDoor(UsageDoor):
     )
     def post(self, request: Request) -> Response:
         envelope = _envelope(AllocationEnvelope, read_body(request))
+        notes = {"unwatched": _stretches(envelope.unwatched), "filled": _stretches(envelope.filled)}
         name, clusters = self._teller(request, envelope)
         answer = self.take(request, bounded(list(envelope.allocations)), GpuAllocation, allocations_ingest)
         if envelope.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
             for cluster in sorted(clusters):
                 watermark_advance(agent=name, cluster=cluster, watermark=envelope.watermark)
+        for kind, stretches in notes.items():
+            for cluster in sorted(clusters):
+                watch_notes_add(agent=name, cluster=cluster, kind=kind, stretches=stretches)
         return answer
 
     def _teller(self, request: Request, envelope: AllocationEnvelope) -> tuple[str, set[str]]:
         """Whose watermark this is and of which clusters.  Raises ParseError or PermissionDenied."""
-        if envelope.watermark is None:
+        if envelope.watermark is None and not envelope.unwatched and not envelope.filled:
             return "", set()
-        _check_watermark(envelope.watermark)
+        if envelope.watermark is not None:
+            _check_instant("watermark", envelope.watermark)
         agent = envelope.agent or {}
         name = _index_text("agent.name", str(agent.get("name") or agent.get("id") or request.user))
         bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
@@ -161,13 +181,22 @@ class AllocationsDoor(UsageDoor):
         return name, {cluster}
 
 
-def _check_watermark(watermark: datetime) -> None:
+def _check_instant(field: str, instant: datetime) -> None:
     """A watermark only moves forward: one of the future would hide for ever that its agent has fallen silent."""
-    if watermark.tzinfo is None:
-        raise ParseError(f"watermark {watermark.isoformat()} has no offset")
+    if instant.tzinfo is None:
+        raise ParseError(f"{field} {instant.isoformat()} has no offset")
     latest = timezone.now() + timedelta(seconds=settings.FUTURE_TOLERANCE_SECONDS)
-    if not EARLIEST <= watermark <= latest:
-        raise ParseError(f"watermark {watermark.isoformat()} is not between {EARLIEST.year} and now")
+    if not EARLIEST <= instant <= latest:
+        raise ParseError(f"{field} {instant.isoformat()} is not between {EARLIEST.year} and now")
+
+
+def _stretches(given: list[Stretch]) -> list[Interval]:
+    for stretch in given:
+        _check_instant("from", stretch.start)
+        _check_instant("until", stretch.until)
+        if stretch.until < stretch.start:
+            raise ParseError(f"until {stretch.until.isoformat()} is before from {stretch.start.isoformat()}")
+    return [Interval(stretch.start, stretch.until) for stretch in given]
 
 
 def _index_text(field: str, value: str) -> str:

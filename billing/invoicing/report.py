@@ -168,17 +168,19 @@ def _unpriced_sums(items: list[Unpriced], action: str, *, blocks: bool) -> list[
 
 
 def _gaps(window: Interval, until: datetime) -> list[ReportedException]:
-    """Seconds of the period, as far as it has passed, that nobody has watched."""
-    return [
-        ReportedException(
-            "metering_gap", f"{gap.cluster}/{gap.subject}",
-            Decimal(int((until - max(gap.seen_until, window.start)).total_seconds())), "seconds", True,
-            (f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else "")
-            + "report until the end of the period, or waive with a reason",
-        )
-        for gap in metering_gaps(until)
-        if until > window.start
-    ]  # fmt: skip
+    """Seconds of the period, as far as it has passed, that nobody has watched and nobody filled."""
+    if until <= window.start:
+        return []
+    passed = Interval(window.start, until)
+    found = []
+    for gap in metering_gaps(until):
+        missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
+        told = f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else ""
+        advice = "report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"
+        if missing_us:
+            subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(missing_us // 1_000_000)
+            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + advice))
+    return found
 
 
 def _quarantined(window: Interval) -> list[ReportedException]:

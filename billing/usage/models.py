@@ -85,6 +85,27 @@ class AgentWatermark(models.Model):
         constraints = [models.UniqueConstraint(fields=["agent", "cluster"], name="one_watermark_per_agent")]
 
 
+class WatchNote(models.Model):
+    """What somebody says of [start, until): that nobody watched the cluster then, or that it was filled afterwards."""
+
+    class Kind(models.TextChoices):
+        UNWATCHED = "unwatched", "nobody watched"
+        FILLED = "filled", "pieced together afterwards"
+
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    agent = models.CharField(max_length=512)
+    cluster = models.CharField(max_length=512)
+    start = models.DateTimeField()
+    until = models.DateTimeField()
+    reported_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "agent", "kind", "start", "until"], name="one_note_per_stretch"),
+            models.CheckConstraint(condition=Q(until__gt=F("start")), name="note_is_not_empty"),
+        ]
+
+
 class NodeCapacity(models.Model):
     """Units of a resource that a node offered in [start, until)."""
 

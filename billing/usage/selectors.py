@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from metering.intervals import Interval
+from metering.intervals import Interval, without
 
 HOUR = timedelta(hours=1)
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -297,16 +297,20 @@ def capacity_sums(window: Interval) -> list[CapacitySum]:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What an agent saw last: `allocations` of a namespace still open then, or the agent's own watermark (0)."""
+    """What an agent saw last: `allocations` of a namespace still open then, or the agent's own silence (0).
+
+    `unwatched`: the stretches in question, as far as nobody filled them.
+    """
 
     cluster: str
     subject: str
     seen_until: datetime
     allocations: int
+    unwatched: tuple[Interval, ...] = ()
 
 
 def metering_gaps(until: datetime) -> list[Gap]:
-    """What agents left open: running allocations not seen until then, and agents silent before it."""
+    """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT cluster, namespace, min(observed_until), count(*) FROM usage_gpuallocation
@@ -314,12 +318,32 @@ def metering_gaps(until: datetime) -> list[Gap]:
                GROUP BY 1, 2 ORDER BY 1, 2""",
             {"hi": until},
         )
-        gaps = [Gap(*row) for row in cursor.fetchall()]
+        gaps = [Gap(*row, (Interval(row[2], until),)) for row in cursor.fetchall()]
+    return gaps + _unfilled(until)
+
+
+def _unfilled(until: datetime) -> list[Gap]:
+    """Silence of agents and stretches that they did not watch, without what was filled."""
+    silent: dict[tuple[str, str], list[Interval]] = {}
+    filled: dict[str, list[Interval]] = {}
+    with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT cluster, 'agent ' || agent, watermark, 0 FROM usage_agentwatermark WHERE watermark < %s ORDER BY 1, 2",
-            [until],
+            """SELECT 'unwatched', cluster, agent, watermark, %(hi)s FROM usage_agentwatermark WHERE watermark < %(hi)s
+               UNION ALL
+               SELECT kind, cluster, agent, start, least(until, %(hi)s) FROM usage_watchnote WHERE start < %(hi)s""",
+            {"hi": until},
         )
-        return gaps + [Gap(*row) for row in cursor.fetchall()]
+        for kind, cluster, agent, start, end in cursor.fetchall():
+            if kind == "filled":
+                filled.setdefault(cluster, []).append(Interval(start, end))
+            else:
+                silent.setdefault((cluster, agent), []).append(Interval(start, end))
+    found = []
+    for (cluster, agent), stretches in sorted(silent.items()):
+        left = tuple(without(stretches, filled.get(cluster, ())))
+        if left:
+            found.append(Gap(cluster, f"agent {agent}", left[0].start, 0, left))
+    return found
 
 
 def double_held(window: Interval) -> list[tuple[str, str, int]]:

@@ -6,7 +6,7 @@ from billing.usage.services.efficiency import efficiency_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.tokens import rollups_fold, tokens_ingest
-from billing.usage.services.watermarks import watermark_advance
+from billing.usage.services.watermarks import watch_notes_add, watermark_advance
 
 __all__ = [
     "IngestOutcome",
@@ -17,5 +17,6 @@ __all__ = [
     "quarantine_dismiss",
     "rollups_fold",
     "tokens_ingest",
+    "watch_notes_add",
     "watermark_advance",
 ]

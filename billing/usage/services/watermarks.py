@@ -1,8 +1,16 @@
-"""Watermarks: up to when an agent has told everything. They only move forward."""
+"""Watermarks: up to when an agent has told everything. They only move forward.
 
+A watermark that stood still and went on leaves no trace, so an agent says which stretches it could not watch, and whoever
+fills one from other sources says that.
+"""
+
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import connection
+
+from billing.usage.models import WatchNote
+from metering.intervals import Interval
 
 
 def watermark_advance(*, agent: str, cluster: str, watermark: datetime) -> None:
@@ -14,3 +22,15 @@ def watermark_advance(*, agent: str, cluster: str, watermark: datetime) -> None:
                SET watermark = greatest(usage_agentwatermark.watermark, excluded.watermark), reported_at = now()""",
             [agent, cluster, watermark],
         )
+
+
+def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[Interval]) -> None:
+    """Note what `agent` says of stretches of `cluster`; the same again changes nothing."""
+    WatchNote.objects.bulk_create(
+        (
+            WatchNote(kind=kind, agent=agent, cluster=cluster, start=stretch.start, until=stretch.end)
+            for stretch in stretches
+            if stretch.microseconds
+        ),
+        ignore_conflicts=True,
+    )

@@ -1,0 +1,166 @@
+"""`python -m metering backfill`: a stretch that no agent watched, from the series of kube-state-metrics."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from metering.backfill.holds import BackfillError, Site, records_of
+from metering.backfill.pods import (
+    NODE_LABELS,
+    POD_METRICS,
+    REQUEST_METRICS,
+    SCRAPE_METRIC,
+    Scrapes,
+    add_pod_series,
+    node_labels,
+    requesting_pods,
+)
+from metering.delivery import Delivery
+from metering.intervals import Interval
+from metering.options import instant, token_of
+from metering.prometheus import Prometheus, PrometheusError
+from metering.records import GpuAllocation
+from metering.slurm.command import csv_of
+from metering.spool import Spool, open_state
+
+HELP: Final = "holds of a gap in metering, from kube-state-metrics in Prometheus, flagged as estimates"
+BAD_INPUT: Final = 2
+MUST_DECIDE: Final = 3
+DOOR: Final = "usage/gpu-allocations"
+MARGIN: Final = timedelta(minutes=10)
+"""Scrapes before and after the gap show what was running at its edges."""
+PODS_PER_QUERY: Final = 100
+RECORDS_PER_BODY: Final = 500
+T = TypeVar("T")
+NATIVE: Final = 'resource!~"cpu|memory|ephemeral_storage|pods|hugepages_.*|attachable_volumes_.*"'
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Records, the stretches that scrapes cover, and what could not be described."""
+
+    records: tuple[GpuAllocation, ...]
+    filled: tuple[Interval, ...]
+    problems: tuple[str, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
+    parser.add_argument("--prometheus", required=True, metavar="URL", help="where the series of kube-state-metrics are")
+    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="bearer token of Prometheus")
+    parser.add_argument("--matchers", default="", help='further label matchers, such as cluster="hq-1"')
+    parser.add_argument("--from", dest="start", type=instant, required=True, metavar="TIME", help="start of the gap")
+    parser.add_argument("--until", type=instant, required=True, metavar="TIME", help="end of the gap")
+    parser.add_argument(
+        "--accelerators", type=_products, default={}, metavar="NODE=NAME,...",
+        help="products of nodes whose labels are not in Prometheus; *=NAME for all",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="FILE.csv is read by `manage.py import_usage gpu`")
+    parser.add_argument("--endpoint", metavar="URL", help="send to this platform instead of printing")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="its token, with scope usage:write")
+    parser.add_argument("--state", type=Path, default=Path("suanpan-backfill.db"), metavar="FILE", help="durable spool")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, piece together and send or write; 2 where the input is wrong, 3 where a part of the gap stays."""
+    if bool(options.endpoint) != bool(options.token_file) or options.until <= options.start:
+        wrong = "--until must be after --from" if options.until <= options.start else "--endpoint needs --token-file"
+        sys.stderr.write(f"python -m metering backfill: {wrong}, see --help\n")
+        return BAD_INPUT
+    window = Interval(options.start, options.until)
+    try:
+        found = read(options, window)
+        status = _send(options, found) if options.endpoint else _write(found.records, options.out)
+    except (PrometheusError, OSError) as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        return BAD_INPUT
+    return max(status, _told(found, window))
+
+
+def read(options: argparse.Namespace, window: Interval) -> Found:
+    """All holds that reach into the window.  Raises PrometheusError."""
+    token = token_of(options.prometheus_token_file) if options.prometheus_token_file else None
+    prometheus = Prometheus(options.prometheus, token=token)
+    wider = Interval(window.start - MARGIN, window.end + MARGIN)
+    matched = [options.matchers] if options.matchers else []
+    try:
+        scrapes = Scrapes(prometheus.series([SCRAPE_METRIC], wider, matchers=",".join(matched)))
+        nodes = node_labels(prometheus.series([NODE_LABELS], wider, matchers=",".join(matched)))
+        pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=",".join([*matched, NATIVE])))
+        for uids in _batches(sorted(pods), PODS_PER_QUERY):
+            of_pods = f'uid=~"{"|".join(uids)}"'
+            add_pod_series(pods, prometheus.series(POD_METRICS, wider, matchers=",".join([*matched, of_pods])))
+    finally:
+        prometheus.close()
+    site = Site(options.cluster, nodes, options.accelerators)
+    records: list[GpuAllocation] = []
+    problems: list[str] = []
+    for uid in sorted(pods):
+        try:
+            records += records_of(pods[uid], scrapes, window, site)
+        except BackfillError as error:
+            problems.append(str(error))
+    return Found(tuple(records), () if problems else tuple(scrapes.watched(window)), tuple(problems))
+
+
+def _told(found: Found, window: Interval) -> int:
+    """Say what stays open of the gap."""
+    for problem in found.problems:
+        sys.stderr.write(f"{problem}: give it with --accelerators; nothing of the gap is filled until all is described\n")
+    left_us = window.microseconds - sum(piece.microseconds for piece in found.filled)
+    if left_us and not found.problems:
+        sys.stderr.write(f"{left_us / 1_000_000:.0f} s of the gap have no scrape of kube-state-metrics and stay a gap\n")
+    return MUST_DECIDE if left_us else 0
+
+
+def _write(records: Sequence[GpuAllocation], path: Path | None) -> int:
+    if path is not None and path.suffix == ".csv":
+        open_ones = sum(record.ended_at is None for record in records)
+        if open_ones:
+            sys.stderr.write(f"{path}: {open_ones} holds go on: import the file with --until of the gap's end\n")
+        path.write_text(csv_of(records), encoding="utf-8")
+        return 0
+    text = "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _send(options: argparse.Namespace, found: Found) -> int:
+    """Records first, and what they fill with the last of them."""
+    connection = open_state(options.state)
+    spool = Spool(connection)
+    agent = {"name": "backfill", "cluster": options.cluster}
+    bodies = _batches(found.records, RECORDS_PER_BODY) or [()]
+    with connection:
+        for number, records in enumerate(bodies, start=1):
+            last = number == len(bodies)
+            filled = [{"from": piece.start, "until": piece.end} for piece in found.filled] if last else []
+            spool.put(DOOR, msgspec.json.encode({"agent": agent, "allocations": records, "filled": filled}))
+    delivery = Delivery(spool, endpoint=options.endpoint, token=token_of(options.token_file))
+    try:
+        delivered = delivery.flush(seconds=60)
+        if not delivered:
+            sys.stderr.write(f"{delivery.last_error}; {len(spool)} bodies wait in {options.state}: run again\n")
+        return 0 if delivered and not delivery.rejected_records else MUST_DECIDE
+    finally:
+        delivery.close()
+        connection.close()
+
+
+def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[first : first + size] for first in range(0, len(items), size)]
+
+
+def _products(text: str) -> dict[str, str]:
+    pairs = [item.partition("=") for item in text.split(",") if item.strip()]
+    if any(not node.strip() or not name.strip() for node, _, name in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} must be written NODE=NAME,NODE=NAME")
+    return {node.strip(): name.strip() for node, _, name in pairs}

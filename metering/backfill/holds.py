@@ -1,0 +1,115 @@
+"""PURE: what kube-state-metrics said of a pod -> the records of its holds, as estimates with their bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from typing import Final
+
+from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request, unit_share
+from metering.allocation import REASONS, EndReason
+from metering.backfill.pods import PodSeries, Scrapes, original_labels
+from metering.intervals import Interval
+from metering.prometheus import Series
+from metering.records import GpuAllocation, Workload, hold_id
+from metering.requests import Container, effective_requests
+
+SOURCE: Final = "prometheus"
+REFUSED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
+
+
+class BackfillError(ValueError):
+    """A hold that the series show but do not describe: it cannot be billed, so its time is not filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where holds are: the cluster's name in the ledger, its nodes' labels, and products of nodes without a label."""
+
+    cluster: str
+    nodes: Mapping[str, Series]
+    accelerators: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    at: datetime
+    reason: EndReason
+    rule: str
+    earliest: datetime
+    latest: datetime
+
+
+def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -> list[GpuAllocation]:
+    """Holds of one pod that reach into the window; open ones are known until its end, or their last scrape.
+
+    Raises BackfillError.
+    """
+    start = pod.scheduled_at or pod.start_time or (pod.seen[0] if pod.seen else None)
+    if start is None or not pod.seen or start >= window.end:
+        return []
+    end = _end_of(pod, scrapes)
+    if end is None and pod.seen[-1] < window.start:
+        return []
+    if end is not None and (end.at <= max(start, window.start) or _refused(pod)):
+        return []
+    if end is not None and end.at > window.end:
+        end = None
+    return [_record(pod, start, end, window, site, resource, count) for resource, count in _requests(pod).items()]
+
+
+def _requests(pod: PodSeries) -> dict[str, int]:
+    """Effective request; which init containers stay as sidecars the series do not tell, so none is taken for one."""
+    containers = [Container(name, requests) for name, requests in pod.requests.items()]
+    init = [Container(name, requests) for name, requests in pod.init_requests.items()]
+    return dict(split_request(effective_requests(containers, init)).counted)
+
+
+def _end_of(pod: PodSeries, scrapes: Scrapes) -> _End | None:
+    """When a pod let its devices go, or None while it held them as far as scrapes reach."""
+    last = pod.seen[-1]
+    if pod.terminal is not None:
+        seen_at, phase = pod.terminal
+        alive = max((at for at in pod.seen if at < seen_at), default=pod.seen[0])
+        reason = _disruption(pod) or (EndReason.COMPLETED if phase == "Succeeded" else EndReason.FAILED)
+        if pod.completed_at is not None and pod.completed_at <= seen_at:
+            return _End(pod.completed_at, reason, "kube_pod_completion_time", pod.completed_at, pod.completed_at)
+        return _End(seen_at, reason, "kube_pod_status_phase", alive, seen_at)
+    gone = scrapes.after(last)
+    if gone is None:
+        return None
+    reason = _disruption(pod) or (EndReason.DELETED if pod.deletion_at else EndReason.UNKNOWN)
+    if pod.deletion_at is not None and last <= pod.deletion_at < gone:
+        return _End(pod.deletion_at, reason, "kube_pod_deletion_timestamp", last, pod.deletion_at)
+    return _End(gone, reason, "absent from kube_pod_info", last, gone)
+
+
+def _disruption(pod: PodSeries) -> EndReason | None:
+    return next((REASONS[reason] for reason in sorted(pod.reasons) if reason in REASONS), None)
+
+
+def _refused(pod: PodSeries) -> bool:
+    """Bound, but turned away by the node before it got a device."""
+    return bool(pod.reasons & REFUSED) and pod.completed_at is None
+
+
+def _record(
+    pod: PodSeries, start: datetime, end: _End | None, window: Interval, site: Site, resource: str, count: int
+) -> GpuAllocation:
+    labels = original_labels(site.nodes.get(pod.node), resource)
+    accelerator = accelerator_name(resource, labels) or site.accelerators.get(pod.node) or site.accelerators.get("*")
+    share = unit_share(resource, NodeFacts(labels))
+    if accelerator is None or share is None:
+        what = "the product" if accelerator is None else "the share of a device behind one unit"
+        raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: kube_node_labels do not tell {what} of {resource}")
+    until = min(pod.seen[-1], window.end) if end is None else end.at
+    return GpuAllocation(
+        allocation_id=hold_id(site.cluster, pod.uid, resource, start), cluster=site.cluster, namespace=pod.namespace,
+        pod=pod.name, pod_uid=pod.uid, resource=resource, quantity=count, device_fraction=device_fraction(Fraction(share)),
+        accelerator=accelerator, node=pod.node, started_at=start, ended_at=end.at if end else None,
+        observed_until=max(until, start), end_reason=end.reason.value if end else None,
+        workload=Workload(pod.owner_kind, pod.owner_name) if pod.owner_name else None,
+        priority_class=pod.priority_class or None, end_rule=end.rule if end else None, end_estimated=end is not None,
+        end_earliest=max(end.earliest, start) if end else None, end_latest=end.latest if end else None,
+        reconstructed_from=SOURCE,
+    )  # fmt: skip

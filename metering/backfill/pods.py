@@ -1,0 +1,146 @@
+"""PURE: series of kube-state-metrics -> what they say of each pod that held devices.
+
+kube-state-metrics keeps no history: a pod that came and went between two scrapes left no trace, and one that vanished did
+so at some time between the last scrape with it and the first one without.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, PRODUCT_LABELS
+from metering.intervals import Interval, union
+from metering.kube_state import resource_of, sanitised
+from metering.prometheus import EPOCH, Series, workload_label
+
+REQUEST_METRICS: Final = ("kube_pod_container_resource_requests", "kube_pod_init_container_resource_requests")
+POD_METRICS: Final = (
+    "kube_pod_info", "kube_pod_owner", "kube_pod_status_scheduled_time", "kube_pod_start_time", "kube_pod_completion_time",
+    "kube_pod_deletion_timestamp", "kube_pod_status_phase", "kube_pod_status_reason",
+)  # fmt: skip
+SCRAPE_METRIC: Final = "kube_node_info"
+"""There is always a node: where it has samples, kube-state-metrics was scraped."""
+NODE_LABELS: Final = "kube_node_labels"
+LONGEST_SCRAPE: Final = timedelta(minutes=5)
+"""Scrapes further apart leave time in which nobody looked."""
+TERMINAL: Final = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class PodSeries:
+    """What the series say of one pod. `seen`: every scrape that had it bound to a node."""
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    node: str = ""
+    priority_class: str = ""
+    owner_kind: str = ""
+    owner_name: str = ""
+    seen: list[datetime] = field(default_factory=list)
+    scheduled_at: datetime | None = None
+    start_time: datetime | None = None
+    completed_at: datetime | None = None
+    deletion_at: datetime | None = None
+    terminal: tuple[datetime, str] | None = None
+    reasons: set[str] = field(default_factory=set)
+    requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    init_requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+
+
+def requesting_pods(series: Iterable[Series]) -> dict[str, PodSeries]:
+    """Pods with requests of accelerators (REQUEST_METRICS), by UID."""
+    pods: dict[str, PodSeries] = {}
+    for one in series:
+        uid, resource = one.labels.get("uid", ""), resource_of(one.labels.get("resource", ""))
+        if uid and resource and one.samples:
+            pod = pods.setdefault(uid, PodSeries(uid))
+            kept = pod.requests if one.name == REQUEST_METRICS[0] else pod.init_requests
+            kept[workload_label(one.labels, "container")][resource] = int(one.samples[-1][1])
+    return pods
+
+
+def add_pod_series(pods: Mapping[str, PodSeries], series: Iterable[Series]) -> None:
+    """Fill in what POD_METRICS say of the pods."""
+    for one in series:
+        pod = pods.get(one.labels.get("uid", ""))
+        if pod is not None and one.samples:
+            _add(pod, one)
+    for pod in pods.values():
+        pod.seen.sort()
+
+
+def _add(pod: PodSeries, one: Series) -> None:
+    labels, value = one.labels, one.samples[-1][1]
+    if one.name == "kube_pod_info" and labels.get("node"):
+        pod.namespace, pod.name = workload_label(labels, "namespace"), workload_label(labels, "pod")
+        pod.node, pod.priority_class = labels["node"], labels.get("priority_class", "")
+        pod.seen += [at for at, _ in one.samples]
+    elif one.name == "kube_pod_owner" and labels.get("owner_is_controller") == "true":
+        pod.owner_kind, pod.owner_name = labels.get("owner_kind", ""), labels.get("owner_name", "")
+    elif one.name in TIMES and value > 0:
+        setattr(pod, TIMES[one.name], EPOCH + timedelta(seconds=int(value)))
+    elif one.name == "kube_pod_status_phase" and labels.get("phase") in TERMINAL:
+        _add_terminal(pod, labels["phase"], one.samples)
+    elif one.name == "kube_pod_status_reason":
+        pod.reasons |= {labels.get("reason", "") for _, told in one.samples if told == 1}
+
+
+TIMES: Final = {
+    "kube_pod_status_scheduled_time": "scheduled_at",
+    "kube_pod_start_time": "start_time",
+    "kube_pod_completion_time": "completed_at",
+    "kube_pod_deletion_timestamp": "deletion_at",
+}
+
+
+def _add_terminal(pod: PodSeries, phase: str, samples: Sequence[tuple[datetime, Decimal]]) -> None:
+    """The first scrape that found it finished; what its status turned to later changes nothing."""
+    first = next((at for at, told in samples if told == 1), None)
+    if first is not None and (pod.terminal is None or first < pod.terminal[0]):
+        pod.terminal = (first, phase)
+
+
+class Scrapes:
+    """When kube-state-metrics was scraped."""
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        self._at = sorted({at for one in series for at, _ in one.samples})
+
+    def after(self, instant: datetime) -> datetime | None:
+        """The first scrape after an instant, unless the one before it is too long ago."""
+        place = bisect_right(self._at, instant)
+        return self._at[place] if place < len(self._at) else None
+
+    def watched(self, window: Interval) -> list[Interval]:
+        """The part of the window in which scrapes followed each other closely."""
+        pairs = zip(self._at, self._at[1:], strict=False)
+        near = [Interval(first, second) for first, second in pairs if second - first <= LONGEST_SCRAPE]
+        return union([cut for piece in near if (cut := piece.overlap(window))])
+
+
+def node_labels(series: Iterable[Series]) -> dict[str, Series]:
+    """The labels that a node had last, as kube_node_labels tells them."""
+    found: dict[str, Series] = {}
+    for one in series:
+        node = one.labels.get("node", "")
+        if one.samples and (node not in found or one.samples[-1][0] > found[node].samples[-1][0]):
+            found[node] = one
+    return found
+
+
+def original_labels(one: Series | None, resource: str) -> dict[str, str]:
+    """Of a node's sanitised labels those that say what a unit of the resource is, under their own names."""
+    wanted = {key for keys in PRODUCT_LABELS.values() for key in keys} | {FALLBACK_PRODUCT_LABEL, *SHARING_LABELS}
+    base = resource.removesuffix(".shared")
+    wanted |= {f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy")}
+    given = one.labels if one else {}
+    told = {key: given.get(f"label_{sanitised(key)}", "") for key in wanted}
+    return {key: value for key, value in told.items() if value}
+
+
+SHARING_LABELS: Final = ("nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy", "amd.com/compute-memory-partition")
