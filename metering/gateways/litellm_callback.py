@@ -1,0 +1,276 @@
+"""A callback for the LiteLLM proxy that loses nothing: `callbacks: [metering.gateways.litellm_callback.reporter]`.
+
+LiteLLM tells its callbacks of a request after it was answered, from a queue in memory; what is in the queue when the proxy
+ends is gone. This one writes before the answer is complete:
+
+    not streamed   when the answer is ready and before it is sent, from the usage object that the client gets
+    streamed       after the last chunk and before the stream is closed, for LiteLLM assembles the usage only then
+    failed, cut    when LiteLLM tells of it; nothing was answered that could be lost
+
+Each request is marked before its call, so that what LiteLLM tells later of the same answer is known as the same. The mark
+is made here: a client that sets call ids of its own can neither hide a request nor double it. Usage that LiteLLM counted
+itself because the client had left is marked as an estimate.
+
+Settings, all from the environment: SUANPAN_ENDPOINT, SUANPAN_TOKEN_FILE (or SUANPAN_TOKEN), SUANPAN_OUTBOX (a folder on a
+disk that survives the container), SUANPAN_SOURCE (default: litellm), SUANPAN_CONSUMER (default: team_id,hash),
+SUANPAN_SENDER (`thread`, or `none` where `python -m metering outbox` sends). Beside LiteLLM's own packages this needs
+msgspec alone.
+"""
+
+import asyncio
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from metering.gateways import litellm
+from metering.gateways.outbox import Outbox, Sender
+from metering.records import RecordError
+
+log = logging.getLogger(__name__)
+MARK: Final = "suanpan_request"
+STREAM_WAIT_S: Final = 5.0
+MAX_MARKS: Final = 100_000
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the environment says."""
+
+    folder: Path
+    source: str = "litellm"
+    consumer: tuple[str, ...] = litellm.CONSUMER
+    endpoint: str = ""
+    token: str = ""
+    token_file: str = ""
+    sender: str = "thread"
+
+    def read_token(self) -> str:
+        """The bearer token, anew each time, so that a renewed one needs no restart."""
+        return Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else self.token
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Settings of an environment.  Raises RecordError that names the variable and what to do."""
+    folder = environment.get("SUANPAN_OUTBOX", "")
+    if not folder:
+        raise RecordError("SUANPAN_OUTBOX is not set: name a folder on a disk that outlives the proxy")
+    settings = Settings(
+        Path(folder), environment.get("SUANPAN_SOURCE") or "litellm",
+        litellm.read_consumer(environment.get("SUANPAN_CONSUMER", "")), environment.get("SUANPAN_ENDPOINT", ""),
+        environment.get("SUANPAN_TOKEN", ""), environment.get("SUANPAN_TOKEN_FILE", ""),
+        environment.get("SUANPAN_SENDER") or "thread",
+    )  # fmt: skip
+    if settings.sender not in ("thread", "none"):
+        raise RecordError(f"SUANPAN_SENDER {settings.sender!r} is neither thread nor none")
+    if settings.sender == "thread" and not (settings.endpoint and (settings.token or settings.token_file)):
+        raise RecordError("SUANPAN_ENDPOINT and SUANPAN_TOKEN_FILE say where to send to; or set SUANPAN_SENDER=none")
+    return settings
+
+
+class Books:
+    """From LiteLLM's payloads to the outbox; knows nothing of hooks. One for each process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._outbox = Outbox(settings.folder)
+        self._written: dict[str, asyncio.Event] = {}
+        self._stop = threading.Event()
+        if settings.sender == "thread":
+            sender = Sender(settings.folder, endpoint=settings.endpoint, token=settings.read_token)
+            threading.Thread(target=sender.run, args=(self._stop,), name="outbox-sender", daemon=True).start()
+
+    async def write(self, payload: Mapping[str, Any], mark: str) -> None:
+        """Keep the record of a payload; durable when this returns. A failed disk is told, not raised into the answer."""
+        key, body = self.record(payload, mark)
+        try:
+            await asyncio.wrap_future(self._outbox.put(key, body))
+        except sqlite3.Error as error:
+            log.critical("outbox %s: %s; NOT kept: %s", self._settings.folder, error, body.decode())
+            return
+        if mark in self._written:
+            self._written[mark].set()
+
+    def record(self, payload: Mapping[str, Any], mark: str) -> tuple[str, bytes]:
+        """Key and record of a payload. One that cannot be understood goes as it is, for the platform's quarantine."""
+        redacted = litellm.redacted(dict(payload), source=self._settings.source)
+        try:
+            record = litellm.usage(redacted, consumer=self._settings.consumer)
+        except RecordError as error:
+            log.error("a request cannot be counted: %s", error)
+            kept = msgspec.json.encode(redacted)
+            return mark_key(mark, payload) or blake2b(kept, digest_size=16).hexdigest(), kept
+        key = mark_key(mark, payload) or record.id
+        return key, msgspec.json.encode(msgspec.structs.replace(record, id=key))
+
+    def expect(self, mark: str) -> asyncio.Event:
+        """What will be set when a record of this request is durable."""
+        if len(self._written) >= MAX_MARKS:
+            self._written.clear()
+        return self._written.setdefault(mark, asyncio.Event())
+
+    def forget(self, mark: str) -> None:
+        """Nobody waits any more."""
+        self._written.pop(mark, None)
+
+    def close(self) -> None:
+        """Stop sending; what is in the outbox stays there."""
+        self._stop.set()
+        self._outbox.close()
+
+
+def mark_key(mark: str, payload: Mapping[str, Any]) -> str:
+    """Identity of one answer of a marked request: attempts that failed and the one that succeeded are told apart."""
+    if not mark:
+        return ""
+    parts = [mark, payload.get("id"), payload.get("status")]
+    if payload.get("status") != "success":
+        parts.append(payload.get("startTime"))
+    return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+
+class Hooks:
+    """The methods that LiteLLM calls."""
+
+    books: Callable[[], Books]
+
+    async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str) -> None:
+        """Mark the request, whatever its client says."""
+        details = _details(data)
+        if details is not None:
+            details[MARK] = uuid4().hex
+
+    async def async_post_call_success_hook(self, data: dict[str, Any], user_api_key_dict: Any, response: Any) -> None:
+        """An answer is ready: write it down before it goes out."""
+        details = _details(data)
+        usage = _usage(response)
+        if details is None or usage is None or MARK not in details:
+            return  # no usage in the answer, or a route that is not marked: LiteLLM tells of it later
+        await self.books().write(answer_payload(data, details, response, usage), details[MARK])
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """Hand the chunks on; after the last, hold the end of the stream until its usage is written down."""
+        details = _details(request_data)
+        mark = str(details.get(MARK, "")) if details is not None else ""
+        if not mark:
+            async for chunk in response:
+                yield chunk
+            return
+        books = self.books()
+        written = books.expect(mark)
+        try:
+            async for chunk in response:
+                yield chunk
+            await self._await_stream(books, written, request_data, mark)
+        finally:
+            books.forget(mark)
+
+    async def async_logging_hook(self, kwargs: dict[str, Any], result: Any, call_type: str) -> tuple[dict[str, Any], Any]:
+        """LiteLLM tells of a success, before it tells any callback that may be slow."""
+        await self._told(kwargs)
+        return kwargs, result
+
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        """LiteLLM tells of a failed attempt."""
+        await self._told(kwargs)
+
+    async def _told(self, kwargs: dict[str, Any]) -> None:
+        payload = kwargs.get("standard_logging_object")
+        if isinstance(payload, Mapping):
+            await self.books().write(payload, str(kwargs.get(MARK) or ""))
+
+    async def _await_stream(self, books: Books, written: asyncio.Event, data: dict[str, Any], mark: str) -> None:
+        """Wait for LiteLLM's own count; where guardrails put that off until the stream is closed, take it as assembled."""
+        logging_object = data.get("litellm_logging_obj")
+        assembled = getattr(logging_object, "_deferred_stream_complete_args", None)
+        response = assembled[0] if isinstance(assembled, tuple) and assembled else None
+        usage = _usage(response)
+        if usage is not None:
+            await books.write(answer_payload(data, _details(data) or {}, response, usage), mark)
+            return
+        try:
+            await asyncio.wait_for(written.wait(), STREAM_WAIT_S)
+        except TimeoutError:
+            log.error("LiteLLM told no usage of a stream within %s s; it is written when it does", STREAM_WAIT_S)
+
+
+def answer_payload(
+    data: Mapping[str, Any], details: Mapping[str, Any], response: Any, usage: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What LiteLLM's own payload will say of an answer, from what is known before it is sent."""
+    params = details.get("litellm_params") or {}
+    metadata = params.get("litellm_metadata") or params.get("metadata") or {}
+    metadata = {**(data.get("metadata") or {}), **(data.get("litellm_metadata") or {}), **metadata}
+    started = details.get("start_time")
+    call_id = details.get("litellm_call_id") or data.get("litellm_call_id")
+    return {
+        "id": _field(response, "id") or call_id, "litellm_call_id": call_id, "call_type": details.get("call_type"),
+        "status": "success", "stream": bool(data.get("stream")), "model": details.get("model") or data.get("model"),
+        "startTime": started.timestamp() if isinstance(started, datetime) else None,
+        "model_group": metadata.get("model_group") or data.get("model"),
+        "custom_llm_provider": details.get("custom_llm_provider"),
+        "metadata": {**metadata, "user_api_key_hash": metadata.get("user_api_key_hash") or metadata.get("user_api_key"),
+                     "usage_object": usage},
+    }  # fmt: skip
+
+
+def _details(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    details = getattr(data.get("litellm_logging_obj"), "model_call_details", None)
+    return details if isinstance(details, dict) else None
+
+
+def _usage(response: Any) -> dict[str, Any] | None:
+    usage = _field(response, "usage")
+    if hasattr(usage, "model_dump"):
+        usage = usage.model_dump()
+    return usage if isinstance(usage, dict) and usage else None
+
+
+def _field(response: Any, name: str) -> Any:
+    return response.get(name) if isinstance(response, Mapping) else getattr(response, name, None)
+
+
+class _PerProcess:
+    """The books of this process: a worker that was forked begins its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._books = Books(settings)
+        self._process = os.getpid()
+
+    def __call__(self) -> Books:
+        if os.getpid() != self._process:
+            self._books, self._process = Books(self._settings), os.getpid()
+        return self._books
+
+
+def make_reporter(environment: Mapping[str, str]) -> Any:
+    """An instance of LiteLLM's CustomLogger with our hooks.  Raises RecordError.
+
+    LiteLLM looks for hooks in the class itself, not in those it inherits from, so they are put there.
+    """
+    from litellm.integrations.custom_logger import CustomLogger  # only a proxy has it
+
+    names = [name for name in vars(Hooks) if not name.startswith("__")]
+    reporter: Any = type("SuanpanReporter", (CustomLogger,), {name: vars(Hooks)[name] for name in names})()
+    reporter.books = _PerProcess(read_settings(environment))
+    return reporter
+
+
+def __getattr__(name: str) -> Any:
+    """`reporter` is made when LiteLLM's configuration asks for it, once."""
+    if name != "reporter":
+        raise AttributeError(name)
+    globals()["reporter"] = made = make_reporter(os.environ)
+    return made

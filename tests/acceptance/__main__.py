@@ -1,0 +1,267 @@
+"""`python -m tests.acceptance --litellm VENV/bin/python [--only TRIAL]`: what reaches the ledger, by reporter and trial.
+
+A real LiteLLM proxy with four reporters at once, the OpenAI client before it, a real Suanpan behind it, and between both a
+relay that can be slow, full or gone. Exit status 0 if our callback lost nothing and doubled nothing in every trial.
+"""
+
+import argparse
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.house import House, until
+from tests.acceptance.proxy import SOURCES, Proxy
+from tests.acceptance.relay import Relay
+from tests.acceptance.upstream import Upstream, usage_of
+
+EVERYTHING = "chat,stream,hidden,mock,fallback,failure,embed"
+MOCKED = {"prompt_tokens": 500, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 320},
+          "completion_tokens_details": {"reasoning_tokens": 40}}  # fmt: skip
+Answer = dict[str, Any]
+Event = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Requests and tokens of both teams."""
+
+    requests: int
+    by_team: dict[str, tuple[int, int, int, int]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(given + produced for given, _, produced, _ in self.by_team.values())
+
+
+class Rig:
+    """Everything that a trial needs, started once."""
+
+    def __init__(self, house: House, relay: Relay, upstream: Upstream, python: Path, folder: Path) -> None:
+        self.house, self.relay, self.python, self.folder = house, relay, python, folder
+        tokens = {reporter: house.token(source) for reporter, source in SOURCES.items()}
+        self.proxy = Proxy(
+            folder / "proxy", python, upstream=upstream.server_port, receiver=relay.address, tokens=tokens
+        )
+        self.next = 0
+        self.seen: Counter[Event] = Counter()
+
+    def traffic(self, count: int, kinds: str, concurrency: int = 8) -> subprocess.Popen[str]:
+        """Start so many requests."""
+        script = Path(__file__).with_name("traffic.py")
+        first, self.next = self.next, self.next + count
+        return subprocess.Popen(
+            [str(self.python), str(script), self.proxy.address, str(first), str(count), kinds, str(concurrency)],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def events(self) -> list[Event]:
+        """What came into the ledger since the last time it was asked."""
+        rows, quarantine = self.house.ledger()
+        if quarantine:
+            sys.stdout.write(f"  quarantine: {quarantine[:3]}\n")
+        now = Counter(tuple(row) for row in rows)
+        new, self.seen = now - self.seen, now
+        return list(new.elements())
+
+    def drained(self) -> bool:
+        """Whether our outbox and its spool are empty."""
+        path = self.folder / "proxy" / "outbox" / "outbox.sqlite"
+        with sqlite3.connect(path, timeout=30) as connection:
+            (left,) = connection.execute(
+                "SELECT (SELECT count(*) FROM outbox WHERE NOT packed) + (SELECT count(*) FROM spool)"
+            ).fetchone()
+        connection.close()
+        return not left
+
+
+def answers(process: subprocess.Popen[str]) -> list[Answer]:
+    """What the client was answered."""
+    out, _ = process.communicate(timeout=600)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def truth(answer: Answer) -> tuple[int, int, int, int]:
+    """Input, cached, output and reasoning tokens of a request that was answered."""
+    if answer["ended"] != "answered":
+        return 0, 0, 0, 0
+    if answer["kind"] == "embed":
+        return 100 + answer["number"], 0, 0, 0
+    usage = MOCKED if answer["kind"] == "mock" else usage_of(answer["number"])
+    expected = (usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], usage["completion_tokens"],
+                usage["completion_tokens_details"]["reasoning_tokens"])  # fmt: skip
+    told = answer["usage"]
+    if told and (told["input"], told["cached"], told["output"], told["reasoning"]) != expected:
+        raise RuntimeError(f"the client was told {told} of {answer}, the upstream said {expected}")
+    return expected
+
+
+def answered(given: list[Answer]) -> Sums:
+    done = [answer for answer in given if answer["ended"] == "answered"]
+    return Sums(len(done), {team: added([truth(a) for a in done if a["team"] == team]) for team in ("nlp", "cv")})
+
+
+def reported(events: list[Event], source: str, calls: set[str] | None = None) -> Sums:
+    """Successes of one source; of the calls that were answered where the source tells the call."""
+    mine = [e for e in events if e[0] == source and e[3] != "failure" and (calls is None or e[4] in calls)]
+    counts = {team: added([(e[5], e[6], e[7], e[8]) for e in mine if e[1] == team]) for team in ("nlp", "cv")}
+    return Sums(len(mine), counts)
+
+
+def added(counts: list[Any]) -> tuple[int, int, int, int]:
+    given, cached, produced, reasoning = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
+    return given, cached, produced, reasoning
+
+
+def show(name: str, given: list[Answer], events: list[Event]) -> bool:
+    """Print a trial's table; True if our reporter told exactly what was answered, request by request."""
+    total = answered(given)
+    calls = {answer["call"] for answer in given if answer["ended"] == "answered"}
+    kinds = Counter(f"{answer['kind']} {answer['ended']}" for answer in given)
+    sys.stdout.write(f"\n{name}: {total.requests} answered, {total.tokens:,} tokens  "
+                     f"({', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items()))})\n")  # fmt: skip
+    for reporter, source in SOURCES.items():
+        tells_call = reporter in ("generic_api", "ours")
+        sums = reported(events, source, calls if tells_call else None)
+        missing = total.tokens - sums.tokens
+        share = 100 * missing / total.tokens if total.tokens else 0.0
+        exact = "exact by team and class" if sums.by_team == total.by_team else "by team " + str(sums.by_team)
+        sys.stdout.write(f"  {reporter:12} {sums.requests:5} requests {sums.tokens:10,} tokens, missing {missing:8,} "
+                         f"({share:5.1f} %)  {exact}\n")  # fmt: skip
+    mine = Counter((e[4], e[1], *e[5:9]) for e in events if e[0] == SOURCES["ours"] and e[3] != "failure" and e[4] in calls)
+    wanted = Counter((a["call"], a["team"], *truth(a)) for a in given if a["ended"] == "answered")
+    if mine != wanted:
+        sys.stdout.write(f"  OURS DIFFERS: missing {list((wanted - mine).elements())[:5]}, "
+                         f"too many {list((mine - wanted).elements())[:5]}\n")  # fmt: skip
+    more = [e for e in events if e[0] == SOURCES["ours"] and e[3] != "failure" and e[4] not in calls]
+    failures = Counter(e[0] for e in events if e[3] == "failure")
+    sys.stdout.write(f"  failures told: {dict(failures)}; ours of requests whose answer broke off: {len(more)}\n")
+    sys.stdout.flush()
+    return mine == wanted
+
+
+def quiet(rig: Rig, seconds: float = 8) -> list[Event]:
+    """Let the others flush (every 5 s), wait for our outbox, and look."""
+    time.sleep(seconds)
+    until(rig.drained, "the delivery of the outbox", 240)
+    return rig.events()
+
+
+def everything(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """All kinds of requests, a receiver that keeps up."""
+    return answers(rig.traffic(280, EVERYTHING)), quiet(rig)
+
+
+def slow_receiver(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """Each POST takes 2 s."""
+    rig.relay.delay_s = 2
+    given = answers(rig.traffic(80, "chat,stream"))
+    time.sleep(25)
+    rig.relay.delay_s = 0
+    return given, quiet(rig)
+
+
+def busy_receiver(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """503 to everything for 20 s."""
+    rig.relay.refusing = True
+    given = answers(rig.traffic(80, "chat,stream"))
+    time.sleep(20)
+    rig.relay.refusing = False
+    return given, quiet(rig)
+
+
+def receiver_gone(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """The receiver hangs up for 20 s."""
+    rig.relay.gone = True
+    given = answers(rig.traffic(80, "chat,hidden"))
+    time.sleep(20)
+    rig.relay.gone = False
+    return given, quiet(rig)
+
+
+def terminated(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """SIGTERM as soon as the last answer is there, then a new proxy."""
+    given = answers(rig.traffic(80, "chat,hidden"))
+    rig.proxy.end(signal.SIGTERM)
+    rig.proxy.start()
+    return given, quiet(rig)
+
+
+def killed_after_the_answer(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """kill -9 as soon as the last answer is there, then a new proxy."""
+    given = answers(rig.traffic(80, "chat,hidden"))
+    rig.proxy.end(signal.SIGKILL)
+    rig.proxy.start()
+    return given, quiet(rig)
+
+
+def killed_at_random(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """kill -9 in the middle of traffic, three times; what was answered counts."""
+    chance, given = random.Random(11), []
+    for _ in range(3):
+        process = rig.traffic(400, "chat,hidden,stream", 16)
+        time.sleep(chance.uniform(1.5, 3.5))
+        rig.proxy.end(signal.SIGKILL)
+        given += answers(process)
+        rig.proxy.start()
+    return given, quiet(rig)
+
+
+def cut_streams(rig: Rig) -> bool:
+    """Clients that hang up: LiteLLM's own estimate, the same in our record as in its generic logger's, and marked so."""
+    given = answers(rig.traffic(20, "cut"))
+    events = quiet(rig, 12)
+    told = {
+        reporter: Counter((e[4], e[1], e[2], *e[5:9]) for e in events if e[0] == SOURCES[reporter])
+        for reporter in ("generic_api", "ours")
+    }
+    marked = all(key[2] == "gateway_estimate" for key in told["ours"])
+    same = told["ours"] == told["generic_api"]
+    sys.stdout.write(f"\ncut streams: {len(given)} hung up, ours told {told['ours'].total()}, generic_api "
+                     f"{told['generic_api'].total()}; equal: {same}, all marked as estimates: {marked}\n")  # fmt: skip
+    return same and marked and told["ours"].total() == len(given)
+
+
+TRIALS: dict[str, Callable[[Rig], tuple[list[Answer], list[Event]]]] = {
+    "everything": everything, "slow": slow_receiver, "busy": busy_receiver, "gone": receiver_gone, "sigterm": terminated,
+    "kill": killed_after_the_answer, "kill-random": killed_at_random,
+}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--litellm", type=Path, required=True, metavar="PYTHON", help="Python of LiteLLM's environment")
+    parser.add_argument("--only", action="append", choices=(*TRIALS, "cut"), help="default: all")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and state, kept (default: removed)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="suanpan-acceptance-") as temporary:
+        folder = options.keep or Path(temporary)
+        upstream = Upstream()
+        with House(folder / "suanpan") as house:
+            relay = Relay(house.port)
+            rig = Rig(house, relay, upstream, options.litellm.absolute(), folder)
+            rig.proxy.start()
+            try:
+                good = [show(f"{name} ({trial.__doc__})", *trial(rig))
+                        for name, trial in TRIALS.items() if not options.only or name in options.only]  # fmt: skip
+                if not options.only or "cut" in options.only:
+                    good.append(cut_streams(rig))
+            finally:
+                rig.proxy.end()
+                relay.close()
+        upstream.close()
+    sys.stdout.write(f"\n{'ours lost nothing and doubled nothing' if all(good) else 'OURS IS NOT EXACT'}\n")
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,354 @@
+"""The outbox of our LiteLLM callback: what is put is there, through kill -9, once, from however many processes."""
+
+import asyncio
+import gzip
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from metering.__main__ import main
+from metering.gateways import litellm_callback
+from metering.gateways.litellm_callback import Books, Hooks, Settings, read_settings
+from metering.gateways.outbox import FILE, Outbox, Sender, open_outbox, pack, sole_sender, waiting
+from metering.records import RecordError
+from metering.spool import Spool
+from tests.cli import PROJECT
+from tests.gateway_records import SECRET, payload
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Outbox]:
+    made = Outbox(tmp_path)
+    yield made
+    made.close()
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    """The records that wait, oldest first."""
+    connection = open_outbox(folder / FILE)
+    rows = connection.execute("SELECT body FROM outbox WHERE NOT packed ORDER BY id").fetchall()
+    connection.close()
+    return [json.loads(body) for (body,) in rows]
+
+
+def test_a_record_told_again_replaces_what_waits_and_changes_nothing_that_is_packed(tmp_path: Path, outbox: Outbox) -> None:
+    for key, body in (("a", b'{"n":1}'), ("b", b'{"n":2}'), ("a", b'{"n":3}')):
+        outbox.put(key, body).result(10)
+    connection = open_outbox(tmp_path / FILE)
+    spool = Spool(connection)
+    assert pack(connection, spool, now=time.time(), settle_s=3600) == 0, "what came just now may still be corrected"
+    assert pack(connection, spool, now=time.time(), settle_s=0) == 2
+    outbox.put("a", b'{"n":4}').result(10)
+    assert (pack(connection, spool, now=time.time(), settle_s=0), waiting(connection)) == (0, 0)
+    first = spool.oldest()
+    assert first is not None
+    assert (first.door, json.loads(first.body)) == ("usage/tokens", [{"n": 3}, {"n": 2}])
+    assert pack(connection, spool, now=time.time() + 90_000, settle_s=0) == 0
+    assert connection.execute("SELECT count(*) FROM outbox").fetchone() == (0,), "keys are forgotten after a day"
+    connection.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from metering.gateways.outbox import Outbox
+outbox = Outbox(Path(sys.argv[1]))
+for number in range(10**6):
+    outbox.put(f"{sys.argv[2]}-{number}", str(number).encode()).result()
+    print(number, flush=True)
+"""
+
+
+def test_what_was_put_is_there_after_kill_9_of_every_writer(tmp_path: Path) -> None:
+    told: dict[str, int] = {}
+    for turn in range(3):
+        names = [f"{turn}-{number}" for number in range(2)]
+        writers = {
+            name: subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(tmp_path), name], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+            )
+            for name in names
+        }
+        for writer in writers.values():
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        time.sleep(0.3)
+        for name, writer in writers.items():
+            os.kill(writer.pid, signal.SIGKILL)
+            out, _ = writer.communicate()
+            told[name] = int(out.splitlines()[-1]) if out.strip() else 0
+    connection = sqlite3.connect(tmp_path / FILE)
+    keys = {key for (key,) in connection.execute("SELECT key FROM outbox")}
+    connection.close()
+    missing = {f"{name}-{number}" for name, last in told.items() for number in range(last + 1)} - keys
+    assert missing == set()
+    assert min(told.values()) > 0
+
+
+def test_one_sender_at_a_time(tmp_path: Path) -> None:
+    with sole_sender(tmp_path) as first, sole_sender(tmp_path) as second:
+        assert (first, second) == (True, False)
+    with sole_sender(tmp_path) as third:
+        assert third
+
+
+class Platform:
+    """Takes what it gets unless it is told to be busy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[Any] = []
+        self.busy = 0
+        transport = httpx.MockTransport(self._answer)
+        client = httpx.Client
+        monkeypatch.setattr("metering.delivery.httpx.Client", lambda **options: client(transport=transport))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self.busy:
+            self.busy -= 1
+            return httpx.Response(503)
+        body = request.content
+        if request.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.taken += json.loads(body)
+        return httpx.Response(200, json={"accepted": 1, "rejected": []})
+
+
+def test_a_sender_delivers_through_a_busy_platform(
+    tmp_path: Path, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = Platform(monkeypatch)
+    platform.busy = 2
+    for number in range(2500):
+        done = outbox.put(str(number), str(number).encode())
+    done.result(30)
+    sender = Sender(tmp_path, endpoint="http://platform", token=lambda: "t")
+    assert sender.run_once(seconds=30)
+    assert platform.taken == list(range(2500))
+
+
+def test_the_command_sends_what_waits(
+    tmp_path: Path, outbox: Outbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    platform = Platform(monkeypatch)
+    outbox.put("a", b'{"n":1}').result(10)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    arguments = ["outbox", "--state", str(tmp_path), "--endpoint", "http://platform", "--token-file", str(token), "--once"]
+    assert main(arguments) == 0
+    assert platform.taken == [{"n": 1}]
+    with sole_sender(tmp_path):
+        assert main(arguments) == 2
+    assert "another process sends from this outbox" in capsys.readouterr().err
+    platform.busy = 100
+    outbox.put("b", b'{"n":2}').result(10)
+    assert main([*arguments, "--deliver-seconds", "0.3"]) == 3
+    assert "503" in capsys.readouterr().err
+
+
+# The callback
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[Books]:
+    made = Books(Settings(tmp_path, source="gw-1", sender="none"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hooks(books: Books) -> Hooks:
+    made = Hooks()
+    made.books = lambda: books
+    return made
+
+
+def request() -> dict[str, Any]:
+    """What the proxy hands to its hooks: the client chose the call id."""
+    details = {"litellm_call_id": "call-1", "call_type": "acompletion", "model": "demo-chat",
+               "custom_llm_provider": "openai", "start_time": datetime(2026, 10, 15, 4, tzinfo=UTC)}  # fmt: skip
+    metadata = {"user_api_key": "hash-1", "user_api_key_team_id": "team-1", "model_group": "demo-chat", "note": SECRET}
+    return {
+        "model": "demo-chat", "metadata": metadata, "messages": [SECRET],
+        "litellm_logging_obj": SimpleNamespace(model_call_details=details),
+    }  # fmt: skip
+
+
+def answer(**usage: Any) -> SimpleNamespace:
+    counted = {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
+               "prompt_tokens_details": {"cached_tokens": 64},
+               "completion_tokens_details": {"reasoning_tokens": 12}}  # fmt: skip
+    return SimpleNamespace(id="chatcmpl-1", usage=SimpleNamespace(model_dump=lambda: {**counted, **usage}))
+
+
+def later(data: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """What LiteLLM's logging hands over for the same request, with the details of its logging object."""
+    return {**data["litellm_logging_obj"].model_call_details, "standard_logging_object": payload(**changed)}
+
+
+async def begun(hooks: Hooks) -> dict[str, Any]:
+    data = request()
+    await hooks.async_pre_call_hook(user_api_key_dict=None, cache=None, data=data, call_type="completion")
+    return data
+
+
+@pytest.mark.asyncio
+async def test_an_answer_is_written_before_it_is_sent_and_once(tmp_path: Path, hooks: Hooks) -> None:
+    data = await begun(hooks)
+    await hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=answer())
+    (record,) = kept(tmp_path)
+    assert {name: record[name] for name in ("source", "consumer", "model", "provider", "status", "time")} == {
+        "source": "gw-1", "consumer": "team-1", "model": "demo-chat", "provider": "openai", "status": "success",
+        "time": "2026-10-15T04:00:00Z",
+    }  # fmt: skip
+    counts = [record[f"{name}_tokens"] for name in ("input", "cache_read_input", "output", "reasoning_output")]
+    assert counts == [100, 64, 30, 12]
+    assert record["attributes"] == {"call_id": "call-1", "response_id": "chatcmpl-1"}
+    await hooks.async_logging_hook(kwargs=later(data), result=None, call_type="acompletion")
+    assert [again["id"] for again in kept(tmp_path)] == [record["id"]]
+
+
+@pytest.mark.asyncio
+async def test_two_requests_with_the_ids_of_one_are_two_records(tmp_path: Path, hooks: Hooks) -> None:
+    for _ in range(2):
+        data = await begun(hooks)
+        await hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=answer())
+    assert len({record["id"] for record in kept(tmp_path)}) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_failed_attempt_and_its_fallback_are_two_records(tmp_path: Path, hooks: Hooks) -> None:
+    data = await begun(hooks)
+    failure = later(data, status="failure", id="call-1", prompt_tokens=0, completion_tokens=0, total_tokens=0,
+                    metadata={"usage_object": None})  # fmt: skip
+    await hooks.async_log_failure_event(kwargs=failure, response_obj=None, start_time=None, end_time=None)
+    await hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=answer())
+    assert [(record["status"], record["output_tokens"]) for record in kept(tmp_path)] == [("failure", 0), ("success", 30)]
+
+
+@pytest.mark.asyncio
+async def test_a_stream_ends_for_its_client_when_its_usage_is_written(tmp_path: Path, hooks: Hooks) -> None:
+    data = await begun(hooks)
+    seen: list[Any] = []
+
+    async def chunks() -> AsyncIterator[str]:
+        yield "one"
+        yield "two"
+
+    async def told() -> None:
+        await asyncio.sleep(0.05)
+        seen.append(("told", len(kept(tmp_path))))
+        await hooks.async_logging_hook(kwargs=later(data), result=None, call_type="acompletion")
+
+    tell = asyncio.create_task(told())
+    stream = hooks.async_post_call_streaming_iterator_hook(user_api_key_dict=None, response=chunks(), request_data=data)
+    seen += [chunk async for chunk in stream]
+    seen.append(("ended", len(kept(tmp_path))))
+    await tell
+    assert seen == [("told", 0), "one", "two", ("ended", 1)] or seen == ["one", "two", ("told", 0), ("ended", 1)]
+
+
+@pytest.mark.asyncio
+async def test_a_stream_whose_count_guardrails_put_off_is_written_as_assembled(tmp_path: Path, hooks: Hooks) -> None:
+    data = await begun(hooks)
+    data["litellm_logging_obj"]._deferred_stream_complete_args = (answer(prompt_tokens=70, total_tokens=100), None)
+
+    async def chunks() -> AsyncIterator[str]:
+        yield "one"
+
+    stream = hooks.async_post_call_streaming_iterator_hook(user_api_key_dict=None, response=chunks(), request_data=data)
+    assert [chunk async for chunk in stream] == ["one"]
+    (record,) = kept(tmp_path)
+    assert (record["input_tokens"], record["output_tokens"]) == (70, 30)
+
+
+@pytest.mark.asyncio
+async def test_a_stream_of_which_nothing_is_told_ends_all_the_same(
+    tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(litellm_callback, "STREAM_WAIT_S", 0.01)
+
+    async def chunks() -> AsyncIterator[str]:
+        yield "one"
+
+    stream = hooks.async_post_call_streaming_iterator_hook(
+        user_api_key_dict=None, response=chunks(), request_data=await begun(hooks)
+    )
+    assert [chunk async for chunk in stream] == ["one"]
+    assert "LiteLLM told no usage of a stream" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_its_client_cut_is_an_estimate(tmp_path: Path, hooks: Hooks) -> None:
+    data = await begun(hooks)
+    cut = later(data, error_information={"error_code": "499"})
+    await hooks.async_logging_hook(kwargs=cut, result=None, call_type="acompletion")
+    (record,) = kept(tmp_path)
+    assert record["attributes"]["usage_source"] == "gateway_estimate"
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_cannot_be_counted_goes_to_the_platform_without_its_prompt(
+    tmp_path: Path, hooks: Hooks
+) -> None:
+    nobody = {"user_api_key_hash": None, "user_api_key_team_id": None}
+    await hooks.async_logging_hook(kwargs=later(await begun(hooks), metadata=nobody), result=None, call_type="acompletion")
+    (record,) = kept(tmp_path)
+    assert (record["source"], "consumer" in record) == ("gw-1", False)
+    assert SECRET not in json.dumps(record)
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_is_told_with_the_record_and_breaks_no_answer(
+    books: Books, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(batch: Any) -> None:
+        for _, _, done in batch:
+            done.set_exception(sqlite3.OperationalError("database or disk is full"))
+
+    monkeypatch.setattr(books._outbox, "_commit", full)
+    await hooks.async_post_call_success_hook(data=await begun(hooks), user_api_key_dict=None, response=answer())
+    assert "database or disk is full; NOT kept" in caplog.text
+    assert '"output_tokens":30' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "SUANPAN_OUTBOX is not set"),
+        ({"SUANPAN_OUTBOX": "x"}, "SUANPAN_ENDPOINT and SUANPAN_TOKEN_FILE say where to send to"),
+        ({"SUANPAN_OUTBOX": "x", "SUANPAN_SENDER": "pigeon"}, "SUANPAN_SENDER 'pigeon' is neither thread nor none"),
+        ({"SUANPAN_OUTBOX": "x", "SUANPAN_CONSUMER": "nobody"}, "nobody is none of"),
+    ],
+)
+def test_a_wrong_setting_is_named(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        read_settings(environment)
+
+
+def test_the_books_of_a_proxy_send_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = Platform(monkeypatch)
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    environment = {"SUANPAN_OUTBOX": str(tmp_path), "SUANPAN_ENDPOINT": "http://p", "SUANPAN_TOKEN_FILE": str(token)}
+    settings = read_settings(environment)
+    assert settings.read_token() == "secret"
+    books = Books(settings)
+    asyncio.run(books.write(payload(), ""))
+    end = threading.Event()
+    while not platform.taken and not end.wait(0.05):
+        pass
+    books.close()
+    assert [record["input_tokens"] for record in platform.taken] == [100]
