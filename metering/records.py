@@ -17,6 +17,8 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from metering.token_keys import token_key
+
 MAX_COUNT: Final = 10**15
 """Largest token count or device quantity of one record; beyond it a count is taken for an error of the sender."""
 
@@ -47,6 +49,12 @@ class RecordError(ValueError):
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+Dimension = tuple[str, str, str, str | None, str | None, str | None]
+Counts = tuple[int, int, int, int, int]
+Content = tuple[int | None, Dimension, Counts, bytes]
+"""Microseconds since 2000 (None where the sender told no time), dimension, counts, attributes as ordered JSON."""
 
 
 class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -90,25 +98,26 @@ class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
 
     @property
     def key(self) -> bytes:
-        """128-bit hash of (source, id): the identity of the record, for ever."""
-        return _digest((self.source, self.id), 16)
+        """128 bits that stand for (source, id): the identity of the record, for ever."""
+        return token_key(self.source, self.id)
 
     @property
-    def content(self) -> int:
-        """Signed 64-bit hash of everything else: tells a duplicate from a conflict."""
-        return int.from_bytes(
-            _digest(
-                (
-                    _microseconds(self.time), self.consumer, self.model, self.input_tokens,
-                    self.cache_read_input_tokens, self.cache_creation_input_tokens, self.output_tokens,
-                    self.reasoning_output_tokens, self.site, self.provider, self.status,
-                    _ordered(self.attributes),
-                ),
-                8,
-            ),
-            "big",
-            signed=True,
+    def dimension(self) -> Dimension:
+        """What its counts are summed by."""
+        return (self.source, self.consumer, self.model, self.site, self.provider, self.status)
+
+    @property
+    def counts(self) -> Counts:
+        """Input, cache read, cache creation, output, reasoning."""
+        return (
+            self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens, self.output_tokens,
+            self.reasoning_output_tokens,
         )  # fmt: skip
+
+    @property
+    def content(self) -> Content:
+        """All that tells a duplicate from a conflict: two records of one key are the same if theirs is equal."""
+        return microseconds(self.time), self.dimension, self.counts, _ordered(self.attributes) or b""
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +192,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 (
                     self.cluster, self.namespace, self.pod, self.pod_uid, self.resource, self.quantity,
                     format(self.device_fraction.normalize(), "f"), self.accelerator, self.node,
-                    _microseconds(self.started_at), self.scheduler, self.queue, workload,
+                    microseconds(self.started_at), self.scheduler, self.queue, workload,
                     _ordered(self.labels), self.priority_class, self.site, self.pool,
                 ),
                 8,
@@ -402,7 +411,8 @@ def _check_decimals(field: str, value: Decimal, places: int) -> None:
         raise RecordError(f"{field} {value} has more than {places} decimals", field)
 
 
-def _microseconds(instant: datetime) -> int:
+def microseconds(instant: datetime) -> int:
+    """Microseconds since 2000, as PostgreSQL counts them."""
     delta = instant - EARLIEST
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 

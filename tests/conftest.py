@@ -40,5 +40,5 @@ def _empty() -> None:
     from billing.usage.services import tokens
 
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE token_key, token_event, token_hour, token_hour_delta, token_dimension RESTART IDENTITY")
+        cursor.execute("TRUNCATE token_entry, token_hour, token_hour_delta, token_dimension RESTART IDENTITY")
     tokens._dimension_ids.clear()

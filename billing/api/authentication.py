@@ -5,6 +5,7 @@ from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
@@ -31,18 +32,25 @@ class TokenUser(AnonymousUser):
         return f"token:{self.token.name}"
 
 
+def token_of(request: HttpRequest | Request) -> ApiToken | None:
+    """The valid token that the request presents, None if it presents none.  Raises AuthenticationFailed."""
+    kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if kind.lower() != "bearer":
+        return None
+    now = timezone.now()
+    token = api_token_find(presented=presented.strip(), now=now)
+    if token is None:
+        raise AuthenticationFailed("this token is unknown, expired or revoked")
+    api_token_touch(token=token, now=now)
+    return token
+
+
 class ApiTokenAuthentication(BaseAuthentication):
     """`Authorization: Bearer <token>`; the token is looked up by its hash."""
 
     def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
-        kind, _, presented = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            return None
-        token = api_token_find(presented=presented.strip(), now=timezone.now())
-        if token is None:
-            raise AuthenticationFailed("this token is unknown, expired or revoked")
-        api_token_touch(token=token, now=timezone.now())
-        return TokenUser(token), token
+        token = token_of(request)
+        return (TokenUser(token), token) if token else None
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

@@ -1,16 +1,26 @@
-"""Bodies of the usage doors: bounded in size, decompressed, split into raw records. Nothing here knows a rule."""
+"""Bodies of the usage doors: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
 
 import gzip
 import zlib
+from collections.abc import Collection
 from io import BytesIO
 from typing import Final
 
 import msgspec
+import zstandard
 from django.conf import settings
+from django.http import HttpRequest
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
-from rest_framework.request import Request
+
+from billing.api.admission import Admitted
 
 MAX_RECORDS: Final = 10_000
+JSON_BODY: Final = frozenset({"application/json"})
+RECORD_BODIES: Final = JSON_BODY | {"application/x-ndjson", "application/ndjson", "application/jsonl"}
+MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
+"""What RFC 8878 asks every decoder to support; a frame may name far more, and its decoder would allocate it."""
+ZSTD_PIECE: Final = 1024
+"""Bytes unpacked at a time: at most 32 MB come out of them, four bytes being a block of 128 KB."""
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -21,35 +31,77 @@ class TooLarge(APIException):
     default_detail = "Content Too Large"
 
 
-def read_body(request: Request) -> bytes:
-    """The whole body, unpacked.  Raises TooLarge, ParseError or UnsupportedMediaType."""
+def declared_bytes(request: HttpRequest) -> int:
+    """The length that the request names, 0 where it names none.  Raises TooLarge."""
     limit: int = settings.INGEST_MAX_BYTES
-    stream = request._request
-    declared = stream.headers.get("Content-Length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"the body has {declared} bytes, the limit is {limit}: send smaller batches")
-    body = stream.read(limit + 1)
+    declared = request.META.get("CONTENT_LENGTH") or ""
+    if not (declared.isascii() and declared.isdigit()):
+        return 0
+    if len(declared) > 18 or int(declared) > limit:
+        raise TooLarge(f"the body has {declared[:18]} bytes, the limit is {limit}: send smaller batches")
+    return int(declared)
+
+
+def read_body(request: HttpRequest, admitted: Admitted, accepted: Collection[str] = JSON_BODY) -> bytes:
+    """The whole body, unpacked.  Raises TooLarge, ParseError, UnsupportedMediaType or Busy."""
+    limit: int = settings.INGEST_MAX_BYTES
+    check_content_type(request, accepted)
+    encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
+    if encoding not in _UNPACKERS:
+        raise UnsupportedMediaType(encoding[:80], f"Content-Encoding {encoding[:80]!r}: send identity, gzip or zstd")
+    body = request.read(limit + 1)
     if len(body) > limit:
         raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
-    encoding = stream.headers.get("Content-Encoding", "identity").lower()
+    admitted.grow(max(len(body) - admitted.held, 0))
     if encoding == "identity":
-        return body
-    if encoding == "gzip":
-        return _gunzip(body, limit)
-    raise UnsupportedMediaType(encoding, f"Content-Encoding {encoding!r}: send identity or gzip")
+        return bytes(body)
+    unpacked = _UNPACKERS[encoding](body, limit)
+    if len(unpacked) > limit:
+        raise TooLarge(f"the body unpacks to more than {limit} bytes: send smaller batches")
+    admitted.grow(len(unpacked))
+    return unpacked
+
+
+def check_content_type(request: HttpRequest, accepted: Collection[str]) -> None:
+    """Raise UnsupportedMediaType if the request says something else than `accepted`; parameters do not matter."""
+    given = request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+    if given and given not in accepted:
+        names = " or ".join(sorted(accepted))
+        raise UnsupportedMediaType(given[:80], f"Content-Type {given[:80]!r}: send {names}")
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
     """All members of the body (RFC 1952); a client that appends compressed chunks sends several."""
     try:
-        unpacked = gzip.GzipFile(fileobj=BytesIO(body)).read(limit + 1)
+        return gzip.GzipFile(fileobj=BytesIO(body)).read(limit + 1)
     except EOFError as error:
         raise ParseError("the gzip body ends in the middle") from error
     except (OSError, zlib.error) as error:
         raise ParseError(f"the body is not valid gzip: {error}") from error
-    if len(unpacked) > limit:
-        raise TooLarge(f"the body unpacks to more than {limit} bytes: send smaller batches")
-    return unpacked
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    """All frames of the body (RFC 8878). A few bytes can stand for very many, so they are fed in small pieces."""
+    unpacked = bytearray()
+    view, place, frames = memoryview(body), 0, 0
+    decoder = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
+    try:
+        while place < len(view) and len(unpacked) <= limit:
+            frame, frames = decoder.decompressobj(), frames + 1
+            if frames > MAX_RECORDS:
+                raise TooLarge(f"the zstd body has more than {MAX_RECORDS} frames: send fewer, larger ones")
+            while not frame.eof and len(unpacked) <= limit:
+                if place >= len(view):
+                    raise ParseError("the zstd body ends in the middle")
+                unpacked += frame.decompress(view[place : place + ZSTD_PIECE])
+                place += ZSTD_PIECE
+            place = min(place, len(view)) - len(frame.unused_data)
+    except zstandard.ZstdError as error:
+        raise ParseError(f"the body is not valid zstd: {error}") from error
+    return bytes(unpacked)
+
+
+_UNPACKERS: Final = {"identity": lambda body, limit: body, "gzip": _gunzip, "zstd": _unzstd}
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw | bytes]:

@@ -19,7 +19,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.bodies import bounded, raw_records, read_body
+from billing.api.bodies import RECORD_BODIES, bounded, raw_records
 from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD, PROBLEM
 from billing.api.problems import problem
 from billing.api.schema import INGEST_ANSWER
@@ -31,6 +31,7 @@ from metering.gateways.translation import Translated, translate
 from metering.records import TokenUsage
 
 BATCH = "application/cloudevents-batch+json"
+EVENT_BODIES = frozenset({"application/cloudevents+json", BATCH, "application/json"})
 Raws = list[msgspec.Raw | bytes]
 
 
@@ -84,7 +85,7 @@ class EventsDoor(GatewayDoor):
         },
     )
     def post(self, request: Request) -> HttpResponse:
-        body, now = read_body(request), timezone.now()
+        body, now = self.body(request, EVENT_BODIES), timezone.now()
         if not (request.content_type or "").startswith("application/cloudevents"):
             if cloudevents.is_binary(request.headers):
                 return self._single(request, cloudevents.of_binary(request.headers, body), now)
@@ -144,7 +145,7 @@ class EventsBatchDoor(GatewayDoor):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         try:
-            raws: Raws = list(msgspec.json.decode(read_body(request), type=_LagoBatch).events)
+            raws: Raws = list(msgspec.json.decode(self.body(request), type=_LagoBatch).events)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ParseError(f"the body is not as documented: {error}") from error
         now = timezone.now()
@@ -176,7 +177,7 @@ class LitellmDoor(GatewayDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        raws = _payloads(read_body(request))
+        raws = _payloads(self.body(request, RECORD_BODIES))
         translated = translate(
             raws,
             partial(litellm.redacted, source=self.source(request, "litellm")),

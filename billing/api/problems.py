@@ -1,13 +1,17 @@
 """Errors as `application/problem+json` (RFC 9457)."""
 
+import logging
 from typing import Any
 
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 PROBLEM_JSON = "application/problem+json"
+RETRY_AFTER_SECONDS = 2
+logger = logging.getLogger(__name__)
 
 
 def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonResponse:
@@ -19,8 +23,36 @@ def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonR
     )
 
 
+def api_problem(error: exceptions.APIException) -> JsonResponse:
+    """The answer to an error of the REST framework, for doors that stand outside of it."""
+    title = str(getattr(error, "default_detail", "Error")).rstrip(".")
+    answer = problem(error.status_code, title, str(error.detail))
+    if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        answer.status_code = status.HTTP_401_UNAUTHORIZED
+    wait = getattr(error, "wait", None)
+    if wait:
+        answer.headers["Retry-After"] = str(int(wait))
+    return answer
+
+
+def unavailable(error: DatabaseError | InterfaceError) -> JsonResponse:
+    """503 where the database is away, full, stopping or does not answer in time; the cause goes to the log."""
+    if not isinstance(error, OperationalError | InterfaceError):
+        raise error
+    logger.warning("database: %s", error)
+    answer = problem(
+        status.HTTP_503_SERVICE_UNAVAILABLE, "Service Unavailable",
+        "the database does not answer: nothing is acknowledged, send the same report again",
+    )  # fmt: skip
+    answer.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return answer
+
+
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | JsonResponse | None:
     """REST framework's exception hook: the same answer in the shape of the contract; None for a programming error."""
+    if isinstance(error, OperationalError | InterfaceError):
+        return unavailable(error)
     response = exception_handler(error, context)
     if response is None:
         return None

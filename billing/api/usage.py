@@ -1,6 +1,7 @@
 """The doors through which agents and gateways report usage. Shape only: rules stand in `billing.usage`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -15,9 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from billing.api.admission import Admitted, gate
 from billing.api.authentication import has_scope
-from billing.api.bodies import bounded, raw_records, read_body
+from billing.api.bodies import JSON_BODY, RECORD_BODIES, bounded, declared_bytes, raw_records, read_body
 from billing.api.schema import INGEST_ANSWER, record_schema
+from billing.api.token_door import token_reporter, tokens_report
 from billing.tenancy.models import ApiToken
 from billing.usage.services import (
     IngestOutcome,
@@ -25,7 +28,6 @@ from billing.usage.services import (
     allocations_ingest,
     capacity_ingest,
     efficiency_ingest,
-    tokens_ingest,
     watch_notes_add,
     watermark_advance,
 )
@@ -56,6 +58,18 @@ class UsageDoor(APIView):
     parser_classes: ClassVar = [AnyBody]
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:write")]
     door: ClassVar[str]
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as self.admission:  # what the body holds is given back when the answer stands
+            return super().dispatch(request, *args, **kwargs)
+
+    def admitted(self, request: Request) -> Admitted:
+        """Place for the body of this request.  Raises Busy or TooLarge."""
+        return self.admission.enter_context(gate.admit(declared_bytes(request._request)))
+
+    def body(self, request: Request, accepted: Collection[str] = JSON_BODY) -> bytes:
+        """The whole body, unpacked.  Raises what `read_body` does, or Busy."""
+        return read_body(request._request, self.admitted(request), accepted)
 
     def reporter(self, request: Request) -> Reporter:
         """Who reports, with the limits of its token."""
@@ -95,7 +109,9 @@ class TokensDoor(UsageDoor):
         examples=[OpenApiExample("accepted", {"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []})],
     )
     def post(self, request: Request) -> Response:
-        return self.take(request, raw_records(read_body(request)), TokenUsage, tokens_ingest)
+        token = request.auth if isinstance(request.auth, ApiToken) else None
+        reporter = token_reporter(str(request.user), token)
+        return Response(tokens_report(request._request, self.admitted(request), reporter).answer())
 
 
 class EfficiencyDoor(UsageDoor):
@@ -109,7 +125,7 @@ class EfficiencyDoor(UsageDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        return self.take(request, raw_records(read_body(request)), EfficiencySample, efficiency_ingest)
+        return self.take(request, raw_records(self.body(request, RECORD_BODIES)), EfficiencySample, efficiency_ingest)
 
 
 class Stretch(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
@@ -151,7 +167,7 @@ class AllocationsDoor(UsageDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        envelope = _envelope(AllocationEnvelope, read_body(request))
+        envelope = _envelope(AllocationEnvelope, self.body(request))
         notes = {"unwatched": _stretches(envelope.unwatched), "filled": _stretches(envelope.filled)}
         name, clusters = self._teller(request, envelope)
         answer = self.take(request, bounded(list(envelope.allocations)), GpuAllocation, allocations_ingest)
@@ -216,7 +232,7 @@ class CapacityDoor(UsageDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        envelope = _envelope(CapacityEnvelope, read_body(request))
+        envelope = _envelope(CapacityEnvelope, self.body(request))
         return self.take(request, bounded(list(envelope.nodes)), NodeCapacity, capacity_ingest)
 
 

@@ -12,6 +12,7 @@
 | LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
+| INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
@@ -198,6 +199,7 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_COOKIES") else None
 
 INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
+INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)

@@ -3,12 +3,17 @@
 import secrets
 from datetime import datetime, timedelta
 from hashlib import sha256
+from time import monotonic
 
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
 
 SCOPES = ("usage:write", "usage:read", "prices:read", "prices:write", "prices:approve", "invoices:read", "budgets:read")
 TOUCH_EVERY = timedelta(minutes=1)
+RECENT_SECONDS = 1.0
+MOST_RECENT = 10_000
+
+_recent: dict[str, tuple[ApiToken, float]] = {}
 
 
 class TokenError(ValueError):
@@ -42,12 +47,24 @@ def api_token_create(
 def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
     """End a token at once."""
     ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now)
+    _recent.clear()
     audit_record(actor=actor, action="api_token_revoke", subject=token.name)
 
 
 def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:
-    """The valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it."""
-    token = ApiToken.objects.filter(digest=_digest(presented), revoked_at=None).first()
+    """The valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it.
+
+    A process asks the database at most once in RECENT_SECONDS for each token: so long another process may still take
+    a token that was revoked.
+    """
+    digest = _digest(presented)
+    token, seen = _recent.get(digest, (None, 0.0))
+    if token is None or monotonic() - seen > RECENT_SECONDS:
+        token = ApiToken.objects.filter(digest=digest, revoked_at=None).select_related("team").first()
+        if len(_recent) >= MOST_RECENT or token is None:
+            _recent.clear()
+        if token is not None:
+            _recent[digest] = token, monotonic()
     return token if token and (token.expires_at is None or now < token.expires_at) else None
 
 
@@ -55,6 +72,7 @@ def api_token_touch(*, token: ApiToken, now: datetime) -> None:
     """Note the last use, at most once a minute so that reporting does not queue up behind one row."""
     if token.last_used_at is None or now - token.last_used_at > TOUCH_EVERY:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+        token.last_used_at = now
 
 
 def _digest(presented: str) -> str:

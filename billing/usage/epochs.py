@@ -12,13 +12,23 @@ from django.db import connection
 from billing.usage.models import ClosedWindow
 
 USAGE_LOCK = 0x5350414E
+CURRENT = "SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow"
+ENTER = f"""SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
+            SELECT set_config('lock_timeout', '10s', true);
+            SELECT pg_advisory_xact_lock_shared({USAGE_LOCK}); {CURRENT}"""
 
 
 def epoch_enter() -> int:
-    """The current epoch, which cannot advance before the calling transaction ends."""
+    """The current epoch, which cannot advance before the calling transaction ends.
+
+    What is reported is durable when it is acknowledged, also where the database was set not to wait for its disk; and
+    whoever reports is told to come again rather than left to wait for a lock without end.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [USAGE_LOCK])
-        return _current(cursor)
+        cursor.execute(ENTER)  # one round trip, and yet each statement sees what was committed when it begins
+        while cursor.nextset():
+            pass
+        return int(cursor.fetchone()[0])
 
 
 def epoch_advance(*, start: datetime, end: datetime) -> int:
@@ -36,5 +46,5 @@ def usage_freeze() -> None:
 
 
 def _current(cursor) -> int:
-    cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow")
+    cursor.execute(CURRENT)
     return int(cursor.fetchone()[0])

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.records import EARLIEST, MAX_COUNT, RecordError, Rejected, TokenUsage, from_row, record_error
+from metering.records import MAX_COUNT, Content, RecordError, Rejected, TokenUsage, from_row, record_error
 
 MAX_KEPT_TEXT: Final = 512
 """Longest text that survives the cut; identifiers and names are shorter, prompts mostly are not."""
@@ -27,10 +27,9 @@ class UndatedUsage(TokenUsage, frozen=True, forbid_unknown_fields=True, gc=False
     """
 
     @property
-    def content(self) -> int:
-        """Hash of everything but the time."""
-        told = {name: getattr(self, name) for name in self.__struct_fields__}
-        return TokenUsage(**{**told, "time": EARLIEST}).content
+    def content(self) -> Content:
+        """All but the time."""
+        return (None, *super().content[1:])
 
 
 class Translated(msgspec.Struct, frozen=True):

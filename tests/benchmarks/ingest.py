@@ -1,31 +1,26 @@
-"""Token records over HTTP by two senders, against two writers that COPY the same rows into the same keyed tables."""
+"""Token records over HTTP by two senders, against two writers that COPY the same rows into the same keyed table."""
 
-import multiprocessing
 import os
-import random
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx
 import msgspec
 import psycopg
 
-from metering.intervals import Interval
-from metering.records import TokenUsage, from_row
+from metering.records import TokenUsage
+from tests.benchmarks import load
 
-SENDERS = 2
+SENDERS, CONNECTIONS = 2, 4
 REPLAYED = 0.02
-EVENT_COLUMNS = (
-    "time, dimension, epoch, input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens,"
-    " reasoning_output_tokens, id"
+ENTRY_COLUMNS = (
+    "key, time, dimension, input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens,"
+    " reasoning_output_tokens, epoch, id, rest"
 )
-Batches = list[bytes]
 
 
 def measure(home: Path, rounds: int, count: int) -> list[tuple[str, ...]]:
@@ -41,25 +36,27 @@ def measure(home: Path, rounds: int, count: int) -> list[tuple[str, ...]]:
     try:
         while web.ready is not None and not web.ready():
             time.sleep(0.1)
-        return _rows(f"http://127.0.0.1:{port}", token, rounds, count)
+        return _rows(port, token, rounds, count)
     finally:
         process.terminate()
         process.wait()
 
 
-def _rows(url: str, token: str, rounds: int, count: int) -> list[tuple[str, ...]]:
+def _rows(port: int, token: str, rounds: int, count: int) -> list[tuple[str, ...]]:
     rows = []
     for size in (1000, 100):
         rates: dict[str, list[float]] = {"http": [], "copy": [], "replay": []}
         for number in range(rounds):
-            records = _records(count, seed=size * 100 + number)
-            batches = _batches(records, size)
+            records = list(load.records(count, seed=size * 100 + number))
+            bodies = load.batches(records, size, replayed=REPLAYED)
+            parts = load.shares([load.request("usage/tokens", token, body) for body in bodies], SENDERS)
             before = _stored()
-            rates["http"].append(count / _at_once(_send, [(url, token, part) for part in _halves(batches)]))
+            rates["http"].append(count / load.at_once(load.send, [(port, part, CONNECTIONS) for part in parts]))
             assert _stored() - before == count, "every record once"
-            rates["copy"].append(count / _at_once(_copy, [(_ready(part),) for part in _halves(records)]))
+            ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, size), SENDERS)]
+            rates["copy"].append(count / load.at_once(_copy, [(part,) for part in ready]))
             _empty_raw_tables()
-            rates["replay"].append(count / _at_once(_send, [(url, token, part) for part in _halves(batches)]))
+            rates["replay"].append(count / load.at_once(load.send, [(port, part, CONNECTIONS) for part in parts]))
             assert _stored() - before == count, "a replay adds nothing"
         http, copy, replay = (statistics.median(rates[name]) for name in ("http", "copy", "replay"))
         rows.append((f"ingest over HTTP, batches of {size:,}, 2 % replays", _rate(http), _rate(copy), f"{http / copy:.2f}"))
@@ -72,93 +69,45 @@ def _rate(value: float) -> str:
     return f"{value:,.0f} records/s"
 
 
-def _records(count: int, seed: int) -> list[dict[str, Any]]:
-    from billing.config.demo.month import token_records
-
-    start, end = datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC)
-    return list(token_records(Interval(start, end), count, seed=seed))
+def _cut(records: Sequence[bytes], size: int) -> list[Sequence[bytes]]:
+    return [records[index : index + size] for index in range(0, len(records), size)]
 
 
-def _batches(records: list[dict[str, Any]], size: int) -> Batches:
-    dice = random.Random(1)
-    cut = [records[index : index + size] for index in range(0, len(records), size)]
-    return [
-        msgspec.json.encode([*batch, *dice.sample(batch, int(len(batch) * REPLAYED))]) for batch in cut
-    ]
-
-
-def _halves(items: Sequence[Any]) -> list[Sequence[Any]]:
-    return [items[number::SENDERS] for number in range(SENDERS)]
-
-
-def _at_once(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> float:
-    """Seconds that the work takes in one process per argument, started together."""
-    context = multiprocessing.get_context("fork")
-    gate = context.Barrier(len(arguments) + 1)
-    running = [context.Process(target=_gated, args=(gate, work, item)) for item in arguments]
-    for process in running:
-        process.start()
-    gate.wait()
-    started = time.perf_counter()
-    for process in running:
-        process.join()
-    assert all(process.exitcode == 0 for process in running)
-    return time.perf_counter() - started
-
-
-def _gated(gate: Any, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    gate.wait()
-    work(*arguments)
-
-
-def _send(url: str, token: str, batches: Batches) -> None:
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    with httpx.Client(base_url=f"{url}/api/v1/", headers=headers, timeout=120) as client:
-        for batch in batches:
-            answer = client.post("usage/tokens", content=batch)
-            assert answer.status_code == 200, answer.text
-
-
-def _ready(records: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
-    """Rows as the ledger keeps them, made before the clock starts."""
-    made = [from_row(TokenUsage, record) for record in records]
-    keys = sorted((UUID(bytes=record.key), record.content) for record in made)
-    return keys, [
-        (r.time, 1, 0, r.input_tokens, r.cache_read_input_tokens, r.cache_creation_input_tokens, r.output_tokens,
-         r.reasoning_output_tokens, r.id)
+def _ready(batch: Sequence[bytes]) -> list[tuple[Any, ...]]:
+    """Rows as the ledger keeps them, sorted, made before the clock starts."""
+    made = [msgspec.json.decode(record, type=TokenUsage) for record in batch]
+    return sorted(
+        (UUID(bytes=r.key), r.time, 1, r.input_tokens, r.cache_read_input_tokens, r.cache_creation_input_tokens,
+         r.output_tokens, r.reasoning_output_tokens, 0, "", "")
         for r in made
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def _copy(ready: tuple[list[Any], list[Any]]) -> None:
-    """The raw limit of one writer: prepared rows, one COPY a table; no HTTP, no decoding, no roll-up."""
-    keys, events = ready
+def _copy(batches: Sequence[list[tuple[Any, ...]]]) -> None:
+    """The raw limit of one writer: prepared rows, a COPY and a commit each; no HTTP, no decoding, no roll-up."""
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection, connection.cursor() as cursor:
-        with cursor.copy("COPY raw_key (key, content) FROM STDIN (FORMAT BINARY)") as copy:
-            copy.set_types(["uuid", "int8"])
-            for row in keys:
-                copy.write_row(row)
-        with cursor.copy(f"COPY raw_event ({EVENT_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
-            copy.set_types(["timestamptz", "int4", "int4", *["int8"] * 5, "text"])
-            for row in events:
-                copy.write_row(row)
+        for rows in batches:
+            with cursor.copy(f"COPY raw_entry ({ENTRY_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
+                copy.set_types(["uuid", "timestamptz", *["int4"] * 6, "int2", "text", "text"])
+                for row in rows:
+                    copy.write_row(row)
+            connection.commit()
 
 
 def _make_raw_tables() -> None:
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        connection.execute("CREATE TABLE raw_key (LIKE token_key INCLUDING ALL)")
-        connection.execute("CREATE TABLE raw_event (LIKE token_event INCLUDING ALL)")
+        connection.execute("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)")
 
 
 def _empty_raw_tables() -> None:
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        row = connection.execute("SELECT count(*) FROM raw_key").fetchone()
+        row = connection.execute("SELECT count(*) FROM raw_entry").fetchone()
         assert row is not None
         assert row[0] > 0
-        connection.execute("TRUNCATE raw_key, raw_event")
+        connection.execute("TRUNCATE raw_entry")
 
 
 def _stored() -> int:
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        row = connection.execute("SELECT count(*) FROM token_event").fetchone()
+        row = connection.execute("SELECT count(*) FROM token_entry").fetchone()
     return int(row[0]) if row else 0

@@ -126,8 +126,8 @@ def test_a_total_that_differs_is_named(taken: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_row_that_is_missing_is_named(taken: Path) -> None:
-    altered(taken, "rows", "token_key", value=1)
-    assert restore_check(path=taken).problems == ["rows.token_key: 1 in the backup, 0 restored"]
+    altered(taken, "rows", "token_entry", value=1)
+    assert restore_check(path=taken).problems == ["rows.token_entry: 1 in the backup, 0 restored"]
 
 
 def test_a_document_changed_behind_the_application_breaks_its_hash(issued: None, tmp_path: Path) -> None:

@@ -489,10 +489,8 @@ def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_p
         " SELECT id, 'B200', '', 'GPU-Hours', 1 FROM rates_priceversion",
         "UPDATE rates_tokenprice SET price = 1",
         "DELETE FROM rates_tokenprice",
-        "UPDATE token_event SET output_tokens = 0",
-        "DELETE FROM token_event",
-        "UPDATE token_key SET content = 0",
-        "DELETE FROM token_key",
+        "UPDATE token_entry SET output_tokens = 0",
+        "DELETE FROM token_entry",
         "UPDATE tenancy_auditentry SET actor = 'x'",
         "DELETE FROM tenancy_auditentry",
     ):

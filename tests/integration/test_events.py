@@ -343,7 +343,7 @@ def test_no_prompt_is_anywhere_in_the_database_or_in_a_log(post: Call, caplog: p
 
 def test_the_search_for_prompts_would_find_one(post: Call) -> None:
     post("usage/tokens", [token_record(1, attributes={"note": SECRET}), {"id": SECRET}])
-    assert {"token_event", "usage_quarantinedrecord"} <= set(_tables_with(SECRET))
+    assert {"token_entry", "usage_quarantinedrecord"} <= set(_tables_with(SECRET))
 
 
 def _tables_with(marker: str) -> list[str]:

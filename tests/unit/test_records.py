@@ -354,10 +354,6 @@ def test_every_other_field_is_content(field: str, other: object) -> None:
     assert token().content != token(**{field: other}).content
 
 
-def test_content_fits_a_signed_64_bit_column() -> None:
-    assert all(-(2**63) <= token(output_tokens=100 + count).content < 2**63 for count in range(50))
-
-
 def test_the_order_of_attributes_is_no_content() -> None:
     assert token(attributes={"a": 1, "b": 2}).content == token(attributes={"b": 2, "a": 1}).content
     assert token(attributes={}).content == token(attributes=None).content
@@ -368,7 +364,7 @@ def test_attributes_with_numbers_of_any_size_have_a_content() -> None:
     raw = body(TokenUsage, attributes={"n": 10**40, "f": 1.5})
     batch: Any = decode_batch(TokenUsage, [raw])
     for _, record in batch.records:
-        assert isinstance(record.content, int)
+        assert msgspec.json.decode(record.content[3])["f"] == 1.5
     assert len(batch.records) + len(batch.rejected) == 1
 
 

@@ -5,17 +5,20 @@ from billing.usage.services.capacity import capacity_ingest
 from billing.usage.services.efficiency import efficiency_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
-from billing.usage.services.tokens import rollups_fold, tokens_ingest
+from billing.usage.services.token_batch import token_batch
+from billing.usage.services.tokens import batch_ingest, rollups_fold, tokens_ingest
 from billing.usage.services.watermarks import watch_notes_add, watermark_advance
 
 __all__ = [
     "IngestOutcome",
     "Reporter",
     "allocations_ingest",
+    "batch_ingest",
     "capacity_ingest",
     "efficiency_ingest",
     "quarantine_dismiss",
     "rollups_fold",
+    "token_batch",
     "tokens_ingest",
     "watch_notes_add",
     "watermark_advance",

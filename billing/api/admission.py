@@ -1,0 +1,75 @@
+"""Back-pressure: what a process takes in at a time is bounded, and who comes beyond it is asked to come again.
+
+A door that takes whatever comes collapses under its own memory and answers nobody. Bodies are counted from before they
+are read, unpacked ones at their unpacked size, until the answer stands.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from rest_framework import status
+from rest_framework.exceptions import APIException
+
+from billing.api.problems import RETRY_AFTER_SECONDS
+
+
+class Busy(APIException):
+    """The process has its hands full, or the database is away; nothing was taken, the same report may come again."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_detail = "Service Unavailable"
+
+    def __init__(self, detail: str, wait: int = RETRY_AFTER_SECONDS) -> None:
+        super().__init__(detail)
+        self.wait = wait  # the framework makes Retry-After of it
+
+
+class Admitted:
+    """Bytes that one request holds; `grow` asks for more of them."""
+
+    def __init__(self, gate: "Gate") -> None:
+        self._gate, self.held = gate, 0
+
+    def grow(self, size: int) -> None:
+        """Hold `size` bytes more.  Raises Busy."""
+        self._gate.take(size, alone=self.held == self._gate.held)
+        self.held += size
+
+
+class Gate:
+    """Bytes of bodies in this process. One body may always come in, however small the limit is set."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.held = 0
+        self.refused = 0
+
+    def take(self, size: int, *, alone: bool = False) -> None:
+        """Count `size` bytes in.  Raises Busy where others hold so much that these do not fit beside them."""
+        limit: int = settings.INGEST_MAX_INFLIGHT_BYTES
+        with self._lock:
+            if self.held and not alone and self.held + size > limit:
+                self.refused += 1
+                raise Busy(f"{self.held} bytes of reports are being taken in, the limit is {limit}: send again later")
+            self.held += size
+
+    def give_back(self, size: int) -> None:
+        """Count `size` bytes out."""
+        with self._lock:
+            self.held -= size
+
+    @contextmanager
+    def admit(self, size: int) -> Iterator[Admitted]:
+        """Hold `size` bytes, and what is asked for later, until the end of the block."""
+        admitted = Admitted(self)
+        try:
+            self.take(size)
+            admitted.held = size
+            yield admitted
+        finally:
+            self.give_back(admitted.held)
+
+
+gate = Gate()

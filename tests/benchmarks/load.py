@@ -1,0 +1,131 @@
+"""What the ingest benchmarks send and how: made-up live traffic, prepared requests, senders that cost next to nothing."""
+
+import multiprocessing
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
+from uuid import UUID
+
+CONSUMERS, MODELS = 60, 4
+ALLOWED = (200, 204)
+
+
+def records(count: int, *, seed: int, identity: Callable[[Random, int], str] | None = None) -> Iterator[bytes]:
+    """Records of the last ten minutes, as JSON: 60 consumers, 4 models, ids as `identity` makes them (random UUIDs)."""
+    dice = Random(seed)
+    name = identity or random_uuid
+    now = time.time_ns() // 1000
+    for number in range(count):
+        at = now - 600_000_000 + number * 600_000_000 // count
+        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // 1_000_000))
+        cached = dice.randrange(0, 3000) if dice.random() < 0.4 else 0
+        output = dice.randrange(1, 2000)
+        yield (
+            f'{{"id":"{name(dice, at)}","source":"litellm-hq","time":"{second}.{at % 1_000_000:06d}Z",'
+            f'"consumer":"key-{dice.randrange(CONSUMERS)}","model":"model-{dice.randrange(MODELS)}",'
+            f'"input_tokens":{cached + dice.randrange(1, 9000)},"cache_read_input_tokens":{cached},'
+            f'"cache_creation_input_tokens":0,"output_tokens":{output},'
+            f'"reasoning_output_tokens":{dice.randrange(output)}}}'
+        ).encode()
+
+
+def random_uuid(dice: Random, at: int) -> str:
+    """A UUID of version 4."""
+    return str(UUID(int=dice.getrandbits(128), version=4))
+
+
+def ordered_uuid(dice: Random, at: int) -> str:
+    """A UUID of version 7 of the instant `at` (microseconds since 1970)."""
+    number = (at // 1000) << 80 | 0x7 << 76 | dice.getrandbits(12) << 64 | 0x2 << 62 | dice.getrandbits(62)
+    return str(UUID(int=number))
+
+
+def other_text(dice: Random, at: int) -> str:
+    """An id as OpenAI's API gives them."""
+    return f"chatcmpl-{dice.getrandbits(116):029x}"
+
+
+def batches(items: Sequence[bytes], size: int, *, replayed: float, seed: int = 1) -> list[bytes]:
+    """JSON arrays; a share of each repeats records that stand in the batches before it."""
+    dice = Random(seed)
+    cut = [list(items[index : index + size]) for index in range(0, len(items), size)]
+    bodies = []
+    for number, batch in enumerate(cut):
+        repeats = dice.sample(cut[number - 1], int(len(batch) * replayed)) if number else []
+        bodies.append(b"[" + b",".join([*batch, *repeats]) + b"]")
+    return bodies
+
+
+def request(path: str, token: str, body: bytes) -> bytes:
+    """One HTTP request, ready to be sent."""
+    head = (
+        f"POST /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def at_once(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> float:
+    """Seconds that the work takes in one process per argument, started together."""
+    context = multiprocessing.get_context("fork")
+    gate = context.Barrier(len(arguments) + 1)
+    running = [context.Process(target=_gated, args=(gate, work, item)) for item in arguments]
+    for process in running:
+        process.start()
+    gate.wait()
+    started = time.perf_counter()
+    for process in running:
+        process.join()
+    assert all(process.exitcode == 0 for process in running)
+    return time.perf_counter() - started
+
+
+def _gated(gate: Any, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    gate.wait()
+    work(*arguments)
+
+
+def shares(items: Sequence[Any], number: int) -> list[Sequence[Any]]:
+    """The items dealt out to so many senders."""
+    return [items[first::number] for first in range(number)]
+
+
+def send(port: int, requests: Sequence[bytes], connections: int = 1) -> None:
+    """Send all requests over so many connections, one at a time on each; every answer must be a 2xx."""
+    waiting = iter(requests)
+    with selectors.DefaultSelector() as selector:
+        for _ in range(min(connections, len(requests))):
+            channel = socket.create_connection(("127.0.0.1", port))
+            channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            channel.sendall(next(waiting))
+            selector.register(channel, selectors.EVENT_READ, bytearray())
+        while selector.get_map():
+            for key, _ in selector.select():
+                channel, answer = key.fileobj, key.data
+                assert isinstance(channel, socket.socket)
+                received = channel.recv(65_536)
+                assert received, "the server closed the connection"
+                answer += received
+                if not _complete(answer):
+                    continue
+                assert int(answer[9:12]) in ALLOWED, bytes(answer)
+                answer.clear()
+                following = next(waiting, None)
+                if following is None:
+                    selector.unregister(channel)
+                    channel.close()
+                else:
+                    channel.sendall(following)
+
+
+def _complete(answer: bytearray) -> bool:
+    end = answer.find(b"\r\n\r\n")
+    if end < 0:
+        return False
+    head = bytes(answer[:end]).lower()
+    start = head.find(b"content-length:")
+    length = int(head[start + 15 :].split(b"\r", 1)[0]) if start >= 0 else 0
+    return len(answer) >= end + 4 + length

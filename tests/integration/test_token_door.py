@@ -1,0 +1,218 @@
+"""The short way in for token records: the same answers as through Django, and what it does under pressure."""
+
+import gzip
+import io
+import json
+import threading
+from typing import Any
+
+import pytest
+import zstandard
+from django.db import connection, connections
+from django.test import Client
+from django.utils import timezone
+
+from billing.api import token_door
+from billing.api.admission import Busy, Gate, gate
+from billing.config.wsgi import application
+from billing.tenancy.tokens import api_token_create, api_token_revoke
+from billing.usage import epochs
+from tests.factories import token_record
+
+Answer = tuple[int, dict[str, str], Any]
+
+
+@pytest.fixture
+def token(transactional_db: None) -> str:
+    """Committed: the short way ends its request by looking after its connections, as Django does."""
+    return api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
+
+
+def through_wsgi(body: bytes, presented: str | None, path: str = "/api/v1/usage/tokens", **headers: str) -> Answer:
+    """What the WSGI entry point answers to a POST."""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": "POST", "PATH_INFO": path, "SCRIPT_NAME": "", "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "wsgi.input": io.BytesIO(body), "wsgi.url_scheme": "http",
+        "CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": "application/json", "HTTP_HOST": "localhost", **headers,
+    }  # fmt: skip
+    if presented is not None:
+        environ["HTTP_AUTHORIZATION"] = f"Bearer {presented}"
+    started: list[Any] = []
+    content = b"".join(application(environ, lambda status, head: started.extend((status, head))))
+    head = dict(started[1])
+    return int(started[0].split()[0]), head, json.loads(content) if "json" in head["Content-Type"] else content
+
+
+def through_django(body: bytes, presented: str | None, **headers: str) -> Answer:
+    environ: dict[str, Any] = dict(headers)
+    kind = environ.pop("CONTENT_TYPE", "application/json")
+    if presented is not None:
+        environ["HTTP_AUTHORIZATION"] = f"Bearer {presented}"
+    answer = Client(headers={}).post("/api/v1/usage/tokens", body, content_type=kind, **environ)
+    return answer.status_code, dict(answer.items()), answer.json()
+
+
+def body(*records: dict[str, Any]) -> bytes:
+    return json.dumps(records).encode()
+
+
+BAD = token_record(2, output_tokens=-1)
+CASES: dict[str, tuple[bytes, dict[str, str]]] = {
+    "records": (body(token_record(1), token_record(2)), {}),
+    "one bad": (body(token_record(1), BAD, token_record(3)), {}),
+    "repeats": (body(token_record(1), token_record(1), token_record(1, model="other")), {}),
+    "lines": (b"\n".join(json.dumps(token_record(n)).encode() for n in (1, 2)), {"CONTENT_TYPE": "application/x-ndjson"}),
+    "a bad line": (json.dumps(token_record(1)).encode() + b"\n{]", {"CONTENT_TYPE": "application/x-ndjson"}),
+    "nul": (body(token_record(consumer="a\0b"), token_record(2)), {}),
+    "none": (b"[]", {}),
+    "empty": (b"", {}),
+    "no array": (b"{", {"HTTP_CONTENT_ENCODING": "identity"}),
+    "broken": (b"[{]", {}),
+    "number": (b"17", {}),
+    "type": (b"[]", {"CONTENT_TYPE": "text/plain"}),
+    "form": (b"[]", {"CONTENT_TYPE": "application/x-www-form-urlencoded"}),
+    "encoding": (b"[]", {"HTTP_CONTENT_ENCODING": "br"}),
+    "gzip": (gzip.compress(body(token_record())), {"HTTP_CONTENT_ENCODING": "gzip"}),
+    "zstd": (zstandard.compress(body(token_record())), {"HTTP_CONTENT_ENCODING": "zstd"}),
+    "cut zstd": (zstandard.compress(body(token_record()))[:-2], {"HTTP_CONTENT_ENCODING": "zstd"}),
+    "no zstd": (b"[]", {"HTTP_CONTENT_ENCODING": "zstd"}),
+    "bomb": (zstandard.compress(bytes(400_000_000)), {"HTTP_CONTENT_ENCODING": "zstd"}),
+    "length": (b"[]", {"CONTENT_LENGTH": "99999999999999999999"}),
+}
+EXPECTED = {
+    "records": (200, 2), "one bad": (200, 2), "repeats": (200, 1), "lines": (200, 2), "a bad line": (200, 1),
+    "nul": (200, 1), "none": (200, 0), "empty": (400, None), "no array": (200, 0),
+    "broken": (400, None), "number": (200, 0), "type": (415, None), "form": (415, None), "encoding": (415, None),
+    "gzip": (200, 1), "zstd": (200, 1), "cut zstd": (400, None), "no zstd": (400, None), "bomb": (413, None),
+    "length": (413, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_ways_in_answer_alike(case: str, token: str) -> None:
+    content, headers = CASES[case]
+    status, head, answer = through_wsgi(content, token, **headers)
+    assert (status, answer.get("accepted")) == EXPECTED[case]
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE token_entry, token_hour_delta")
+    other = through_django(content, token, **headers)
+    assert (other[0], other[2]) == (status, answer)
+    assert other[1]["Content-Type"] == head["Content-Type"]
+
+
+def test_who_may_not_report_is_told_so_by_both_ways(token: str) -> None:
+    reader, secret = api_token_create(name="reader", scopes=["usage:read"], actor="tests")
+    for presented, expected in ((None, 401), ("wrong", 401), (secret, 403)):
+        status, head, answer = through_wsgi(b"[]", presented)
+        other = through_django(b"[]", presented)
+        assert (status, head["Content-Type"]) == (expected, "application/problem+json")
+        assert (other[0], other[2]) == (status, answer)
+        assert head.get("WWW-Authenticate") == other[1].get("WWW-Authenticate") == ("Bearer" if expected == 401 else None)
+    api_token_revoke(token=reader, actor="tests", now=timezone.now())
+    assert through_wsgi(b"[]", secret)[0] == 401
+
+
+def test_a_host_that_is_not_ours_is_refused(token: str) -> None:
+    assert through_wsgi(b"[]", token, HTTP_HOST="evil.example")[0] == 400
+
+
+def test_everything_else_goes_through_django(token: str) -> None:
+    assert through_wsgi(b"[]", token, path="/api/v1/usage/efficiency")[0] == 200
+    assert through_wsgi(b"[]", token, path="/api/v1/usage/litellm")[2]["accepted"] == 0
+
+
+def test_a_bound_token_reports_for_its_source_only(transactional_db: None) -> None:
+    bound = api_token_create(name="b", scopes=["usage:write"], actor="tests", source="litellm-hq")[1]
+    answer = through_wsgi(body(token_record(1), token_record(2, source="other")), bound)[2]
+    assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (1, [1])
+
+
+# Under pressure
+
+
+def test_beyond_what_a_process_takes_in_at_a_time_reports_are_asked_to_come_again(token: str, settings: Any) -> None:
+    settings.INGEST_MAX_INFLIGHT_BYTES = 1000
+    refused = gate.refused
+    with gate.admit(900):
+        for answer in (through_wsgi(body(token_record()), token), through_django(body(token_record()), token)):
+            assert (answer[0], answer[1]["Retry-After"]) == (503, "2")
+            assert answer[1]["Content-Type"] == "application/problem+json"
+            assert "send again" in answer[2]["detail"]
+    assert gate.refused == refused + 2
+    assert through_wsgi(body(token_record()), token)[2]["accepted"] == 1
+    assert gate.held == 0
+
+
+def test_a_body_counts_at_its_unpacked_size(token: str, settings: Any) -> None:
+    settings.INGEST_MAX_INFLIGHT_BYTES = 100_000
+    packed = gzip.compress(body(*[token_record(n) for n in range(400)]))
+    assert len(packed) < 10_000
+    with gate.admit(80_000):
+        assert through_wsgi(packed, token, HTTP_CONTENT_ENCODING="gzip")[0] == 503
+    assert through_wsgi(packed, token, HTTP_CONTENT_ENCODING="gzip")[2]["accepted"] == 400
+    assert gate.held == 0
+
+
+def test_one_body_always_comes_in(settings: Any) -> None:
+    settings.INGEST_MAX_INFLIGHT_BYTES = 10
+    alone = Gate()
+    with alone.admit(100) as admitted:
+        admitted.grow(1000)
+        assert alone.held == 1100
+        with pytest.raises(Busy), alone.admit(1):
+            raise AssertionError("came in beside it")
+    assert alone.held == 0
+
+
+def test_a_lock_that_is_not_given_in_time_is_a_503_and_nothing_is_taken(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "ENTER", epochs.ENTER.replace("10s", "50ms"))
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [epochs.USAGE_LOCK])
+            held.set()
+            done.wait(timeout=30)
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [epochs.USAGE_LOCK])
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(timeout=30)
+    try:
+        for send in (through_wsgi, through_django):
+            status, head, answer = send(body(token_record()), token)
+            assert (status, head["Retry-After"], head["Content-Type"]) == (503, "2", "application/problem+json")
+            assert "nothing is acknowledged" in answer["detail"]
+    finally:
+        done.set()
+        holder.join(timeout=30)
+    assert through_wsgi(body(token_record()), token)[2]["accepted"] == 1
+
+
+def test_a_database_that_is_away_is_a_503(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert through_wsgi(body(token_record(1)), token)[0] == 200
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+    other = connections.create_connection("default")
+    with other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    other.close()
+    statuses = [through_wsgi(body(token_record(2)), token)[0] for _ in range(3)]
+    assert statuses[-1] == 200
+    assert set(statuses) <= {200, 503}
+
+
+def test_a_large_body_waits_its_turn_and_is_sent_away_if_it_takes_too_long(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_door, "LARGE_WAIT_SECONDS", 0.01)
+    large = body(*[token_record(n) for n in range(200)])
+    assert len(large) > token_door.LARGE_BYTES
+    with token_door._large:
+        assert through_wsgi(large, token)[0] == 503
+        assert through_wsgi(body(token_record()), token)[0] == 200
+    assert through_wsgi(large, token)[2]["accepted"] == 199

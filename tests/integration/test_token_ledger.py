@@ -1,0 +1,290 @@
+"""One row per key: what a row of the token ledger keeps, what readers see of it, and how it came from the older form."""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import DataError, connection, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from billing.usage.services import IngestOutcome, Reporter, tokens
+from billing.usage.services.outcome import Reporter as ReporterType
+from billing.usage.services.token_batch import TokenBatch, token_batch
+from billing.usage.services.token_group import GroupCommit
+from metering.records import TokenUsage, decode_batch
+from tests.factories import AFTER, ingest_tokens, token_record
+
+RANDOM = "7f2d1e5c-0b6a-4c3d-9e8f-001122334455"
+ORDERED = "0190b5a2-7c1e-7abc-8def-0123456789ab"
+COUNTS = (
+    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
+    "reasoning_output_tokens",
+)  # fmt: skip
+
+
+def query(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())
+
+
+def counts(outcome: IngestOutcome) -> tuple[int, int, int]:
+    return outcome.accepted, outcome.duplicates, outcome.conflicts
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1", RANDOM.upper(), "ключ 1"])
+def test_the_id_is_read_back_as_it_was_reported(identity: str) -> None:
+    ingest_tokens(token_record(id=identity, source="шлюз"))
+    assert query("SELECT id FROM token_event") == [(identity,)]
+
+
+@pytest.mark.django_db
+def test_an_id_that_is_its_key_is_not_stored_a_second_time() -> None:
+    ingest_tokens(token_record(id=RANDOM), token_record(2, id="req-2"))
+    assert sorted(query("SELECT id FROM token_entry")) == [("",), ("req-2",)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1"])
+def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) -> None:
+    first = token_record(id=identity, time="2020-01-01T00:00:00Z")
+    assert counts(ingest_tokens(first)) == (1, 0, 0)
+    assert counts(ingest_tokens({**first, "time": "2026-10-31T00:00:00Z"})) == (0, 0, 1)
+    assert counts(ingest_tokens(first)) == (0, 1, 0)
+    assert counts(ingest_tokens({**first, "source": "other"})) == (1, 0, 0)
+    assert query("SELECT count(*), min(time)::text FROM token_event") == [(2, "2020-01-01 00:00:00+00")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("largest", [2**31 - 1, 2**31, 10**15])
+def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
+    told = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
+    record = token_record(attributes={"a": [1, 2.5]}, **told)
+    ingest_tokens(record)
+    assert query(f"SELECT {', '.join(COUNTS)} FROM token_event") == [tuple(told.values())]
+    assert query("SELECT attributes ->> 'a' FROM token_event") == [("[1, 2.5]",)]
+    assert counts(ingest_tokens(record)) == (0, 1, 0)
+    assert counts(ingest_tokens({**record, "output_tokens": largest - 1})) == (0, 0, 1)
+    assert query("SELECT sum(output_tokens)::bigint FROM token_usage_hour") == [(largest,)]
+
+
+@pytest.mark.django_db
+def test_without_attributes_readers_see_none() -> None:
+    ingest_tokens(token_record())
+    assert query("SELECT attributes FROM token_event") == [(None,)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"consumer": "x"}, {"model": "x"}, {"site": "x"}, {"provider": "x"}, {"status": "x"}, {"input_tokens": 1001},
+        {"cache_read_input_tokens": 201}, {"cache_creation_input_tokens": 1}, {"output_tokens": 101},
+        {"reasoning_output_tokens": 41}, {"attributes": {"a": 2}}, {"attributes": None},
+        {"time": "2026-10-15T12:00:00.000001+08:00"},
+    ],
+)  # fmt: skip
+def test_every_field_beside_the_key_tells_a_conflict_from_a_duplicate(changed: dict[str, Any]) -> None:
+    record = token_record(attributes={"a": 1, "b": "x"})
+    ingest_tokens(record)
+    same = {**record, "time": "2026-10-15T04:00:00Z", "attributes": {"b": "x", "a": 1}}
+    assert counts(ingest_tokens(same)) == (0, 1, 0)
+    assert counts(ingest_tokens({**record, **changed})) == (0, 0, 1)
+
+
+@pytest.mark.django_db
+def test_reading_without_the_id_never_touches_the_dimensions() -> None:
+    """The view joins them for the id alone; a plan without the id must not pay for it."""
+    plan = query("EXPLAIN SELECT sum(output_tokens) FROM token_event WHERE time >= '2026-10-01'")
+    assert "token_dimension" not in str(plan)
+
+
+def _reported(records: list[dict[str, Any]], reporter: ReporterType) -> TokenBatch:
+    raws = [json.dumps(record).encode() for record in records]
+    batch = decode_batch(TokenUsage, raws)
+    return token_batch(
+        records=batch.records, rejected=batch.rejected, raw_at=raws.__getitem__, reporter=reporter, now=AFTER
+    )
+
+
+@pytest.mark.django_db
+def test_reports_that_share_a_transaction_are_answered_each_by_itself() -> None:
+    one = _reported([token_record(1), token_record(2), token_record(3, output_tokens=-1)], Reporter("one", "door"))
+    two = _reported([token_record(2), token_record(1, output_tokens=99), token_record(4)], Reporter("two", "door"))
+    first, second = tokens._write_batches([one, two])
+    assert first.answer() == {
+        "accepted": 2, "duplicates": 0, "conflicts": 0,
+        "rejected": [{"index": 2, "key": "litellm-hq/req-3", "error": "output_tokens -1: expected `int` >= 0"}],
+    }  # fmt: skip
+    assert counts(second) == (1, 1, 1)
+    assert query("SELECT reporter, reason FROM usage_quarantinedrecord ORDER BY 1") == [
+        ("one", "invalid"), ("two", "conflict"),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def committing(transactional_db: None) -> Iterator[None]:
+    yield
+    connections.close_all()
+
+
+def _submit_all(group: GroupCommit, batches: list[TokenBatch]) -> list[IngestOutcome | BaseException]:
+    answers: list[Any] = [None] * len(batches)
+
+    def run(number: int) -> None:
+        try:
+            answers[number] = group.submit(batches[number])
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            answers[number] = error
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(batches))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    return answers
+
+
+def test_reports_that_come_while_another_is_written_share_one_transaction(committing: None) -> None:
+    sizes: list[int] = []
+
+    def slowly(batches: Any) -> list[IngestOutcome]:
+        sizes.append(len(batches))
+        time.sleep(0.2)
+        return tokens._write_batches(batches)
+
+    group = GroupCommit(slowly, writers=1, most=1000)
+    answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(12)])
+    assert [counts(answer) for answer in answers if isinstance(answer, IngestOutcome)] == [(1, 0, 0)] * 12
+    assert sum(sizes) == 12
+    assert len(sizes) <= 4
+    assert query("SELECT count(*), sum(requests) FROM token_event, token_usage_hour")[0][0] > 0
+    assert query("SELECT count(*) FROM token_event") == [(12,)]
+
+
+def test_a_group_takes_no_more_than_its_limit(committing: None) -> None:
+    sizes: list[int] = []
+
+    def slowly(batches: Any) -> list[IngestOutcome]:
+        sizes.append(sum(len(batch.cells) for batch in batches))
+        time.sleep(0.1)
+        return tokens._write_batches(batches)
+
+    group = GroupCommit(slowly, writers=2, most=10)
+    batches = [_reported([token_record(n * 10 + k) for k in range(4)], Reporter("t", "d")) for n in range(9)]
+    assert all(isinstance(answer, IngestOutcome) for answer in _submit_all(group, batches))
+    assert (sum(sizes), max(sizes) <= 10) == (36, True)
+
+
+def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> None:
+    def refusing(batches: Any) -> list[IngestOutcome]:
+        time.sleep(0.1)
+        if any(cell.record.id == "req-3" for batch in batches for cell in batch.cells):
+            raise DataError("a value that the database refuses")
+        return tokens._write_batches(batches)
+
+    group = GroupCommit(refusing, writers=1, most=1000)
+    answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(6)])
+    assert isinstance(answers[3], DataError)
+    assert sum(isinstance(answer, IngestOutcome) for answer in answers) == 5
+    assert query("SELECT count(*) FROM token_event") == [(5,)]
+
+
+def test_an_acknowledged_report_is_durable_whatever_the_session_was_set_to(
+    committing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read where the transaction is about to commit: with what it will wait for the disk."""
+    seen: list[str] = []
+    quarantine_add = tokens.quarantine_add
+
+    def looking(**arguments: Any) -> None:
+        quarantine_add(**arguments)
+        seen.append(query("SHOW synchronous_commit")[0][0])
+
+    monkeypatch.setattr(tokens, "quarantine_add", looking)
+    ingest_tokens(token_record(1))
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit TO off")
+        try:
+            ingest_tokens(token_record(2))
+            cursor.execute("SET synchronous_commit TO remote_write")
+            ingest_tokens(token_record(3))
+        finally:
+            cursor.execute("RESET synchronous_commit")
+    assert seen == ["on", "on", "remote_write"]
+    assert query("SHOW fsync") == [("on",)]
+
+
+# From the older form
+
+
+
+AFTERWARDS = [("usage", "0004_one_row_per_key")]
+
+
+@pytest.fixture
+def older_form(transactional_db: None) -> Iterator[None]:
+    """The tables as they were before, made beside the migration's back: it has no way back of its own."""
+    latest = MigrationExecutor(connection).loader.graph.leaf_nodes("usage")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """DROP VIEW token_event; DROP TABLE token_entry; DROP FUNCTION token_id(uuid, text);
+               CREATE TABLE token_key (key uuid PRIMARY KEY, content bigint NOT NULL);
+               CREATE TABLE token_event (
+                   time timestamptz NOT NULL, dimension integer NOT NULL, epoch integer NOT NULL,
+                   input_tokens bigint NOT NULL, cache_read_input_tokens bigint NOT NULL,
+                   cache_creation_input_tokens bigint NOT NULL, output_tokens bigint NOT NULL,
+                   reasoning_output_tokens bigint NOT NULL, id text NOT NULL, attributes jsonb
+               ) PARTITION BY RANGE (time);
+               CREATE TABLE token_event_2026_10 PARTITION OF token_event
+                   FOR VALUES FROM ('2026-10-01Z') TO ('2026-11-01Z')"""
+        )
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'usage' AND name >= '0004'")
+    yield
+    MigrationExecutor(connection).migrate(latest)
+
+
+def test_what_the_older_form_held_is_there_afterwards(older_form: None) -> None:
+    chance = random.Random(4)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO token_dimension (digest, source, consumer, model)
+               VALUES ('\\x01', 'gw', 'key-1', 'm') RETURNING id"""
+        )
+        dimension = cursor.fetchone()[0]
+        for number, identity in enumerate(("req-1", RANDOM, ORDERED)):
+            cursor.execute("INSERT INTO token_key VALUES (gen_random_uuid(), %s)", [chance.getrandbits(60)])
+            cursor.execute(
+                """INSERT INTO token_event VALUES ('2026-10-15T00:00:00.123456Z', %s, 1, %s, 2, 3, 4, 0, %s, %s)""",
+                [dimension, 10 ** (4 * number + 1), identity, '{"b": 1, "a": "x"}' if number == 1 else None],
+            )
+    MigrationExecutor(connection).migrate(AFTERWARDS)
+    assert query("SELECT id, input_tokens, output_tokens, epoch, attributes::text FROM token_event ORDER BY 2") == [
+        ("req-1", 10, 4, 1, None), (RANDOM, 100_000, 4, 1, '{"a": "x", "b": 1}'), (ORDERED, 10**9, 4, 1, None),
+    ]  # fmt: skip
+    repeat = token_record(
+        id=RANDOM, source="gw", consumer="key-1", model="m", time="2026-10-15T00:00:00.123456Z", input_tokens=100_000,
+        cache_read_input_tokens=2, cache_creation_input_tokens=3, output_tokens=4, reasoning_output_tokens=0,
+        attributes={"a": "x", "b": 1}, site=None, provider=None, status=None,
+    )  # fmt: skip
+    MigrationExecutor(connection).migrate(MigrationExecutor(connection).loader.graph.leaf_nodes("usage"))
+    assert counts(ingest_tokens(repeat)) == (0, 1, 0)
+    assert counts(ingest_tokens({**repeat, "output_tokens": 5})) == (0, 0, 1)
+
+
+def test_a_key_without_its_event_stops_the_move_and_nothing_is_lost(older_form: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO token_key VALUES (gen_random_uuid(), 1)")
+    with pytest.raises(RuntimeError, match="1 keys of token_key have no event"):
+        MigrationExecutor(connection).migrate(AFTERWARDS)
+    assert query("SELECT count(*) FROM token_key") == [(1,)]
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM token_key")
