@@ -16,7 +16,7 @@ part=${1:-web}
 case "$part" in
     web)
         exec granian --interface wsgi --host 0.0.0.0 --port 8000 \
-            --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-8}" --respawn-failed-workers \
+            --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-16}" --respawn-failed-workers \
             billing.config.wsgi:application "$@"
         ;;
     worker)

@@ -5,7 +5,6 @@ from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
@@ -32,9 +31,9 @@ class TokenUser(AnonymousUser):
         return f"token:{self.token.name}"
 
 
-def token_of(request: HttpRequest | Request) -> ApiToken | None:
-    """The valid token that the request presents, None if it presents none.  Raises AuthenticationFailed."""
-    kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
+    """The valid token in the headers of a request, None if they have none.  Raises AuthenticationFailed."""
+    kind, _, presented = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
     if kind.lower() != "bearer":
         return None
     now = timezone.now()
@@ -49,7 +48,7 @@ class ApiTokenAuthentication(BaseAuthentication):
     """`Authorization: Bearer <token>`; the token is looked up by its hash."""
 
     def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
-        token = token_of(request)
+        token = token_of(request.META)
         return (TokenUser(token), token) if token else None
 
     def authenticate_header(self, request: Request) -> str:

@@ -15,7 +15,7 @@ from billing.config.supervisor import Child
 from billing.tenancy.models import Membership, Team
 
 BIN = Path(sys.executable).parent
-WEB_WORKERS, WEB_THREADS = 2, 4
+WEB_WORKERS, WEB_THREADS = 2, 16
 
 
 class PortTakenError(RuntimeError):

@@ -192,7 +192,7 @@ def test_a_lock_that_is_not_given_in_time_is_a_503_and_nothing_is_taken(
     assert through_wsgi(body(token_record()), token)[2]["accepted"] == 1
 
 
-def test_a_database_that_is_away_is_a_503(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_died_costs_no_report(token: str) -> None:
     assert through_wsgi(body(token_record(1)), token)[0] == 200
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
@@ -201,9 +201,7 @@ def test_a_database_that_is_away_is_a_503(token: str, monkeypatch: pytest.Monkey
     with other.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
     other.close()
-    statuses = [through_wsgi(body(token_record(2)), token)[0] for _ in range(3)]
-    assert statuses[-1] == 200
-    assert set(statuses) <= {200, 503}
+    assert through_wsgi(body(token_record(2)), token)[0] == 200
 
 
 def test_a_large_body_waits_its_turn_and_is_sent_away_if_it_takes_too_long(

@@ -198,29 +198,76 @@ def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> N
     assert query("SELECT count(*) FROM token_event") == [(5,)]
 
 
-def test_an_acknowledged_report_is_durable_whatever_the_session_was_set_to(
-    committing: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read where the transaction is about to commit: with what it will wait for the disk."""
-    seen: list[str] = []
-    quarantine_add = tokens.quarantine_add
+@pytest.fixture(params=["one statement", "copy"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of writing: small groups in one statement, large ones with COPY."""
+    if request.param == "copy":
+        monkeypatch.setattr(tokens, "SMALL", -1)
+    return str(request.param)
 
-    def looking(**arguments: Any) -> None:
-        quarantine_add(**arguments)
-        seen.append(query("SHOW synchronous_commit")[0][0])
 
-    monkeypatch.setattr(tokens, "quarantine_add", looking)
-    ingest_tokens(token_record(1))
+def test_an_acknowledged_report_is_durable_whatever_the_session_was_set_to(committing: None, way: str) -> None:
+    """Read by a trigger at the very commit: what the transaction will wait for."""
     with connection.cursor() as cursor:
-        cursor.execute("SET synchronous_commit TO off")
+        cursor.execute(
+            """CREATE TABLE seen (id serial, setting text);
+               CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+               BEGIN INSERT INTO seen (setting) VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
+               CREATE CONSTRAINT TRIGGER see AFTER INSERT ON token_entry DEFERRABLE INITIALLY DEFERRED
+               FOR EACH ROW EXECUTE FUNCTION see()"""
+        )
         try:
+            ingest_tokens(token_record(1))
+            cursor.execute("SET synchronous_commit TO off")
             ingest_tokens(token_record(2))
             cursor.execute("SET synchronous_commit TO remote_write")
             ingest_tokens(token_record(3))
+            assert query("SELECT setting FROM seen ORDER BY id") == [("on",), ("on",), ("remote_write",)]
         finally:
-            cursor.execute("RESET synchronous_commit")
-    assert seen == ["on", "on", "remote_write"]
+            cursor.execute("RESET synchronous_commit; DROP FUNCTION see CASCADE; DROP TABLE seen")
     assert query("SHOW fsync") == [("on",)]
+
+
+def test_both_ways_of_writing_say_and_keep_the_same(committing: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same made-up reports, with repeats, conflicts, bad, old and huge ones, written in each way."""
+    kept = []
+    for small in (200, -1):
+        monkeypatch.setattr(tokens, "SMALL", small)
+        chance = random.Random(20261121)
+        answers = [ingest_tokens(*_made_up(chance)).answer() for _ in range(40)]
+        told = query("SELECT id, time, epoch, attributes::text, " + ", ".join(COUNTS) + " FROM token_event ORDER BY key")
+        hours = query("SELECT hour, dimension, sum(requests)::int, sum(output_tokens)::bigint FROM token_usage_hour"
+                      " GROUP BY 1, 2 ORDER BY 1, 2")  # fmt: skip
+        refused = query("SELECT key, reason, times_received FROM usage_quarantinedrecord ORDER BY key, reason, error")
+        kept.append((answers, told, hours, refused))
+        assert sum(hour[2] for hour in hours) == len(told) > 50
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE token_entry, token_hour_delta, token_hour, usage_quarantinedrecord")
+    assert kept[0] == kept[1]
+    assert kept[0][3] != []
+
+
+def _made_up(chance: random.Random) -> list[dict[str, Any]]:
+    return [
+        token_record(
+            chance.randrange(150), id=chance.choice([RANDOM, ORDERED, f"req-{chance.randrange(150)}"]),
+            time=f"20{chance.randrange(20, 26)}-01-01T00:{chance.randrange(60):02d}:00.{chance.randrange(10**6):06d}Z",
+            consumer=chance.choice("ab"), output_tokens=chance.choice([100, 100, 100, 2**31 - 1, 10**12, -1]),
+            attributes=chance.choice([None, {"k": "\"{},"}, {"n": 1.5}]), site=chance.choice([None, "x"]),
+        )
+        for _ in range(chance.randrange(1, 12))
+    ]  # fmt: skip
+
+
+def test_a_report_is_written_again_over_a_new_connection_if_its_own_was_dead(committing: None, way: str) -> None:
+    ingest_tokens(token_record(1))
+    pid = query("SELECT pg_backend_pid()")[0][0]
+    other = connections.create_connection("default")
+    with other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    other.close()
+    assert counts(ingest_tokens(token_record(2))) == (1, 0, 0)
+    assert query("SELECT count(*) FROM token_event") == [(2,)]
 
 
 # From the older form
@@ -236,7 +283,7 @@ def older_form(transactional_db: None) -> Iterator[None]:
     latest = MigrationExecutor(connection).loader.graph.leaf_nodes("usage")
     with connection.cursor() as cursor:
         cursor.execute(
-            """DROP VIEW token_event; DROP TABLE token_entry; DROP FUNCTION token_id(uuid, text);
+            """DROP FUNCTION token_take; DROP VIEW token_event; DROP TABLE token_entry; DROP FUNCTION token_id(uuid, text);
                CREATE TABLE token_key (key uuid PRIMARY KEY, content bigint NOT NULL);
                CREATE TABLE token_event (
                    time timestamptz NOT NULL, dimension integer NOT NULL, epoch integer NOT NULL,

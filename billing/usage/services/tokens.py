@@ -29,18 +29,23 @@ from billing.usage.services.token_rows import (
     content_of_row,
     delta_row,
     entry_row,
+    is_narrow,
+    narrow_columns,
 )
 from metering.records import Dimension, Rejected, TokenUsage
 
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
+CONNECTION_STATES = ("08", "57P")
 FOLD_LOCK = 0x464F4C44
 WRITERS, GROUPED_RECORDS = 1, 5_000
 LOOK_AHEAD = 50
+SMALL = 200
 COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
 )  # fmt: skip
+TAKE = f"SELECT token_take({', '.join(['%s'] * 8)}, %s::text[], %s::text[])"
 KNOWN_ROWS = f"SELECT key, dimension, time, rest, {', '.join(COUNT_FIELDS)} FROM token_entry WHERE key = ANY(%s::uuid[])"
 
 Indexed = tuple[int, TokenUsage, bytes]
@@ -78,7 +83,8 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
         try:
             outcomes, repeats = _write(batches, look_first=look)
         except (IntegrityError, OperationalError) as error:
-            if not isinstance(error.__cause__, ANOTHER_CAME_FIRST) or attempt == ATTEMPTS - 1:
+            again = isinstance(error.__cause__, ANOTHER_CAME_FIRST) or (attempt == 0 and _connection_lost(error))
+            if not again or attempt == ATTEMPTS - 1:
                 raise
         else:
             _look_first = LOOK_AHEAD if repeats else max(_look_first - 1, 0)
@@ -86,11 +92,24 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
     raise AssertionError("unreachable")
 
 
+def _connection_lost(error: Exception) -> bool:
+    """Whether the connection was dead, as after a restart of the database; it is closed then, the next is a new one.
+
+    Writing again is safe even if the transaction had been committed: its keys are known then.
+    """
+    cause = error.__cause__
+    state = cause.sqlstate if isinstance(cause, psycopg.OperationalError) else "-"
+    if connection.in_atomic_block or not (state is None or state.startswith(CONNECTION_STATES)):
+        return False
+    connection.close()
+    return True
+
+
 _groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS)
 
 
 def _write(batches: Sequence[TokenBatch], *, look_first: bool) -> tuple[list[IngestOutcome], bool]:
-    """One transaction: events, deltas, quarantine; also says whether the ledger knew any of the keys before."""
+    """Everything of these batches; also says whether the ledger knew any of the keys before."""
     outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
     wanted: Wanted = {}
     for number, batch in enumerate(batches):
@@ -98,30 +117,66 @@ def _write(batches: Sequence[TokenBatch], *, look_first: bool) -> tuple[list[Ing
             first = wanted.setdefault(cell.key, (number, cell))
             if first[1] is not cell:
                 _count_repeat(outcomes[number], batch, cell, same=first[1].record.content == cell.record.content)
-    with connection.wrap_database_errors, transaction.atomic(), connection.cursor() as cursor:
-        epoch = epoch_enter()
-        known = _known(cursor, wanted, batches, outcomes) if look_first else 0
-        dimensions = _dimensions(cursor, {cell.dimension for _, cell in wanted.values()})
-        if wanted:
-            _copy(cursor, wanted, dimensions, epoch)
-        for batch, outcome in zip(batches, outcomes, strict=True):
-            quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
+    count = len(wanted)
+    with connection.wrap_database_errors:
+        if count <= SMALL and is_narrow(cell for _, cell in wanted.values()):
+            _take(wanted, batches, outcomes)
+        else:
+            _copy(wanted, batches, outcomes, look_first=look_first)
     for number, _ in wanted.values():
         outcomes[number].accepted += 1
-    return outcomes, known > 0
+    return outcomes, len(wanted) < count
 
 
-def _known(cursor: Any, wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]) -> int:
-    """Take out of `wanted` what the ledger has, counted as duplicate or conflict; returns how many."""
-    cursor.execute(KNOWN_ROWS, [f"{{{','.join([key.hex() for key in wanted])}}}"])
+def _take(wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]) -> None:
+    """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer."""
+    with connection.cursor() as cursor:
+        if wanted:
+            cells = [cell for _, cell in wanted.values()]
+            dimensions = _dimensions(cursor, {cell.dimension for cell in cells})
+            cursor.execute(TAKE, narrow_columns(cells, [dimensions[cell.dimension] for cell in cells]))
+            known = cursor.fetchone()[0]
+            if known:
+                _set_apart(cursor, [key.bytes for key in known], wanted, batches, outcomes)
+    if any(outcome.refusals for outcome in outcomes):
+        with transaction.atomic():
+            epoch_enter()
+            _keep_refused(batches, outcomes)
+
+
+def _copy(
+    wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome], *, look_first: bool
+) -> None:
+    """In one transaction: events, deltas, quarantine."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        epoch = epoch_enter()
+        if look_first:
+            _set_apart(cursor, list(wanted), wanted, batches, outcomes)
+        dimensions = _dimensions(cursor, {cell.dimension for _, cell in wanted.values()})
+        if wanted:
+            _copy_rows(cursor, wanted, dimensions, epoch)
+        _keep_refused(batches, outcomes)
+
+
+def _keep_refused(batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]) -> None:
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
+
+
+def _set_apart(
+    cursor: Any, keys: Iterable[bytes], wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]
+) -> None:
+    """Take out of `wanted` what the ledger has under these keys, counted as duplicate or conflict."""
+    cursor.execute(KNOWN_ROWS, [f"{{{','.join([key.hex() for key in keys])}}}"])
     rows = cursor.fetchall()
+    if not rows:
+        return
     names = _dimension_names(cursor, {row[1] for row in rows})
     for key, dimension, *row in rows:
         number, cell = wanted.pop(key.bytes)
         content = cell.record.content
         stored = content_of_row(row, names[dimension], dated=content[0] is not None)
         _count_repeat(outcomes[number], batches[number], cell, same=stored == content)
-    return len(rows)
 
 
 def _count_repeat(outcome: IngestOutcome, batch: TokenBatch, cell: Cell, *, same: bool) -> None:
@@ -132,7 +187,7 @@ def _count_repeat(outcome: IngestOutcome, batch: TokenBatch, cell: Cell, *, same
     outcome.refusals.append(repeated(cell, batch.raw_at(cell.index)))
 
 
-def _copy(cursor: Any, wanted: Wanted, dimensions: dict[Dimension, int], epoch: int) -> None:
+def _copy_rows(cursor: Any, wanted: Wanted, dimensions: dict[Dimension, int], epoch: int) -> None:
     """The events in the order of their keys, and their sums by hour."""
     rows = [COPY_HEADER]
     sums: dict[tuple[int, int], list[int]] = {}
