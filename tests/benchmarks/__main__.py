@@ -14,6 +14,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--records", type=int, default=40_000, help="token records of a round")
+    arguments.add_argument("--ledger", type=int, default=300_000, help="events in the ledger whose size is measured")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
         os.environ.update(SUANPAN_HOME=home, DJANGO_SETTINGS_MODULE="billing.config.settings")
@@ -22,22 +23,22 @@ def main() -> int:
         from billing.config.command_line import embedded_services
 
         with embedded_services():
-            return _measure(Path(home), options.rounds, options.records)
+            return _measure(options.rounds, options.records, options.ledger)
 
 
-def _measure(home: Path, rounds: int, records: int) -> int:
+def _measure(rounds: int, records: int, ledger: int) -> int:
     import django
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from tests.benchmarks import documents, ingest
+    from tests.benchmarks import documents, ingest, ledger_size
 
-    rows = [*ingest.measure(home, rounds, records), *documents.measure()]
+    rows = [*ingest.measure(rounds, records), *ledger_size.measure(ledger), *documents.measure()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")
-    print("| What | Measured | Raw limit of the same run | Ratio |\n|---|---|---|---|")
+    print("| What | Measured | Raw limit of the same run | Ratio | Target |\n|---|---|---|---|---|")
     for row in rows:
-        print("| " + " | ".join(row) + " |")
+        print("| " + " | ".join([*row, "", ""][:5]) + " |")
     return 0
 
 

@@ -1,72 +1,128 @@
-"""Token records over HTTP by two senders, against two writers that COPY the same rows into the same keyed table."""
+"""Token records over HTTP. Every number stands beside its raw limit, measured in turns with it in the same run."""
 
 import os
 import statistics
-import subprocess
+import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 import msgspec
 import psycopg
 
 from metering.records import TokenUsage
 from tests.benchmarks import load
+from tests.benchmarks.plain_doors import CREATE
+from tests.benchmarks.servers import Server, house_server, plain_server
 
 SENDERS, CONNECTIONS = 2, 4
+SINGLE_CONNECTIONS = 32
 REPLAYED = 0.02
+LITELLM_PER_SECOND = 972
+"""Spend logging of LiteLLM without a database on two cores, from published measurements; not run here."""
 ENTRY_COLUMNS = (
     "key, time, dimension, input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens,"
     " reasoning_output_tokens, epoch, id, rest"
 )
+FRESHNESS_PAUSE_SECONDS = 0.02
+Row = tuple[str, ...]
 
 
-def measure(home: Path, rounds: int, count: int) -> list[tuple[str, ...]]:
-    """Rows of the table: batches of 1,000 and of 100, and a full replay."""
-    from billing.config.house import children, free_port
-    from billing.tenancy.tokens import api_token_create
-
-    port = free_port()
-    web = children(port)[0]
-    _, token = api_token_create(name="bench", scopes=["usage:write"], actor="bench")
-    process = subprocess.Popen(list(web.argv), env=dict(web.env or {}), stdout=subprocess.DEVNULL)
-    _make_raw_tables()
-    try:
-        while web.ready is not None and not web.ready():
-            time.sleep(0.1)
-        return _rows(port, token, rounds, count)
-    finally:
-        process.terminate()
-        process.wait()
+def measure(rounds: int, count: int) -> list[Row]:
+    """Rows of the table: batches of 1,000 and 100, single events, replays, freshness."""
+    _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
+    with house_server() as house, plain_server() as plain:
+        thousands = _thousands(house, rounds, count)
+        return [*thousands, _hundreds(house, plain, rounds, count), _singles(house, plain, rounds, count)]
 
 
-def _rows(port: int, token: str, rounds: int, count: int) -> list[tuple[str, ...]]:
-    rows = []
-    for size in (1000, 100):
-        rates: dict[str, list[float]] = {"http": [], "copy": [], "replay": []}
-        for number in range(rounds):
-            records = list(load.records(count, seed=size * 100 + number))
-            bodies = load.batches(records, size, replayed=REPLAYED)
-            parts = load.shares([load.request("usage/tokens", token, body) for body in bodies], SENDERS)
-            before = _stored()
-            rates["http"].append(count / load.at_once(load.send, [(port, part, CONNECTIONS) for part in parts]))
-            assert _stored() - before == count, "every record once"
-            ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, size), SENDERS)]
-            rates["copy"].append(count / load.at_once(_copy, [(part,) for part in ready]))
-            _empty_raw_tables()
-            rates["replay"].append(count / load.at_once(load.send, [(port, part, CONNECTIONS) for part in parts]))
-            assert _stored() - before == count, "a replay adds nothing"
-        http, copy, replay = (statistics.median(rates[name]) for name in ("http", "copy", "replay"))
-        rows.append((f"ingest over HTTP, batches of {size:,}, 2 % replays", _rate(http), _rate(copy), f"{http / copy:.2f}"))
-        again = f"the same batches again, all replays, of {size:,}"
-        rows.append((again, _rate(replay), _rate(http), f"{replay / http:.2f}"))
-    return rows
+def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
+    """Batches of 1,000 against COPY; the same again as a full replay; freshness meanwhile."""
+    rates: dict[str, list[float]] = {"http": [], "copy": [], "replay": []}
+    seen: list[float] = []
+    for number in range(rounds + 1):  # the first is to warm up
+        records = list(load.records(count, seed=1000 + number))
+        parts = _requests(house, "usage/tokens", records, 1000)
+        ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
+        before = _rows("token_entry")
+        with _Freshness(house, number) as freshness:
+            http = count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        assert _rows("token_entry") - before == count + freshness.sent, "every record once"
+        copy = count / load.at_once(_copy, [(part,) for part in ready])
+        assert _rows("raw_entry") == count
+        _sql("TRUNCATE raw_entry")
+        before = _rows("token_entry")
+        replay = count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        assert _rows("token_entry") == before, "a replay adds nothing"
+        if number:
+            rates["http"].append(http)
+            rates["copy"].append(copy)
+            rates["replay"].append(replay)
+            seen += freshness.seconds
+    assert _difference() == 0, "the roll-up is the sum of the rows"
+    http, copy, replay = (statistics.median(rates[name]) for name in ("http", "copy", "replay"))
+    ratio = statistics.median(mine / raw for mine, raw in zip(rates["http"], rates["copy"], strict=True))
+    late = statistics.quantiles(seen, n=100)[98]
+    return [
+        ("B1 ingest over HTTP, batches of 1,000, 2 % replays", _rate(http),
+         f"two writers of COPY, a commit per 1,000: {_rate(copy)}", f"{ratio:.2f}", ">= 0.50"),
+        ("B4 from sending an event to its sum, during B1, p99", f"{late:.3f} s", f"{len(seen)} events looked for", "",
+         "<= 2 s"),
+        ("B12 the same again, 100 % replays, no new row", _rate(replay), f"B1: {_rate(http)}", f"{replay / http:.2f}",
+         ">= 0.5"),
+    ]  # fmt: skip
+
+
+def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> Row:
+    usual = count // 5
+    rates: dict[str, list[float]] = {"http": [], "plain": []}
+    for number in range(rounds):
+        records = list(load.records(count, seed=100 + number))
+        parts = _requests(house, "usage/tokens", records, 100)
+        rates["http"].append(count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts]))
+        parts = _requests(plain, "plain", records[:usual], 100)
+        rates["plain"].append(usual / load.at_once(load.send, [(plain.port, part, CONNECTIONS) for part in parts]))
+        assert _rows("plain_usage") == usual
+        _sql("TRUNCATE plain_usage")
+    return (
+        "B2 batches of 100, 2 % replays", _rate(statistics.median(rates["http"])),
+        f"REST serializers and bulk_create: {_rate(statistics.median(rates['plain']))}",
+        f"{_ratio(rates['http'], rates['plain']):.1f} x", ">= 10 x",
+    )  # fmt: skip
+
+
+def _singles(house: Server, plain: Server, rounds: int, count: int) -> Row:
+    number_of = max(count // 10, 1000)
+    rates: dict[str, list[float]] = {"http": [], "empty": []}
+    for number in range(rounds):
+        bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number)]
+        before = _rows("token_entry")
+        for name, server, path in (("http", house, "usage/tokens"), ("empty", plain, "empty")):
+            requests = [load.request(path, server.token, body) for body in bodies]
+            rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, SINGLE_CONNECTIONS)]))
+        assert _rows("token_entry") - before == number_of
+    single = statistics.median(rates["http"])
+    return (
+        f"B3 single events, {SINGLE_CONNECTIONS} connections", _rate(single),
+        f"an authenticated REST view that does nothing: {_rate(statistics.median(rates['empty']))}",
+        f"{_ratio(rates['http'], rates['empty']):.1f} x; {single / LITELLM_PER_SECOND:.1f} x of {LITELLM_PER_SECOND}/s",
+        ">= 15 x of LiteLLM",
+    )  # fmt: skip
+
+
+def _ratio(mine: Sequence[float], raw: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(mine, raw, strict=True))
+
+
+def _requests(server: Server, path: str, records: Sequence[bytes], size: int) -> list[Sequence[bytes]]:
+    bodies = load.batches(records, size, replayed=REPLAYED if path == "usage/tokens" else 0)
+    return load.shares([load.request(path, server.token, body) for body in bodies], SENDERS)
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.0f} records/s"
+    return f"{value:,.0f}/s"
 
 
 def _cut(records: Sequence[bytes], size: int) -> list[Sequence[bytes]]:
@@ -76,11 +132,7 @@ def _cut(records: Sequence[bytes], size: int) -> list[Sequence[bytes]]:
 def _ready(batch: Sequence[bytes]) -> list[tuple[Any, ...]]:
     """Rows as the ledger keeps them, sorted, made before the clock starts."""
     made = [msgspec.json.decode(record, type=TokenUsage) for record in batch]
-    return sorted(
-        (UUID(bytes=r.key), r.time, 1, r.input_tokens, r.cache_read_input_tokens, r.cache_creation_input_tokens,
-         r.output_tokens, r.reasoning_output_tokens, 0, "", "")
-        for r in made
-    )  # fmt: skip
+    return sorted((UUID(bytes=r.key), r.time, 1, *r.counts, 0, "", "") for r in made)
 
 
 def _copy(batches: Sequence[list[tuple[Any, ...]]]) -> None:
@@ -94,20 +146,69 @@ def _copy(batches: Sequence[list[tuple[Any, ...]]]) -> None:
             connection.commit()
 
 
-def _make_raw_tables() -> None:
-    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        connection.execute("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)")
+class _Freshness:
+    """Sends an event of a consumer of its own again and again, and looks until its sum is what readers see."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self.server, self.number = server, number
+        self.seconds: list[float] = []
+        self.sent = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "_Freshness":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        headers = {"Authorization": f"Bearer {self.server.token}"}
+        url = f"http://127.0.0.1:{self.server.port}/api/v1/"
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as client, _connect() as reader:
+            while not self._end.wait(FRESHNESS_PAUSE_SECONDS):
+                consumer = f"fresh-{self.number}-{self.sent}"
+                record = next(load.records(1, seed=self.number * 100_000 + self.sent + 7))
+                started = time.monotonic()
+                body = msgspec.json.encode([{**msgspec.json.decode(record), "consumer": consumer}])
+                answer = client.post("usage/tokens", content=body)
+                assert answer.json()["accepted"] == 1, answer.text
+                self.sent += 1
+                while not _summed(reader, consumer):
+                    time.sleep(0.001)
+                self.seconds.append(time.monotonic() - started)
 
 
-def _empty_raw_tables() -> None:
-    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        row = connection.execute("SELECT count(*) FROM raw_entry").fetchone()
-        assert row is not None
-        assert row[0] > 0
-        connection.execute("TRUNCATE raw_entry")
+def _summed(reader: psycopg.Connection[Any], consumer: str) -> bool:
+    row = reader.execute(
+        """SELECT sum(u.requests) FROM token_usage_hour u JOIN token_dimension d ON d.id = u.dimension
+           WHERE d.consumer = %s""", [consumer],
+    ).fetchone()  # fmt: skip
+    return row is not None and row[0] == 1
 
 
-def _stored() -> int:
-    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        row = connection.execute("SELECT count(*) FROM token_entry").fetchone()
+def _difference() -> int:
+    with _connect() as connection:
+        row = connection.execute(
+            """SELECT (SELECT sum(requests) FROM token_usage_hour) - (SELECT count(*) FROM token_event)
+                    + (SELECT sum(output_tokens) FROM token_usage_hour) - (SELECT sum(output_tokens) FROM token_event)"""
+        ).fetchone()
+    return int(row[0]) if row else -1
+
+
+def _connect() -> psycopg.Connection[Any]:
+    return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
+
+
+def _sql(*statements: str) -> None:
+    with _connect() as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def _rows(table: str) -> int:
+    with _connect() as connection:
+        row = connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()
     return int(row[0]) if row else 0

@@ -37,10 +37,10 @@ COMMENT ON COLUMN token_entry.rest IS 'empty, or JSON: attributes; counts, where
 CREATE INDEX token_entry_time ON token_entry USING brin (time) WITH (pages_per_range = 32);
 
 CREATE FUNCTION token_id(key uuid, source text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT (lpad(to_hex(('x' || substr(k, 1, 16))::bit(64)::bigint # ('x' || substr(m, 1, 16))::bit(64)::bigint), 16, '0')
-         || lpad(to_hex(('x' || substr(k, 17, 16))::bit(64)::bigint # ('x' || substr(m, 17, 16))::bit(64)::bigint), 16, '0')
+    SELECT (substr(k, 1, 16) || lpad(to_hex(('x' || substr(k, 17))::bit(64)::bigint # ('x' || m)::bit(64)::bigint), 16, '0')
            )::uuid::text
-    FROM (SELECT replace(key::text, '-', '') AS k, encode(sha256(convert_to(source, 'UTF8')), 'hex') AS m) x
+    FROM (SELECT replace(key::text, '-', '') AS k,
+                 encode(substr(sha256(convert_to(source, 'UTF8')), 1, 8), 'hex') AS m) x
 $$;
 """
 
