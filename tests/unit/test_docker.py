@@ -220,7 +220,7 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
     [
         (
             ["web"],
-            "granian --interface wsgi --host 0.0.0.0 --port 8000 --workers 2 --blocking-threads 8 "
+            "granian --interface wsgi --host 0.0.0.0 --port 8000 --workers 2 --blocking-threads 16 "
             "--respawn-failed-workers billing.config.wsgi:application",
         ),
         (["worker"], "celery -A billing.config.celery worker --loglevel INFO --concurrency 2"),
