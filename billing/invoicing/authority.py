@@ -10,6 +10,7 @@ from decimal import Decimal
 from django.contrib.auth.models import User
 
 from billing.tenancy.access import Access, Right, access_of
+from billing.tenancy.models import Team
 
 
 class AuthorityError(ValueError):
@@ -42,11 +43,11 @@ def authority_for(amount: Decimal, table: tuple[Authority, ...] = CREDITS) -> Au
     return next(row for row in table if row.limit is None or amount <= row.limit)
 
 
-def require_right(actor: str, what: str, *rights: Right) -> None:
-    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house."""
+def require_right(actor: str, what: str, *rights: Right, team: Team | None = None) -> None:
+    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house, or for `team`."""
     user = User.objects.filter(username=actor).first()
     access = Access() if user is None else access_of(user)
-    if not any(access.may(right) for right in rights):
+    if not any(access.may(right, team) for right in rights):
         needed = " or ".join(right.value for right in rights)
         raise AuthorityError(
             f"{actor} may not {what}: that takes an account with the right {needed} (`manage.py role grant`)"

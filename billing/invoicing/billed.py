@@ -10,6 +10,7 @@ from django.db.models import QuerySet, Sum
 from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.rating.models import Charge
+from billing.rating.selectors import changes_known, last_change
 from pricing.rating import LineKey
 
 ZERO = Decimal("0.00")
@@ -42,6 +43,7 @@ def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = Non
         return _rebilled(document, positions)
     rows = _at(InvoiceLine.objects.filter(invoice=document), positions).select_for_update().order_by("id")
     keys = {row.pk: row_key(row, document.team.code, correction=row.correction) for row in rows}
+    known = last_change(changes_known(document.period.ordinal or 0))
     charges = {
         charge.line_key: charge
         for charge in Charge.objects.filter(
@@ -53,7 +55,7 @@ def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = Non
             document=str(document.number), position=row.position, closing=document.period.ordinal or 0,
             key=keys[row.pk], quantity=row.quantity, unit_price=row.unit_price, amount=row.amount,
             usage_quantity=charges[keys[row.pk].digest()].usage_quantity,
-            facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh, row=row,
+            facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh, known=known, row=row,
         )
         for row in rows
     ]  # fmt: skip
@@ -67,7 +69,8 @@ def _rebilled(note: Note, positions: Iterable[int] | None) -> list[BilledLine]:
             document=str(note.number), position=row.position, closing=row.closing,
             key=row_key(row, note.team.code, correction=row.charge_period != months[row.closing]),
             quantity=row.quantity or ZERO, unit_price=row.unit_price or ZERO, amount=row.amount,
-            usage_quantity=row.usage_quantity or ZERO, facility_kw=row.facility_kw, energy_kwh=row.energy_kwh, row=row,
+            usage_quantity=row.usage_quantity or ZERO, facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
+            known=row.known, row=row,
         )
         for row in rows.select_for_update().order_by("id")
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
+from billing.rating.models import RetroactiveChange
 from billing.tenancy.models import Team
 
 
@@ -171,6 +172,10 @@ class Correction(models.Model):
     decided_by = models.CharField(max_length=200, blank=True)
     decided_at = models.DateTimeField(null=True)
     decision = models.TextField(blank=True, help_text="why it was voided")
+    change = models.OneToOneField(
+        RetroactiveChange, null=True, on_delete=models.PROTECT, related_name="correction",
+        help_text="the change of closed time that it follows from; none where a person wrote it",
+    )  # fmt: skip
     period = models.ForeignKey(BillingPeriod, null=True, on_delete=models.PROTECT, related_name="corrections")
     issued_at = models.DateTimeField(null=True)
 
@@ -245,7 +250,8 @@ class Note(models.Model):
 class NoteLine(models.Model):
     """One line of a note, with the line that it takes from; the database refuses to credit more than was charged.
 
-    `closing` is the close that charged the usage first. `usage_quantity` is in base units, as in the charge; null where
+    `closing` is the close that charged the usage first, `known` the last change of closed time that its price and owner
+    follow from. `usage_quantity` is in base units, as in the charge; null where
     only an amount is credited.
     """
 
@@ -261,6 +267,7 @@ class NoteLine(models.Model):
     invoice_line = models.ForeignKey(InvoiceLine, null=True, on_delete=models.PROTECT, related_name="credits")
     note_line = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="credits")
     closing = models.IntegerField()
+    known = models.IntegerField(default=0)
     kind = models.CharField(max_length=16)
     cluster = models.CharField(max_length=512, blank=True)
     namespace = models.CharField(max_length=512, blank=True)

@@ -41,6 +41,7 @@ class BilledLine:
     usage_quantity: Decimal
     facility_kw: Decimal | None = None
     energy_kwh: Decimal | None = None
+    known: int = 0
     row: Any = field(default=None, compare=False)
 
 
@@ -57,6 +58,7 @@ class NoteEntry:
     usage_quantity: Decimal | None = None
     facility_kw: Decimal | None = None
     energy_kwh: Decimal | None = None
+    known: int = 0
     of: BilledLine | None = None
 
     @property
@@ -103,7 +105,7 @@ def reversal(line: BilledLine) -> NoteEntry:
     return NoteEntry(
         REVERSAL, line.key, line.closing, _negative(line.amount), quantity=_negative(line.quantity),
         unit_price=line.unit_price, usage_quantity=line.usage_quantity, facility_kw=line.facility_kw,
-        energy_kwh=None if line.energy_kwh is None else _negative(line.energy_kwh), of=line,
+        energy_kwh=None if line.energy_kwh is None else _negative(line.energy_kwh), known=line.known, of=line,
     )  # fmt: skip
 
 
@@ -113,7 +115,7 @@ def _negative(value: Decimal) -> Decimal:
 
 def withdrawal(line: BilledLine, credited: Decimal) -> NoteEntry:
     """What was credited of a line before (`credited`, negative), taken back because the line itself is reversed."""
-    return NoteEntry(WITHDRAWAL, line.key, line.closing, -credited, of=line)
+    return NoteEntry(WITHDRAWAL, line.key, line.closing, -credited, known=line.known, of=line)
 
 
 def allowance(
@@ -122,17 +124,20 @@ def allowance(
     """`amount` (positive) off a line; quantity and price explain it where there are any (F18), usage is left alone."""
     return NoteEntry(
         ALLOWANCE, line.key, line.closing, -amount, quantity=None if quantity is None else -quantity,
-        unit_price=unit_price, of=line,
+        unit_price=unit_price, known=line.known, of=line,
     )  # fmt: skip
 
 
-def rebill(charge: Charge, closing: int) -> NoteEntry:
-    """The charge that should have been made, for usage that the `closing`-th close billed first."""
+def rebill(charge: Charge, closing: int, known: int) -> NoteEntry:
+    """The charge that should have been made, for usage that the `closing`-th close billed first.
+
+    `known`: the last change of closed time that its price and owner follow from.
+    """
     energy = charge.energy_kwh if charge.key.kind == "gpu" else None
     return NoteEntry(
         REBILL, charge.key, closing, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
         unit_price=charge.unit_price, usage_quantity=charge.usage_quantity, facility_kw=charge.facility_kw,
-        energy_kwh=None if energy is None else round_to(energy, ENERGY_PLACES),
+        energy_kwh=None if energy is None else round_to(energy, ENERGY_PLACES), known=known,
     )  # fmt: skip
 
 
@@ -142,7 +147,7 @@ def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantit
         line.key, line.usage_quantity if usage_quantity is None else usage_quantity,
         line.unit_price if unit_price is None else unit_price, line.facility_kw,
     )  # fmt: skip
-    return rebill(charge, line.closing)
+    return rebill(charge, line.closing, line.known)
 
 
 STYLE_ORDER = {WITHDRAWAL: 0, REVERSAL: 1, REBILL: 2, ALLOWANCE: 3}

@@ -1,11 +1,13 @@
 """Reading: an issued note, made again from the documents that it corrects and the usage that it charges."""
 
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
 from billing.invoicing.billed import month_of_closing, row_key
+from billing.invoicing.effect import effect_of
 from billing.invoicing.lines import canonical_json, document_hash, period_facts
-from billing.invoicing.models import InvoiceLine, Note, NoteLine
+from billing.invoicing.models import Correction, InvoiceLine, Note, NoteLine
 from billing.invoicing.note_lines import (
     BilledLine,
     NoteEntry,
@@ -52,7 +54,7 @@ def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
     if row.style == NoteLine.Style.REBILL:
         key = row_key(row, note.team.code, correction=row.charge_period != months[row.closing])
         charge = Charge(key, _given(row.usage_quantity), _given(row.unit_price), row.facility_kw)
-        return rebill(charge, row.closing)
+        return rebill(charge, row.closing, row.known)
     line = _corrected(note, row, months)
     if row.style == NoteLine.Style.REVERSAL:
         return reversal(line)
@@ -83,6 +85,27 @@ def _given(value: Decimal | None) -> Decimal:
     if value is None:
         raise ValueError("a line that charges or reverses usage has neither usage nor price")
     return value
+
+
+def correction_follows(correction: Correction) -> bool:
+    """Whether the charges of a correction follow again from its change of closed time; by hand there is none to follow."""
+    if correction.change is None:
+        return True
+    moved = effect_of(correction.change).moved
+    rows = list(NoteLine.objects.filter(note__correction=correction).select_related("note__team"))
+    months = month_of_closing()
+
+    def charge(row: NoteLine) -> tuple[Any, ...]:
+        key = row_key(row, row.note.team.code, correction=row.charge_period != months[row.closing])
+        return (row.closing, key, row.usage_quantity)
+
+    taken = Counter(charge(row) for row in rows if row.style == NoteLine.Style.REVERSAL)
+    billed = Counter((*charge(row), row.unit_price) for row in rows if row.style == NoteLine.Style.REBILL)
+    return taken == Counter(
+        (item.closing, one.key, one.usage_quantity) for item in moved for one in item.before
+    ) and billed == Counter(
+        (item.closing, one.key, one.usage_quantity, one.unit_price) for item in moved for one in item.after
+    )
 
 
 def note_hashes(note: Note) -> tuple[str, str]:

@@ -6,13 +6,12 @@ before a close, the close itself and the proof after it are one computation.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from billing.rates.selectors import PolicyBook, rate_card
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.efficiency import Verdict, judge_jobs
-from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.rating.selectors import books_known
 from billing.usage.selectors import (
     ClosedSpan,
     EpochFilter,
@@ -81,11 +80,22 @@ def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard |
     the window's own usage is priced from that one instead of the published prices, and nothing else is assessed.
     """
     this = ordinal if ordinal is not None else last_ordinal() + 1
-    books = Books(namespace_book(), consumer_book(), card or rate_card(), PolicyBook())
+    books = books_known(this)
+    if card is not None:
+        books = replace(books, card=card)
     assessment = Assessment()
     _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
+    assessment.charges.sort(key=lambda charge: charge.key)
+    return assessment
+
+
+def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, correction: bool) -> Assessment:
+    """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before), under `books`."""
+    epochs = EpochFilter(before=closing, first=closing - 1 if correction else 0)
+    assessment = Assessment()
+    _assess_window(assessment, books, window, epochs, zone, correction=correction)
     assessment.charges.sort(key=lambda charge: charge.key)
     return assessment
 

@@ -1,7 +1,8 @@
 """Charges: what each team pays for which usage, and why. Derived from usage, prices and ownership, again at any time."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 
 class Charge(models.Model):
@@ -70,3 +71,54 @@ class EfficiencyVerdict(models.Model):
                 fields=["closing", "team", "cluster", "namespace", "job_key", "policy"], name="one_verdict_per_job"
             )
         ]
+
+
+class RetroactiveChange(models.Model):
+    """A price or an owner of closed time that turned out to be another one.
+
+    Facts of closed time are never overwritten: a change lies over them from `epoch` on, the number of closes made when
+    it was approved, so that every close can be computed again as it knew the world. Among changes of one thing the one
+    with the higher `ordinal` counts.
+    """
+
+    class Kind(models.TextChoices):
+        PRICE = "price", "prices"
+        NAMESPACE = "namespace", "owner of a namespace"
+        CONSUMER = "consumer", "owner of a consumer"
+
+    class Status(models.TextChoices):
+        PROPOSED = "proposed", "proposed"
+        APPROVED = "approved", "approved"
+        REJECTED = "rejected", "rejected"
+
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    name = models.CharField(max_length=64, unique=True)
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.PROPOSED)
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField()
+    fact = models.JSONField(help_text="the prices, or the scope, name and team")
+    reason = models.TextField()
+    evidence = models.TextField(blank=True)
+    requested_by = models.CharField(max_length=200)
+    requested_at = models.DateTimeField()
+    acknowledged = models.JSONField(default=dict, help_text="team code -> who of it, or for it, took note")
+    approvers = ArrayField(models.CharField(max_length=200), default=list)
+    decided_at = models.DateTimeField(null=True)
+    decision = models.TextField(blank=True, help_text="why it was rejected")
+    epoch = models.IntegerField(null=True)
+    ordinal = models.IntegerField(null=True, unique=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(valid_from__lt=F("valid_until")), name="change_ends_after_it_starts"),
+            models.CheckConstraint(condition=~Q(reason=""), name="change_has_a_reason"),
+            models.CheckConstraint(
+                condition=Q(status="approved", epoch__isnull=False, ordinal__isnull=False)
+                | Q(~Q(status="approved"), epoch=None, ordinal=None),
+                name="approved_change_is_known_from_an_epoch",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

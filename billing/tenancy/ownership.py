@@ -39,6 +39,11 @@ class OwnershipRow:
         )
 
 
+    def names(self, scope: str, name: str) -> bool:
+        """Whether the patterns of this row fit (scope, name)."""
+        return _matches(self.scope, scope) and _matches(self.name, name)
+
+
 class OwnershipBook:
     """All ownership rows of one kind; answers who owns (scope, name) at an instant."""
 

@@ -5,7 +5,7 @@ line add up to the usage that the line charges; `billing.invoicing.services.focu
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,9 +15,12 @@ from django.db import connection
 
 from billing.invoicing.focus.shares import HOUR, Evidence, Place
 from billing.invoicing.models import BillingPeriod
-from billing.rates.selectors import PolicyBook, rate_card
+from billing.rates.selectors import PolicyBook
+from billing.rating.assessment import assess_slice
+from billing.rating.books import Books
+from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
-from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.rating.selectors import books_with, changes_known, changes_through, last_change
 from billing.usage.selectors import JOB, EpochFilter, late_windows
 from metering.intervals import Interval, month_of
 from pricing.money import EXACT
@@ -48,17 +51,26 @@ class HourlyUsage:
             places[place] = EXACT.add(places.get(place, Decimal(0)), usage)
 
 
-def hourly_usage(period: BillingPeriod, *, only: Set[LineKey] | None = None) -> HourlyUsage:
-    """The usage that the close of `period` charged: its own, and what came late for windows closed before it."""
+def hourly_usage(
+    period: BillingPeriod, *, only: Set[LineKey] | None = None, known: int | None = None
+) -> HourlyUsage:
+    """The usage that the close of `period` charged: its own, and what came late for windows closed before it.
+
+    Priced and owned as that close knew it, or as the changes of closed time through the `known`-th say.
+    """
     this = period.ordinal or 0
     found = HourlyUsage(only)
-    books = _Books(rate_card(), PolicyBook(), _verdicts(this))
+    changes = changes_known(this)
+    late_change = known is not None and known != last_change(changes)
+    books = books_with(changes_through(known or 0) if late_change else changes)
     own = Interval(period.start, period.end)
-    _read_window(found, books, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)
+    verdicts = _verdicts_under(books, own, period) if late_change else _verdicts(this)
+    found_in = _Books(books, verdicts)
+    _read_window(found, found_in, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)
     for late in late_windows(this):
         window = Interval(late.start, late.end)
         epochs = EpochFilter(before=this, first=this - 1)
-        _read_window(found, books, window, epochs, month_of(window.start, period.zone), correction=True)
+        _read_window(found, found_in, window, epochs, month_of(window.start, period.zone), correction=True)
     return found
 
 
@@ -70,14 +82,30 @@ def windows_closed_before(ordinal: int) -> list[Interval]:
 
 @dataclass(frozen=True)
 class _Books:
-    card: RateCard
-    policies: PolicyBook
-    verdicts: dict[tuple[str, ...], EfficiencyVerdict]
+    books: Books
+    verdicts: Mapping[tuple[str, ...], EfficiencyVerdict | Verdict]
+
+    @property
+    def card(self) -> RateCard:
+        return self.books.card
+
+    @property
+    def policies(self) -> PolicyBook:
+        return self.books.policies
 
 
 def _verdicts(ordinal: int) -> dict[tuple[str, ...], EfficiencyVerdict]:
     rows = EfficiencyVerdict.objects.filter(closing=ordinal, shadow=False).exclude(multiplier=1)
     return {(row.team, row.cluster, row.namespace, row.job, row.policy): row for row in rows}
+
+
+def _verdicts_under(books: Books, window: Interval, period: BillingPeriod) -> dict[tuple[str, ...], Verdict]:
+    """What the policies say of the jobs of a closed window under other owners or prices than its close knew."""
+    assessed = assess_slice(
+        window=window, zone=period.zone, books=books, closing=period.ordinal or 0, correction=False
+    )
+    judged = [verdict for verdict in assessed.verdicts if not verdict.shadow and verdict.multiplier != 1]
+    return {(item.team, item.cluster, item.namespace, item.job, item.policy): item for item in judged}
 
 
 def _read_window(
@@ -90,7 +118,7 @@ def _read_window(
 def _read_devices(
     found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, correction: bool
 ) -> None:
-    owners = namespace_book()
+    owners = books.books.namespaces
     pieces = window.cut(books.card.changes() | owners.changes() | books.policies.changes())
     policies = [books.policies.at(piece.start) for piece in pieces]
     known: dict[tuple[Any, ...], tuple[LineKey, bool] | None] = {}
@@ -152,7 +180,7 @@ def _held(pieces: Sequence[Interval], epochs: EpochFilter) -> Iterator[tuple[Any
 def _read_tokens(
     found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, correction: bool
 ) -> None:
-    owners = consumer_book()
+    owners = books.books.consumers
     pieces = window.cut(books.card.changes() | owners.changes())
     for index, hour, source, consumer, model, site, *counts in _counted(pieces, epochs):
         at = pieces[index].start

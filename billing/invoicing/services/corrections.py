@@ -48,6 +48,7 @@ from billing.invoicing.note_lines import (
     withdrawal,
 )
 from billing.invoicing.services.closing import period_open
+from billing.rating.models import RetroactiveChange
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -213,17 +214,20 @@ def placed(entry: NoteEntry, position: int) -> BilledLine:
     return BilledLine(
         document=None, position=position, closing=entry.closing, key=entry.key, quantity=entry.quantity or ZERO,
         unit_price=entry.unit_price or ZERO, amount=entry.amount, usage_quantity=entry.usage_quantity or ZERO,
+        known=entry.known,
     )  # fmt: skip
 
 
-def correction_store(*, plans: Sequence[NotePlan], wanted: Wanted) -> Correction:
+def correction_store(
+    *, plans: Sequence[NotePlan], wanted: Wanted, change: RetroactiveChange | None = None
+) -> Correction:
     """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError."""
     setup = billing_setup()
     amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
     require_right(wanted.actor, f"ask for a credit of {amount} {setup.currency}", Right.CLOSE)
     correction = Correction.objects.create(
         reason_code=wanted.reason_code, reason=wanted.reason, evidence=wanted.evidence, currency=setup.currency,
-        amount=amount, requested_by=wanted.actor, requested_at=wanted.now,
+        amount=amount, requested_by=wanted.actor, requested_at=wanted.now, change=change,
     )  # fmt: skip
     for plan in plans:
         _store_note(correction, plan, setup.issuer)
@@ -271,7 +275,7 @@ def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, Not
     key, of = entry.key, entry.of
     row = None if of is None else of.row or own[of.position]
     return NoteLine(
-        note=note, position=position, style=entry.style, closing=entry.closing,
+        note=note, position=position, style=entry.style, closing=entry.closing, known=entry.known,
         invoice_line=row if isinstance(row, InvoiceLine) else None,
         note_line=row if isinstance(row, NoteLine) else None, kind=key.kind, cluster=key.cluster,
         namespace=key.namespace, consumer=key.consumer, accelerator=key.accelerator, sku=key.sku,

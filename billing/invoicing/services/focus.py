@@ -111,18 +111,21 @@ class _Source:
 
 
 class _NoteSource:
-    """The usage behind the lines of notes: that of the close which charged it first, read once per close."""
+    """The usage behind the lines of notes: of the close which charged it first, as the changes until then say."""
 
     def __init__(self, notes: list[Note]) -> None:
         self._months = month_of_closing()
         self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
         self._rows: dict[int, list[NoteLine]] = {note.pk: list(note.lines.order_by("position")) for note in notes}
-        wanted: dict[int, set[LineKey]] = {}
+        wanted: dict[tuple[int, int], set[LineKey]] = {}
         for note in notes:
             for row in self._rows[note.pk]:
-                wanted.setdefault(row.closing, set()).add(self._key(note, row))
-        periods = {row.ordinal: row for row in BillingPeriod.objects.filter(ordinal__in=list(wanted))}
-        self._usage = {closing: hourly_usage(periods[closing], only=keys) for closing, keys in wanted.items()}
+                wanted.setdefault((row.closing, row.known), set()).add(self._key(note, row))
+        periods = {row.ordinal: row for row in BillingPeriod.objects.filter(ordinal__in={closing for closing, _ in wanted})}
+        self._usage = {
+            (closing, known): hourly_usage(periods[closing], only=keys, known=known)
+            for (closing, known), keys in wanted.items()
+        }
 
     def _key(self, note: Note, row: NoteLine) -> LineKey:
         return row_key(row, note.team.code, correction=row.charge_period != self._months[row.closing])
@@ -134,7 +137,7 @@ class _NoteSource:
 
     def _line(self, note: Note, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
         key = self._key(note, row)
-        usage = self._usage[row.closing]
+        usage = self._usage[row.closing, row.known]
         places = usage.places.get(key, {})
         if not places:
             raise UnexplainedError(f"line {row.position} of {note.number} no longer follows from any usage")

@@ -1,0 +1,145 @@
+"""Reading: what a change of closed time does to what was billed: charged, should have been charged, and the lines.
+
+For every close whose usage the change reaches, the slice is assessed twice, as it was known until now and with the
+change; where both differ, the line that stands in a document is to be reversed and the other one billed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from billing.invoicing.billed import billed_lines, credited_of
+from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
+from billing.invoicing.note_lines import BilledLine, NoteError
+from billing.rating.assessment import assess_slice
+from billing.rating.books import Books
+from billing.rating.models import RetroactiveChange
+from billing.rating.selectors import BilledSlice, billed_slices, books_with, changes_through
+from billing.usage.selectors import last_ordinal
+from pricing.rating import Charge, LineKey
+
+ZERO = Decimal("0.00")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Charges of one close that the change takes away and puts in their place."""
+
+    closing: int
+    before: Sequence[Charge]
+    after: Sequence[Charge]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamMonth:
+    """What a team was charged for a month of usage in the lines that move, and what it should have been."""
+
+    team: str
+    month: str
+    charged: Decimal
+    should_be: Decimal
+
+    @property
+    def difference(self) -> Decimal:
+        """Negative where the team gets money back."""
+        return self.should_be - self.charged
+
+
+@dataclass(frozen=True)
+class Effect:
+    """All that moves, by close."""
+
+    moved: Sequence[Moved] = field(default_factory=list)
+
+    @property
+    def teams(self) -> list[str]:
+        """Every team that something is taken from or given to."""
+        return sorted({charge.key.team for item in self.moved for charge in (*item.before, *item.after)})
+
+    def by_team_and_month(self) -> list[TeamMonth]:
+        """Charged and should-be amounts, by team and month of usage."""
+        sums: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
+        for item in self.moved:
+            for column, charges in enumerate((item.before, item.after)):
+                for charge in charges:
+                    sums[charge.key.team, charge.key.charge_period][column] += charge.amount
+        return [TeamMonth(team, month, *amounts) for (team, month), amounts in sorted(sums.items())]
+
+
+def effect_of(change: RetroactiveChange) -> Effect:
+    """What a change does (or, once approved, did) to the closes made before it."""
+    before = changes_through((change.ordinal or 2**31 - 1) - 1)
+    through = last_ordinal() if change.epoch is None else change.epoch
+    books = books_with(before), books_with([*before, change])
+    moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
+    for part in billed_slices(change.valid_from, change.valid_until, through):
+        was, will = (_charges(part, book) for book in books)
+        moved[part.closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
+        moved[part.closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
+    return Effect([Moved(closing, *charges) for closing, charges in sorted(moved.items()) if any(charges)])
+
+
+def _charges(part: BilledSlice, books: Books) -> dict[LineKey, Charge]:
+    zone = BillingPeriod.objects.get(ordinal=part.closing).zone
+    assessed = assess_slice(
+        window=part.window, zone=zone, books=books, closing=part.closing, correction=part.correction
+    )
+    return {charge.key: charge for charge in assessed.charges if not charge.key.platform}
+
+
+def _differs(other: Charge | None, charge: Charge) -> bool:
+    return other is None or (other.usage_quantity, other.unit_price) != (charge.usage_quantity, charge.unit_price)
+
+
+@dataclass(frozen=True)
+class StandingLines:
+    """The lines of one team and close that stand in issued documents now, with what was credited of each (negative)."""
+
+    invoice: Invoice | None
+    lines: Mapping[LineKey, BilledLine]
+    credited: Mapping[tuple[str | None, int], Decimal]
+
+    def line(self, charge: Charge) -> BilledLine:
+        """The line of a charge.  Raises NoteError where a person took it back already."""
+        found = self.lines.get(charge.key)
+        if found is None:
+            key = charge.key
+            raise NoteError(
+                f"{key.team} {key.charge_period} {key.sku} {key.price_version}: its line was credited in full by hand; "
+                "this change cannot say what is due there: bill or credit it by hand and leave that time out"
+            )
+        return found
+
+    def credit(self, line: BilledLine) -> Decimal:
+        """What was credited of a line, negative or zero."""
+        return self.credited.get((line.document, line.position), ZERO)
+
+
+def standing_lines(closing: int, team: str) -> StandingLines:
+    """What stands of the `closing`-th close for a team; locked.  Raises NoteError where its invoice is not issued."""
+    invoice = Invoice.objects.select_related("team", "period").filter(period__ordinal=closing, team__code=team).first()
+    if invoice is not None and invoice.status != Invoice.Status.ISSUED:
+        raise NoteError(
+            f"the invoice of {team} for {invoice.period.month} is {invoice.status}: issue it first, then correct it"
+        )
+    documents: list[Invoice | Note] = [invoice] if invoice is not None else []
+    notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__closing=closing)
+    documents += notes.select_related("team", "invoice__period").distinct().order_by("id")
+    lines = [line for document in documents for line in billed_lines(document) if line.closing == closing]
+    reversed_rows = _reversed(lines)
+    standing = [line for line in lines if (type(line.row), line.row.pk) not in reversed_rows]
+    return StandingLines(invoice, {line.key: line for line in standing}, credited_of(standing))
+
+
+def _reversed(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
+    """The rows of lines that a note took back as a whole."""
+    reversals = NoteLine.objects.filter(style=NoteLine.Style.REVERSAL).exclude(
+        note__correction__status=Correction.Status.VOID
+    )
+    found: set[tuple[type, int]] = set()
+    for field_name, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
+        mine = [line.row.pk for line in lines if isinstance(line.row, model)]
+        taken = reversals.filter(**{f"{field_name}__in": mine}).values_list(f"{field_name}_id", flat=True)
+        found |= {(model, pk) for pk in taken}
+    return found

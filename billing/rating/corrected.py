@@ -1,0 +1,99 @@
+"""PURE: prices and owners with later corrections laid over them.
+
+The facts below stay as they were published; a correction says for a stretch of closed time what should have been.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+
+from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
+from pricing.rate_card import GpuPrice, PriceVersion, RateCard
+from pricing.rating import LineKey
+
+
+@dataclass(frozen=True)
+class PriceCorrection:
+    """Other prices in [valid_from, valid_until): by accelerator and resource, and by model and token class."""
+
+    name: str
+    valid_from: datetime
+    valid_until: datetime
+    gpu: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
+    tokens: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
+
+    def covers(self, instant: datetime) -> bool:
+        """Whether `instant` lies in [valid_from, valid_until)."""
+        return self.valid_from <= instant < self.valid_until
+
+    def over(self, version: PriceVersion) -> PriceVersion:
+        """The version under the name that lines of a corrected price carry."""
+        return replace(version, name=f"{version.name}+{self.name}")
+
+
+class CorrectedRateCard(RateCard):
+    """A rate card under corrections, the later ones on top."""
+
+    def __init__(self, versions: Iterable[PriceVersion], corrections: Sequence[PriceCorrection]) -> None:
+        super().__init__(versions)
+        self.corrections = list(reversed(corrections))
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which another price begins or one ends."""
+        bounds = {at for item in self.corrections for at in (item.valid_from, item.valid_until)}
+        return super().changes() | bounds
+
+    def gpu_price(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
+        """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
+        version, price = super().gpu_price(accelerator, resource, instant)
+        for item in self.corrections:
+            corrected = item.gpu.get((price.accelerator, price.resource)) if item.covers(instant) else None
+            if corrected is not None:
+                return item.over(version), replace(price, price=corrected)
+        return version, price
+
+    def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
+        """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
+        version, price = super().token_price(model, token_class, instant)
+        for item in self.corrections:
+            corrected = item.tokens.get((model, token_class)) if item.covers(instant) else None
+            if corrected is not None:
+                return item.over(version), corrected
+        return version, price
+
+    def version_name(self, key: LineKey, instant: datetime) -> str | None:
+        """The name of the price list that a line of `key` has at `instant`."""
+        version = self.version_at(instant)
+        if version is None:
+            return None
+        for item in self.corrections:
+            named = (
+                (key.sku, key.token_class) in item.tokens
+                if key.kind == "tokens"
+                else any(GpuPrice(Decimal(0), *sku).sku == key.sku and sku[0] == key.accelerator for sku in item.gpu)
+            )
+            if named and item.covers(instant):
+                return item.over(version).name
+        return version.name
+
+
+class CorrectedOwnershipBook(OwnershipBook):
+    """Owners under corrections, the later ones on top; a correction goes before any pattern below it."""
+
+    def __init__(self, below: OwnershipBook, corrections: Sequence[OwnershipRow]) -> None:
+        super().__init__(())
+        self._below = below
+        self._corrections = list(reversed(corrections))
+
+    def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
+        """The owner at `instant`, or None where nobody owns it."""
+        for row in self._corrections:
+            if row.covers(instant) and row.names(scope, name):
+                return row.owner
+        return self._below.owner(scope, name, instant)
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which some ownership begins or ends."""
+        bounds = {at for row in self._corrections for at in (row.valid_from, row.valid_until) if at is not None}
+        return self._below.changes() | bounds

@@ -1,0 +1,99 @@
+"""All reads of rating: the books as a close knew them, changes of facts of closed time, and the parts of a month billed."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from billing.rates.selectors import PolicyBook, rate_card
+from billing.rating.books import Books
+from billing.rating.corrected import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
+from billing.rating.models import RetroactiveChange
+from billing.tenancy.ownership import Owner, OwnershipRow
+from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.usage.models import ClosedWindow
+from billing.usage.selectors import late_windows
+from metering.intervals import Interval
+
+Kind = RetroactiveChange.Kind
+
+
+def books_known(closing: int) -> Books:
+    """Owners, prices and policies as the `closing`-th close knew them (or, one beyond the last, as they are now)."""
+    return books_with(changes_known(closing))
+
+
+def changes_known(closing: int) -> list[RetroactiveChange]:
+    """The changes that were approved before a close, in the order of their approval."""
+    return list(RetroactiveChange.objects.filter(epoch__lt=closing).order_by("ordinal"))
+
+
+def changes_through(ordinal: int) -> list[RetroactiveChange]:
+    """The changes up to the `ordinal`-th, in the order of their approval."""
+    return list(RetroactiveChange.objects.filter(ordinal__lte=ordinal).order_by("ordinal"))
+
+
+def last_change(changes: list[RetroactiveChange]) -> int:
+    """Ordinal of the last of some approved changes, 0 for none."""
+    return max((change.ordinal or 0 for change in changes), default=0)
+
+
+def books_with(changes: list[RetroactiveChange]) -> Books:
+    """The published facts under some changes, the later ones on top."""
+    of_kind = {kind: [change for change in changes if change.kind == kind] for kind in Kind}
+    return Books(
+        CorrectedOwnershipBook(namespace_book(), [ownership_row(change) for change in of_kind[Kind.NAMESPACE]]),
+        CorrectedOwnershipBook(consumer_book(), [ownership_row(change) for change in of_kind[Kind.CONSUMER]]),
+        CorrectedRateCard(rate_card().versions, [price_correction(change) for change in of_kind[Kind.PRICE]]),
+        PolicyBook(),
+    )
+
+
+def ownership_row(change: RetroactiveChange) -> OwnershipRow:
+    """The owner that a change says."""
+    fact = change.fact
+    return OwnershipRow(fact["scope"], fact["name"], Owner(fact["team"]), change.valid_from, change.valid_until)
+
+
+def price_correction(change: RetroactiveChange) -> PriceCorrection:
+    """The prices that a change says."""
+    return PriceCorrection(
+        change.name, change.valid_from, change.valid_until,
+        gpu={(item["accelerator"], item["resource"]): Decimal(item["price"]) for item in change.fact["gpu"]},
+        tokens={(item["model"], item["token_class"]): Decimal(item["price"]) for item in change.fact["tokens"]},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BilledSlice:
+    """What the `closing`-th close billed of a closed window: its own usage, or (`correction`) what came late."""
+
+    window: Interval
+    closing: int
+    correction: bool
+
+
+def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> list[BilledSlice]:
+    """The slices of usage billed by the closes up to the `through`-th that overlap a stretch of time."""
+    closed = list(
+        ClosedWindow.objects.filter(ordinal__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("ordinal")
+    )
+    mine = {window.ordinal for window in closed}
+    slices = [BilledSlice(Interval(row.start, row.end), row.ordinal, correction=False) for row in closed]
+    for closing in range(min(mine, default=through) + 1, through + 1):
+        slices += [
+            BilledSlice(Interval(late.start, late.end), closing, correction=True)
+            for late in late_windows(closing)
+            if late.ordinal in mine
+        ]
+    return slices
+
+
+def closed_until() -> datetime | None:
+    """The end of the last closed window; None before any close."""
+    last = ClosedWindow.objects.order_by("-end").first()
+    return last.end if last else None
+
+
+def changes_all() -> list[RetroactiveChange]:
+    """Every change of closed time, the newest first."""
+    return list(RetroactiveChange.objects.order_by("-id"))

@@ -1,0 +1,19 @@
+"""All writes of rating: the charges of a close, and changes of facts of closed time."""
+
+from billing.rating.services.changes import (
+    ChangeError,
+    change_acknowledge,
+    change_approve,
+    change_propose,
+    change_reject,
+)
+from billing.rating.services.charges import charges_write
+
+__all__ = [
+    "ChangeError",
+    "change_acknowledge",
+    "change_approve",
+    "change_propose",
+    "change_reject",
+    "charges_write",
+]

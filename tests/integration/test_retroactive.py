@@ -1,0 +1,352 @@
+"""Prices and owners of closed time that change: the effect before, the notes after, and every close still provable."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.effect import effect_of
+from billing.invoicing.models import Correction, Invoice, Note
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services.retroactive import (
+    retroactive_acknowledge,
+    retroactive_approve,
+    retroactive_propose,
+    retroactive_reject,
+)
+from billing.rating.models import RetroactiveChange
+from billing.rating.services import ChangeError
+from billing.tenancy.models import AuditEntry, NamespaceOwnership
+from billing.usage.services import Reporter, efficiency_ingest
+from metering.records import EfficiencySample, decode_batch
+from tests.correction_makers import (
+    IN_NOVEMBER,
+    NOVEMBER_OVER,
+    OCTOBER_OVER,
+    bill,
+    credit,
+    part,
+    people,
+    proofs_hold,
+    shown,
+    whole,
+)
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+
+pytestmark = pytest.mark.django_db
+OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)
+CHEAPER = {"gpu": [{"accelerator": "NVIDIA-H800", "price": "9.5"}]}
+IN_DECEMBER = datetime(2026, 12, 9, tzinfo=UTC)
+
+
+def hold(number: int, gpus: int, hours: int, day: str = "2026-10-10", **changed: Any) -> dict[str, Any]:
+    return allocation_record(
+        number, quantity=gpus, started_at=f"{day}T00:00:00Z", ended_at=f"{day}T{hours:02d}:00:00Z", observed_until=None,
+        **changed,
+    )  # fmt: skip
+
+
+def propose(kind: str = "price", fact: dict[str, Any] | None = None, name: str = "fix", **changed: Any) -> RetroactiveChange:
+    asked = {
+        "kind": kind, "name": name, "fact": CHEAPER if fact is None else fact, "valid_from": OCTOBER, "valid_until": None,
+        "reason": "the list price was 9.5", "evidence": "INC-17", "actor": "sam", "now": IN_NOVEMBER, **changed,
+    }  # fmt: skip
+    return retroactive_propose(**asked)
+
+
+def approve(change: RetroactiveChange, by: str = "fin", now: datetime = IN_NOVEMBER) -> RetroactiveChange:
+    return retroactive_approve(change_id=change.pk, actor=by, now=now)
+
+
+def effect(change: RetroactiveChange) -> list[tuple[str, str, Decimal, Decimal, Decimal]]:
+    return [(m.team, m.month, m.charged, m.should_be, m.difference) for m in effect_of(change).by_team_and_month()]
+
+
+def account(team: str) -> Decimal:
+    """Everything that a team owes: invoices and notes."""
+    invoices = Invoice.objects.filter(team__code=team, number__isnull=False)
+    notes = Note.objects.filter(team__code=team, number__isnull=False)
+    return sum((document.total for document in (*invoices, *notes)), Decimal("0.00"))
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> None:
+    """nlp: 100 GPU-hours at 10 and tokens; cv: 21 GPU-hours. Both invoiced for October."""
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(1, 10, 10), hold(2, 3, 7, namespace="cv"))
+    ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=1_000_000))
+    bill()
+
+
+def test_a_price_of_a_closed_month_is_corrected_for_every_team(october: None) -> None:
+    """F07 without anybody writing a note: 1000.00 -> 950.00 and 210.00 -> 199.50; the tokens stay."""
+    change = propose()
+    assert effect(change) == [
+        ("cv", "2026-10", money("210.00"), money("199.50"), money("-10.50")),
+        ("nlp", "2026-10", money("1000.00"), money("950.00"), money("-50.00")),
+    ]
+    assert not Note.objects.exists()
+    approve(change)
+    notes = list(Note.objects.order_by("kind", "sequence"))
+    assert [(note.number, note.team.code, note.total) for note in notes] == [
+        ("AI-INFRA-CN-2026-000001", "cv", money("-210.00")),
+        ("AI-INFRA-CN-2026-000002", "nlp", money("-1000.00")),
+        ("AI-INFRA-RB-2026-000001", "cv", money("199.50")),
+        ("AI-INFRA-RB-2026-000002", "nlp", money("950.00")),
+    ]
+    assert shown(notes[1]) == [("reversal", "gpu", "-100.000000", "10.0000", "-1000.00")]
+    assert shown(notes[3]) == [("rebill", "gpu", "100.000000", "9.5000", "950.00")]
+    assert document_of(notes[3])["lines"][0]["price_version"] == "2026-10+fix"
+    assert (account("nlp"), account("cv")) == (money("958.00"), money("199.50"))
+
+
+def test_closes_made_before_a_change_are_still_proven_to_the_byte(october: None) -> None:
+    before = dict(Invoice.objects.values_list("number", "sha256"))
+    approve(propose())
+    assert dict(Invoice.objects.values_list("number", "sha256")) == before
+    assert proofs_hold("2026-10")
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-11")
+
+
+def test_late_usage_is_billed_at_the_price_that_is_known_now(october: None) -> None:
+    """F08 with a corrected price: 12 GPU-hours of October that come in November cost 9.5, not 10."""
+    approve(propose())
+    ingest_allocations(hold(3, 4, 3))
+    bill("2026-11", NOVEMBER_OVER)
+    (line,) = document_of(Invoice.objects.get(period__month="2026-11"))["lines"]
+    assert (line["charge_class"], line["price_version"], line["unit_price"], line["amount"]) == (
+        "Correction", "2026-10+fix", "9.5000", "114.00",
+    )  # fmt: skip
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_late_usage_that_was_billed_already_is_corrected_too(october: None) -> None:
+    """A change found two months later reaches the October usage of both the October and the November invoice."""
+    ingest_allocations(hold(3, 4, 3), hold(4, 1, 1, "2026-11-05"))
+    bill("2026-11", NOVEMBER_OVER)
+    change = propose(valid_until=datetime(2026, 10, 31, 16, tzinfo=UTC), now=IN_DECEMBER)
+    assert effect(change)[1] == ("nlp", "2026-10", money("1120.00"), money("1064.00"), money("-56.00"))
+    approve(change, now=IN_DECEMBER)
+    rebills = {note.invoice.period.month: note for note in Note.objects.filter(kind="rebill", team__code="nlp")}
+    assert {month: note.total for month, note in rebills.items()} == {"2026-10": money("950.00"), "2026-11": money("114.00")}
+    assert account("nlp") == money("1000") + 8 - 50 + 120 - 6 + 10
+    bill("2026-12", datetime(2027, 1, 1, 0, 5, tzinfo=UTC))
+    assert all(proofs_hold(month) for month in ("2026-10", "2026-11", "2026-12"))
+
+
+def test_a_second_change_corrects_what_the_first_one_billed(october: None) -> None:
+    approve(propose())
+    approve(propose(fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]}, name="again"))
+    last = Note.objects.filter(team__code="nlp", kind="credit").order_by("sequence").last()
+    assert last is not None
+    assert shown(last) == [("reversal", "gpu", "-100.000000", "9.5000", "-950.00")]
+    assert document_of(last)["lines"][0]["credits"]["document"] == "AI-INFRA-RB-2026-000002"
+    assert account("nlp") == money("908.00")
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-11")
+
+
+def test_a_change_cuts_at_its_instant_and_only_its_prices(october: None) -> None:
+    """From 10 October 06:00 on: 60 GPU-hours stay at 10, 40 cost 9.5; the output tokens cost 7."""
+    fact = {**CHEAPER, "tokens": [{"model": "llama-3-8b", "token_class": "output", "price": "7"}]}
+    approve(propose(fact=fact, valid_from=datetime(2026, 10, 10, 6, tzinfo=UTC)))
+    rebill = Note.objects.get(kind="rebill", team__code="nlp")
+    assert shown(rebill) == [
+        ("rebill", "gpu", "60.000000", "10.0000", "600.00"),
+        ("rebill", "gpu", "40.000000", "9.5000", "380.00"),
+        ("rebill", "tokens", "1.000000", "7.0000", "7.00"),
+    ]
+    assert account("nlp") == money("987.00")
+
+
+def test_what_was_credited_before_is_kept(october: None) -> None:
+    number = str(Invoice.objects.get(team__code="nlp").number)
+    credit(part("640.00"), number=number, code="sla", by="lea")
+    approve(propose())
+    assert account("nlp") == money("950.00") + 8 - 640
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-11")
+
+
+def test_a_line_that_was_taken_back_by_hand_stops_the_change(october: None) -> None:
+    credit(whole(), number=str(Invoice.objects.get(team__code="nlp").number), code="duplicate")
+    with pytest.raises(NoteError, match="credited in full by hand"):
+        approve(propose())
+    assert Correction.objects.count() == 1
+    assert RetroactiveChange.objects.get().status == "proposed"
+
+
+def moved(**changed: Any) -> dict[str, Any]:
+    return {"scope": "hq-1", "name": "nlp-train", "team": "cv", **changed}
+
+
+def test_an_owner_that_was_wrong_moves_the_charge_from_one_team_to_the_other(october: None) -> None:
+    """nlp-train belonged to cv since 10 October 04:00: 60 GPU-hours go from nlp to cv in one transaction."""
+    change = propose("namespace", moved(), valid_from=datetime(2026, 10, 10, 4, tzinfo=UTC), reason="project moved")
+    assert effect(change) == [
+        ("cv", "2026-10", money("0.00"), money("600.00"), money("600.00")),
+        ("nlp", "2026-10", money("1000.00"), money("400.00"), money("-600.00")),
+    ]
+    with pytest.raises(ChangeError, match="cv, nlp has not taken note"):
+        approve(change)
+    with pytest.raises(ChangeError, match="somebody else must take note"):
+        retroactive_acknowledge(change_id=change.pk, team="cv", actor="sam", now=IN_NOVEMBER)
+    with pytest.raises(AuthorityError, match="viv may not take note"):
+        retroactive_acknowledge(change_id=change.pk, team="cv", actor="viv", now=IN_NOVEMBER)
+    for team in ("cv", "nlp"):
+        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
+    approve(change)
+    assert (account("nlp"), account("cv")) == (money("408.00"), money("810.00"))
+    assert {note.correction.reason_code for note in Note.objects.all()} == {"ownership"}
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_an_owner_may_stay_the_new_one_from_then_on(october: None) -> None:
+    change = propose("namespace", moved(onwards=True))
+    for team in ("cv", "nlp"):
+        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
+    approve(change)
+    assert NamespaceOwnership.objects.get(namespace="nlp-train").valid_from == datetime(2026, 10, 31, 16, tzinfo=UTC)
+    ingest_allocations(hold(5, 1, 1, "2026-11-02"))
+    bill("2026-11", NOVEMBER_OVER)
+    assert Invoice.objects.get(period__month="2026-11").team.code == "cv"
+    assert account("cv") == money("210") + 1000 + 10
+
+
+def test_a_consumer_moves_with_its_tokens(october: None) -> None:
+    change = propose("consumer", {"scope": "litellm-hq", "name": "nlp-key-1", "team": "cv"})
+    for team in ("cv", "nlp"):
+        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
+    approve(change)
+    assert (account("nlp"), account("cv")) == (money("1000.00"), money("218.00"))
+
+
+def test_a_move_without_any_charge_makes_no_note_but_counts_for_late_usage(october: None) -> None:
+    change = propose("namespace", moved(name="nlp-eval"))
+    assert effect(change) == []
+    approve(change)
+    assert not Correction.objects.exists()
+    ingest_allocations(hold(7, 1, 2, namespace="nlp-eval"))
+    bill("2026-11", NOVEMBER_OVER)
+    assert Invoice.objects.get(period__month="2026-11").team.code == "cv"
+    assert proofs_hold("2026-10")
+
+
+def test_an_efficiency_adjustment_follows_the_price_and_the_owner(tmp_path: Path) -> None:
+    policy = {"name": "std", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
+    people()
+    apply(tmp_path, efficiency_policies=[policy])
+    ingest_allocations(hold(1, 8, 1))
+    raw = (
+        b'{"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",'
+        b' "gpu_seconds": "28800", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}'
+    )
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
+    )
+    bill()
+    assert account("nlp") == money("96.00")
+    approve(propose())
+    assert account("nlp") == money("91.20")
+    change = propose("namespace", moved(), name="move")
+    for team in ("cv", "nlp"):
+        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
+    approve(change)
+    assert (account("nlp"), account("cv")) == (money("0.00"), money("91.20"))
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-11")
+    call_command("export_focus", "2026-11", "--out", str(tmp_path))
+    call_command("export_journal", "2026-11", "--out", str(tmp_path / "j.csv"))
+
+
+# Who, and what is refused
+
+
+def test_who_asks_does_not_approve_and_finance_asks(october: None) -> None:
+    with pytest.raises(AuthorityError, match="fin may not propose"):
+        propose(actor="fin")
+    change = propose()
+    with pytest.raises(AuthorityError, match="sam asked for change fix"):
+        approve(change, "sam")
+    with pytest.raises(AuthorityError, match="lea may not approve"):
+        approve(change, "lea")
+    retroactive_reject(change_id=change.pk, actor="fin", reason="no", now=IN_NOVEMBER)
+    with pytest.raises(ChangeError, match="rejected already"):
+        approve(change)
+    steps = AuditEntry.objects.filter(action__startswith="change_").order_by("id").values_list("actor", "action")
+    assert list(steps) == [("sam", "change_propose"), ("fin", "change_reject")]
+
+
+def test_a_large_change_takes_two_approvers(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(1, 8000, 20))
+    bill()
+    change = propose(fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]})
+    assert effect(change)[0][-1] == money("-160000.00")
+    assert approve(change).status == "proposed"
+    assert approve(change).status == "proposed"
+    assert not Note.objects.exists()
+    assert approve(change, "head").status == "approved"
+    assert Note.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"valid_until": datetime(2026, 11, 2, tzinfo=UTC)}, "must lie in closed time"),
+        ({"valid_from": datetime(2026, 11, 2, tzinfo=UTC)}, "must lie in closed time"),
+        ({"reason": " "}, "needs a reason"),
+        ({"name": "a+b"}, "without '\\+'"),
+        ({"fact": {}}, "at least one price"),
+        ({"fact": {"gpu": [{"accelerator": "B200", "price": "1"}]}}, "B200: no price list"),
+        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "-1"}]}}, "must be 0 or more"),
+        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1.00001"}]}}, "at most 4 decimals"),
+        ({"fact": {"tokens": [{"model": "x", "token_class": "input", "price": "1"}]}}, "x input: no price list"),
+        ({"kind": "namespace", "fact": {"scope": "hq-1", "name": "a", "team": "zz"}}, "team 'zz'"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(october: None, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ChangeError, match=said):
+        propose(**changed)
+
+
+def test_nothing_closed_is_changed_by_the_set_up(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    with pytest.raises(ChangeError, match="nothing is closed yet"):
+        propose()
+
+
+def test_an_invoice_that_is_not_issued_is_issued_first(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path, billing={**SET_UP["billing"], "review": "four-eyes"})
+    ingest_allocations(hold(1, 10, 10))
+    bill()
+    with pytest.raises(NoteError, match="is draft: issue it first"):
+        approve(propose())
+    assert RetroactiveChange.objects.get().epoch is None
+
+
+def test_a_decided_change_stays(october: None) -> None:
+    approve(propose())
+    for statement in (
+        "UPDATE rating_retroactivechange SET reason = 'x'",
+        "UPDATE rating_retroactivechange SET epoch = 0",
+        "DELETE FROM rating_retroactivechange",
+    ):
+        with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
