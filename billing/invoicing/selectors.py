@@ -5,7 +5,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from billing.invoicing.effect import effect_of
 from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
+from billing.rating.models import RetroactiveChange
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
 
@@ -94,6 +96,33 @@ def correction_as_dict(correction: Correction) -> dict[str, Any]:
             }
             for note in correction.notes.all()
         ],
+    }  # fmt: skip
+
+
+def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
+    """One change of closed time for programs: what it says, what it does or did, and the notes that it made."""
+    notes = Note.objects.filter(correction__change=change, number__isnull=False).order_by("kind", "sequence")
+    return {
+        "id": change.pk,
+        "kind": change.kind,
+        "name": change.name,
+        "status": change.status,
+        "valid_from": change.valid_from.isoformat(),
+        "valid_until": change.valid_until.isoformat(),
+        "fact": change.fact,
+        "reason": change.reason,
+        "evidence": change.evidence or None,
+        "requested_by": change.requested_by,
+        "acknowledged": change.acknowledged,
+        "approvers": change.approvers,
+        "effect": [
+            {
+                "team": row.team, "month": row.month, "charged": format(row.charged, "f"),
+                "should_be": format(row.should_be, "f"), "difference": format(row.difference, "f"),
+            }
+            for row in effect_of(change).by_team_and_month()
+        ],
+        "notes": list(notes.values_list("number", flat=True)),
     }  # fmt: skip
 
 

@@ -17,8 +17,9 @@ from django.db import connection
 
 from billing.invoicing.models import BillingPeriod
 from billing.portal.statements import StatementLine
-from billing.rates.selectors import PolicyBook, rate_card
-from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.rating.books import Books
+from billing.rating.corrected import CorrectedRateCard
+from billing.rating.selectors import books_known
 from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal
 from metering.intervals import Interval
 from pricing.money import round_to, split_amount
@@ -68,23 +69,27 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which usage a line is made of: pieces of time and the epochs that its close saw."""
+    """Which usage a line is made of: pieces of time, and the epochs and books that its close saw."""
 
     window: Interval
     zone: str
     epochs: EpochFilter
     pieces: list[Interval]
-    card: RateCard
+    books: Books
+
+    @property
+    def card(self) -> CorrectedRateCard:
+        return self.books.card
 
 
-def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
-    """The pieces of time and epochs of a GPU, efficiency or token line."""
-    card = rate_card()
+def scope_of(line: StatementLine, period: BillingPeriod, books: Books | None = None) -> Scope:
+    """The pieces of time and epochs of a GPU, efficiency or token line; `books` where they are read already."""
     window, epochs = _seen(line, period)
+    books = books or books_known(epochs.before)
+    card = books.card
     if line.key.kind == "tokens":
-        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), card)
-    book = namespace_book()
-    policies = PolicyBook()
+        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), books)
+    book, policies = books.namespaces, books.policies
     pieces = window.cut(card.changes() | book.changes() | policies.changes())
     owned = []
     for piece in _priced(pieces, card, line):
@@ -93,12 +98,11 @@ def scope_of(line: StatementLine, period: BillingPeriod) -> Scope:
         ours = owner is not None and owner.team == line.key.team and not owner.platform
         if ours and (not line.key.policy or (policy is not None and policy.name == line.key.policy)):
             owned.append(piece)
-    return Scope(window, period.zone, epochs, owned, card)
+    return Scope(window, period.zone, epochs, owned, books)
 
 
-def _priced(pieces: Sequence[Interval], card: RateCard, line: StatementLine) -> list[Interval]:
-    versions = [(piece, card.version_at(piece.start)) for piece in pieces]
-    return [piece for piece, version in versions if version is not None and version.name == line.key.price_version]
+def _priced(pieces: Sequence[Interval], card: CorrectedRateCard, line: StatementLine) -> list[Interval]:
+    return [piece for piece in pieces if card.version_name(line.key, piece.start) == line.key.price_version]
 
 
 def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
@@ -271,7 +275,7 @@ def _token_parameters(
 
 def _owned_ranges(line: StatementLine, scope: Scope) -> list[tuple[str, datetime, datetime]]:
     """(source, from, until) in which the line's team paid for the consumer: two gateways may know one name."""
-    book = consumer_book()
+    book = scope.books.consumers
     rows = _rows("SELECT DISTINCT source FROM token_dimension WHERE consumer = %(c)s", {"c": line.key.consumer})
     ranges = []
     for cut in (cut for piece in scope.pieces for cut in piece.cut(book.changes())):

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from billing.invoicing.lines import KIND_ORDER, Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rating.assessment import Assessment, assess
+from billing.rating.books import Books
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
@@ -130,6 +131,11 @@ class MonthStatements:
     def preview(self) -> bool:
         """Whether the amounts can still change."""
         return self.assessment is not None
+
+    @property
+    def books(self) -> Books | None:
+        """What a preview was rated by; an invoice was by what its close knew."""
+        return None if self.assessment is None else self.assessment.books
 
     @property
     def total(self) -> Decimal:

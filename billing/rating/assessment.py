@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from billing.rating.books import Books, gpu_seconds
+from billing.rating.corrected import CorrectedRateCard
 from billing.rating.efficiency import Verdict, judge_jobs
 from billing.rating.selectors import books_known
 from billing.usage.selectors import (
@@ -60,7 +61,8 @@ class Assessment:
     """Everything that a close of the period bills or must leave out, and why.
 
     `tokens` are the period's own by class, `tokens_left` those of them that are in no charge. The platform's own use is
-    billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing.
+    billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `books` are what all
+    of it was looked up in.
     """
 
     charges: list[Charge] = field(default_factory=list)
@@ -71,6 +73,7 @@ class Assessment:
     device_time: dict[tuple[str, str], DeviceTime] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
+    books: Books | None = None
 
 
 def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None) -> Assessment:
@@ -82,8 +85,8 @@ def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard |
     this = ordinal if ordinal is not None else last_ordinal() + 1
     books = books_known(this)
     if card is not None:
-        books = replace(books, card=card)
-    assessment = Assessment()
+        books = replace(books, card=CorrectedRateCard(card.versions, ()))
+    assessment = Assessment(books=books)
     _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)

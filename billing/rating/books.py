@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from billing.rates.selectors import PolicyBook
+from billing.rating.corrected import CorrectedRateCard
 from billing.tenancy.ownership import OwnershipBook
 from pricing.money import EXACT
-from pricing.rate_card import RateCard
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Books:
 
     namespaces: OwnershipBook
     consumers: OwnershipBook
-    card: RateCard
+    card: CorrectedRateCard
     policies: PolicyBook
 
 

@@ -350,3 +350,56 @@ def test_a_decided_change_stays(october: None) -> None:
     ):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
+
+
+# Command
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = 0
+    try:
+        call_command("retroactive_change", *arguments)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    return status, *capsys.readouterr()
+
+
+def test_the_command_shows_the_effect_before_anything_moves(
+    october: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(
+        capsys, "price", "--name", "fix", "--gpu", "NVIDIA-H800=9.5", "--from", "2026-10-01T00:00:00+08:00",
+        "--reason", "list price was 9.5", "--by", "sam",
+    )  # fmt: skip
+    pk = str(RetroactiveChange.objects.get().pk)
+    expected = [
+        f"change {pk} fix: proposed, price, list price was 9.5",
+        f"  2026-10 {'cv':<20} charged {'210.00':>14} should be {'199.50':>14} difference {'-10.50':>14}",
+        f"  2026-10 {'nlp':<20} charged {'1000.00':>14} should be {'950.00':>14} difference {'-50.00':>14}",
+    ]
+    assert (status, out.splitlines()) == (0, expected)
+    assert run(capsys, "approve", pk, "--by", "sam")[0] == 2
+    status, out, _ = run(capsys, "approve", pk, "--by", "fin")
+    assert (status, out.splitlines()[1:3]) == (0, expected[1:])
+    assert [line.split()[0] for line in out.splitlines()[3:]] == [
+        f"AI-INFRA-{mark}-2026-00000{number}" for mark in ("CN", "RB") for number in (1, 2)
+    ]
+    assert f"{pk:>6} approved   price      fix: list price was 9.5" in run(capsys, "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["price", "--gpu", "H800", "--name", "a", "--from", "2026-10-01T00:00:00Z", "--reason", "r"], "=PRICE"),
+        (["price", "--token", "m=1", "--name", "a", "--from", "2026-10-01T00:00:00Z", "--reason", "r"], "MODEL/CLASS=PRICE"),
+        (["price", "--name", "a", "--from", "2026-10-01", "--reason", "r"], "needs an offset"),
+        (["show", "99"], "change 99: there is none"),
+        (["approve", "99"], "change 99: there is none"),
+    ],
+)
+def test_the_command_refuses_with_one_line(
+    october: None, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    status, _, err = run(capsys, *arguments, "--by", "sam")
+    assert (status, said in err, err.count("\n")) == (2, True, 1)

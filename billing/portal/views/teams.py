@@ -63,16 +63,16 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         "month": month, "stage": stage_of(month), "statement": statement,
     }  # fmt: skip
     if shown.key.kind == "tokens":
-        context |= _token_levels(request, shown, period)
+        context |= _token_levels(request, shown, period, month)
     else:
-        context |= _device_levels(request, shown, period, month.verdicts(found))
+        context |= _device_levels(request, shown, period, month, month.verdicts(found))
     return render(request, "portal/line.html", context)
 
 
 def _device_levels(
-    request: HttpRequest, line: StatementLine, period: BillingPeriod, judged: Sequence[AnyVerdict]
+    request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements, judged: Sequence[AnyVerdict]
 ) -> dict[str, Any]:
-    scope = drilldown.scope_of(line, period)
+    scope = drilldown.scope_of(line, period, month.books)
     verdicts = [verdict for verdict in judged if _made(verdict, line)]
     jobs = [verdict.job for verdict in verdicts] if line.key.kind == "efficiency" else None
     by_workload = drilldown.workloads(line, scope, jobs)
@@ -92,8 +92,10 @@ def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
     return same_place and (verdict.policy, verdict.reason) == (key.policy, key.reason)
 
 
-def _token_levels(request: HttpRequest, line: StatementLine, period: BillingPeriod) -> dict[str, Any]:
-    scope = drilldown.scope_of(line, period)
+def _token_levels(
+    request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements
+) -> dict[str, Any]:
+    scope = drilldown.scope_of(line, period, month.books)
     by_day = drilldown.days_of_tokens(line, scope)
     found: dict[str, Any] = {"by_day": by_day}
     if "day" not in request.GET:
