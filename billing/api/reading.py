@@ -144,7 +144,8 @@ class InvoiceShape(serializers.Serializer[Invoice]):
 
 
 def _invoices(request: Request) -> QuerySet[Invoice]:
-    invoices = Invoice.objects.filter(status=Invoice.Status.ISSUED).select_related("team", "period").order_by("number")
+    issued = Invoice.objects.filter(status=Invoice.Status.ISSUED).select_related("team", "period")
+    invoices = issued.prefetch_related("events").order_by("number")
     own = teams_of(request)
     return invoices if own is None else invoices.filter(team__in=own)
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from billing.invoicing.billed import billed_lines, credited_of
 from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
+from billing.invoicing.modes import billing_modes
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.rating.assessment import assess_slice
 from billing.rating.books import Books
@@ -85,7 +86,12 @@ def _charges(part: BilledSlice, books: Books) -> dict[LineKey, Charge]:
     assessed = assess_slice(
         window=part.window, zone=zone, books=books, closing=part.closing, correction=part.correction
     )
-    return {charge.key: charge for charge in assessed.charges if not charge.key.platform}
+    modes = billing_modes()
+    return {
+        charge.key: charge
+        for charge in assessed.charges
+        if not charge.key.platform and not modes.shadow(charge.key.team, charge.key.charge_period)
+    }
 
 
 def _differs(other: Charge | None, charge: Charge) -> bool:
@@ -118,7 +124,8 @@ class StandingLines:
 
 def standing_lines(closing: int, team: str) -> StandingLines:
     """What stands of the `closing`-th close for a team; locked.  Raises NoteError where its invoice is not issued."""
-    invoice = Invoice.objects.select_related("team", "period").filter(period__ordinal=closing, team__code=team).first()
+    invoices = Invoice.objects.filter(period__ordinal=closing, team__code=team, shadow=False)
+    invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
     if invoice is not None and invoice.status != Invoice.Status.ISSUED:
         raise NoteError(
             f"the invoice of {team} for {invoice.period.month} is {invoice.status}: issue it first, then correct it"

@@ -25,7 +25,8 @@ def issued_documents(month: str) -> tuple[BillingPeriod, list[Issued]]:
         raise NoPeriodError(f"month {month!r}: no such period")
     if period.status != BillingPeriod.Status.CLOSED:
         raise NotIssuedError(f"period {month} is {period.status}: close it with `manage.py period_close {month}`")
-    invoices = list(invoices_of(month))
+    invoices = list(invoices_of(month).filter(shadow=False))
+    _refuse_unbuilt(period)
     waiting = [invoice.team.code for invoice in invoices if invoice.status != Invoice.Status.ISSUED]
     if waiting:
         raise NotIssuedError(
@@ -36,6 +37,17 @@ def issued_documents(month: str) -> tuple[BillingPeriod, list[Issued]]:
     if not invoices and not notes:
         raise NotIssuedError(f"no invoice of {month} is issued: the period closed without charges")
     return period, [*sorted(invoices, key=lambda invoice: (invoice.fiscal_year or 0, invoice.sequence or 0)), *notes]
+
+
+def _refuse_unbuilt(period: BillingPeriod) -> None:
+    """A voided draft that nobody rebuilt leaves a team without its invoice."""
+    kept = period.invoices.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow")
+    for invoice in period.invoices.filter(status=Invoice.Status.VOID).select_related("team"):
+        if (invoice.team_id, invoice.shadow) not in kept:
+            raise NotIssuedError(
+                f"the draft of {invoice.team.code} for {period.month} was voided: build it again with "
+                f"`manage.py invoice rebuild {period.month} --team {invoice.team.code}`"
+            )
 
 
 def issued_notes(month: str) -> list[Note]:

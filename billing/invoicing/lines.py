@@ -108,6 +108,7 @@ class Parties:
     month: str
     zone: str
     window: Interval
+    shadow: bool = False
 
 
 def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
@@ -115,6 +116,7 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
     kinds = list(dict.fromkeys(line.charge.key.kind for line in lines))
     energies = [line.energy_kwh for line in lines if line.energy_kwh is not None]
     return {
+        **({"shadow": True} if parties.shadow else {}),
         "schema": SCHEMA,
         "issuer": {"name": parties.issuer},
         "recipient": {"team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center},

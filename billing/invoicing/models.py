@@ -70,21 +70,51 @@ class NumberSeries(models.Model):
         constraints = [models.UniqueConstraint(fields=["kind", "issuer", "fiscal_year"], name="one_counter_per_series")]
 
 
+class BillingMode(models.Model):
+    """From `from_month` on a team is shown what it would owe (shadow), or owes it (chargeback, also where none is set).
+
+    The month is that of the usage; once it is closed its mode never changes.
+    """
+
+    class Mode(models.TextChoices):
+        SHADOW = "shadow", "shown, not charged"
+        CHARGEBACK = "chargeback", "charged"
+
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="billing_modes")
+    from_month = models.CharField(max_length=7)
+    mode = models.CharField(max_length=16, choices=Mode.choices)
+    reason = models.TextField()
+    set_by = models.CharField(max_length=200)
+    set_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["team_id", "from_month"]
+        constraints = [models.UniqueConstraint(fields=["team", "from_month"], name="one_billing_mode_per_month")]
+
+
 class Invoice(models.Model):
-    """What one team owes for one period: a draft until issued; from then on `document` is the invoice."""
+    """What one team owes for one period: a draft until issued; from then on `document` is the invoice.
+
+    A shadow invoice shows what a team would owe: it is never issued, numbered or posted. What happens to an issued
+    invoice stands in `DocumentEvent`.
+    """
 
     class Status(models.TextChoices):
         DRAFT = "draft", "draft"
+        PREVIEW = "preview", "shown to its team"
         APPROVED = "approved", "approved"
         ISSUED = "issued", "issued"
+        VOID = "void", "void"
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="invoices")
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="invoices")
     status = models.CharField(max_length=16, choices=Status.choices, default=Status.DRAFT)
+    shadow = models.BooleanField(default=False)
     currency = models.CharField(max_length=3)
     total = models.DecimalField(max_digits=20, decimal_places=2)
     draft = models.JSONField(help_text="everything the document will say but its number and its predecessor")
     approved_by = models.CharField(max_length=200, blank=True)
+    void_reason = models.TextField(blank=True)
     number = models.CharField(max_length=100, null=True, unique=True)
     fiscal_year = models.IntegerField(null=True)
     sequence = models.IntegerField(null=True)
@@ -96,7 +126,12 @@ class Invoice(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["period", "team"], name="one_invoice_per_team_and_period"),
+            models.UniqueConstraint(
+                fields=["period", "team", "shadow"], condition=~Q(status="void"), name="one_invoice_per_team_and_period"
+            ),
+            models.CheckConstraint(
+                condition=Q(shadow=False) | Q(status__in=["preview", "void"]), name="a_shadow_is_only_shown"
+            ),
             models.UniqueConstraint(fields=["issuer", "fiscal_year", "sequence"], name="one_invoice_per_number"),
             models.CheckConstraint(
                 condition=Q(status="issued", number__isnull=False, issued_at__isnull=False)
@@ -297,6 +332,33 @@ class NoteLine(models.Model):
                 | Q(~Q(style="rebill"), invoice_line=None, note_line__isnull=False),
                 name="a_credit_names_its_line",
             ),
+        ]
+
+
+class DocumentEvent(models.Model):
+    """What happened to an issued document, which itself never changes: append-only."""
+
+    class Kind(models.TextChoices):
+        DISPUTED = "disputed", "a dispute was opened"
+        DECIDED = "decided", "a dispute was decided"
+        SETTLED = "settled", "posted to the ledger"
+
+    invoice = models.ForeignKey(Invoice, null=True, on_delete=models.PROTECT, related_name="events")
+    note = models.ForeignKey(Note, null=True, on_delete=models.PROTECT, related_name="events")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=200)
+    reference = models.CharField(max_length=200, blank=True, help_text="posting in the ledger, or the dispute")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(invoice=None, note__isnull=False) | Q(invoice__isnull=False, note=None),
+                name="an_event_is_of_one_document",
+            ),
+            models.UniqueConstraint(fields=["invoice"], condition=Q(kind="settled"), name="an_invoice_settles_once"),
+            models.UniqueConstraint(fields=["note"], condition=Q(kind="settled"), name="a_note_settles_once"),
         ]
 
 

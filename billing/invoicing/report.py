@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Sum
 
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver
+from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
@@ -311,7 +311,7 @@ def _charges_follow(period: BillingPeriod, assessment: Assessment) -> Check:
 
 
 def _invoices_equal_charges(period: BillingPeriod) -> Check:
-    invoiced = period.invoices.aggregate(total=Sum("total"))["total"] or Decimal("0.00")
+    invoiced = period.invoices.exclude(status=Invoice.Status.VOID).aggregate(total=Sum("total"))["total"] or Decimal("0.00")
     rows = ChargeRow.objects.filter(closing=period.ordinal, platform=False)
     charged = sum(
         (

@@ -6,15 +6,16 @@ from typing import Any
 from django.db.models import QuerySet
 
 from billing.invoicing.effect import effect_of
-from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
+from billing.invoicing.models import BillingPeriod, Correction, DocumentEvent, Invoice, Note
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
 
 
 def invoices_of(month: str) -> QuerySet[Invoice]:
-    """The invoices and drafts of a month, by team."""
-    return Invoice.objects.filter(period__month=month).select_related("team", "period").order_by("team__code")
+    """The invoices, drafts and shadows of a month, by team; without those that were voided."""
+    invoices = Invoice.objects.filter(period__month=month).exclude(status=Invoice.Status.VOID)
+    return invoices.select_related("team", "period").prefetch_related("events").order_by("team__code", "shadow")
 
 
 def invoices_as_dict(month: str) -> dict[str, Any]:
@@ -27,7 +28,8 @@ def invoice_as_dict(invoice: Invoice) -> dict[str, Any]:
     document = document_of(invoice)
     return {
         "number": invoice.number,
-        "status": invoice.status,
+        "status": state_of(invoice),
+        "shadow": invoice.shadow,
         "team": invoice.team.code,
         "currency": invoice.currency,
         "total": format(invoice.total, "f"),
@@ -43,6 +45,16 @@ def document_of(invoice: Invoice | Note) -> dict[str, Any]:
     """The document as issued, or what a draft would say."""
     document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
     return document
+
+
+def state_of(document: Invoice | Note) -> str:
+    """Where a document is: draft, preview, approved, void; once issued: issued, disputed or settled, by its events."""
+    if document.number is None:
+        return document.status if isinstance(document, Invoice) else document.correction.status
+    kinds = [event.kind for event in document.events.all()]
+    if kinds.count(DocumentEvent.Kind.DISPUTED) > kinds.count(DocumentEvent.Kind.DECIDED):
+        return "disputed"
+    return "settled" if DocumentEvent.Kind.SETTLED in kinds else "issued"
 
 
 def notes_issued() -> QuerySet[Note]:

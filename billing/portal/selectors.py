@@ -75,7 +75,7 @@ class TrendPoint:
 def invoiced_trend(teams: QuerySet[Team] | list[Team], shown: TrendPoint) -> list[TrendPoint]:
     """Invoiced totals of the months up to the one shown, oldest first."""
     rows = (
-        Invoice.objects.filter(team__in=teams, period__month__lt=shown.month)
+        Invoice.objects.exclude(status=Invoice.Status.VOID).filter(team__in=teams, period__month__lt=shown.month)
         .values(month=F("period__month"))
         .annotate(sum=Sum("total"))
         .order_by("-month")[: TREND_MONTHS - 1]

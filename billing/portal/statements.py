@@ -167,7 +167,8 @@ def month_statements(period: BillingPeriod, teams: QuerySet[Team]) -> MonthState
 
 
 def _of_invoices(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
-    invoices = list(period.invoices.filter(team__in=teams).select_related("team").order_by("team__code"))
+    live = period.invoices.filter(team__in=teams).exclude(status=Invoice.Status.VOID)
+    invoices = list(live.select_related("team").order_by("team__code", "shadow"))
     lines: dict[int, list[StatementLine]] = defaultdict(list)
     codes = {invoice.pk: invoice.team.code for invoice in invoices}
     for row in InvoiceLine.objects.filter(invoice__in=list(codes)).order_by("invoice_id", "position").iterator():

@@ -123,6 +123,7 @@ class Invoice(msgspec.Struct, frozen=True):
     previous_sha256: str | None = None
     energy_kwh: Decimal | None = None
     kind: str = "invoice"
+    shadow: bool = False
     reason: Reason | None = None
     invoice: Reference | None = None
 

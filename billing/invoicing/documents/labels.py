@@ -98,6 +98,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "草稿仅供预览，尚未签发，不可入账。",
         "A draft for preview: not issued, not to be booked.",
     ),
+    "shadow": (
+        "影子账单，仅供参考：按实际规则计算，但不结算、不入账。",
+        "A shadow invoice: calculated by the rules that will apply, shown for information, not charged and not booked.",
+    ),
     "void": ("本单据已作废，不可入账。", "This document is void and not to be booked."),
 }
 
@@ -146,7 +150,7 @@ NOTE_REASONS: dict[str, tuple[str, str]] = {
     "write_off": ("核销", "Written off"),
 }
 
-MARKS: dict[str, tuple[str, str]] = {"draft": ("草稿", "DRAFT"), "void": ("作废", "VOID")}
+MARKS: dict[str, tuple[str, str]] = {"draft": ("草稿", "DRAFT"), "void": ("作废", "VOID"), "shadow": ("影子账单", "SHADOW")}
 
 
 def check_language(language: str) -> Language:

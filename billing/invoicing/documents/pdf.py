@@ -16,7 +16,7 @@ from billing.invoicing.documents.content import DocumentError, Invoice, read_doc
 from billing.invoicing.documents.fonts import packaged_fonts
 from billing.invoicing.documents.labels import check_language
 from billing.invoicing.documents.layout import Printing, page_content
-from billing.invoicing.documents.status import mark_of
+from billing.invoicing.documents.status import mark_of, mark_on
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "templates" / "invoice"
 PDF_STANDARD: Literal["a-2b"] = "a-2b"
@@ -63,7 +63,7 @@ class PdfRenderer:
         """
         invoice = read_document(document)
         _require_issue_facts(invoice, sha256, issued_at, status)
-        printing = Printing(sha256, issued_at, check_language(language), mark_of(status))
+        printing = Printing(sha256, issued_at, check_language(language), mark_on(status, shadow=invoice.shadow))
         date = issued_at or datetime.fromisoformat(invoice.period.end_utc)
         try:
             return self._compile(page_content(invoice, printing), date)

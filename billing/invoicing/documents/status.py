@@ -6,6 +6,12 @@ NOT_YET_ISSUED = frozenset({"draft", "preview", "approved"})
 ISSUED = frozenset({"issued", "disputed", "settled"})
 
 
+def mark_on(status: str, *, shadow: bool) -> str | None:
+    """The mark of a document: a shadow is marked as one at every moment, since nobody ever owes it."""
+    mark = mark_of(status)
+    return "shadow" if shadow and mark != "void" else mark
+
+
 def mark_of(status: str) -> str | None:
     """``"draft"`` before issue, ``"void"`` for a void draft, None for an issued document.
 

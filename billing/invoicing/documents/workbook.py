@@ -32,7 +32,7 @@ from billing.invoicing.documents.labels import (
     inline,
     named,
 )
-from billing.invoicing.documents.status import mark_of
+from billing.invoicing.documents.status import mark_on
 from billing.invoicing.documents.text import visible
 
 INK, SOFT, TINT, CINNABAR = "#1B2027", "#59616C", "#F7F5F1", "#A02C22"
@@ -107,7 +107,7 @@ def render_xlsx(
     """
     invoice = read_document(document)
     chosen = check_language(language)
-    mark = mark_of(status)
+    mark = mark_on(status, shadow=invoice.shadow)
     file = io.BytesIO()
     book = xlsxwriter.Workbook(
         file,

@@ -7,22 +7,35 @@ from billing.invoicing.services.corrections import (
     correction_void,
     credit_note_draft,
 )
-from billing.invoicing.services.invoices import invoices_approve, invoices_issue
+from billing.invoicing.services.invoices import (
+    invoice_rebuild,
+    invoice_void,
+    invoices_approve,
+    invoices_issue,
+    invoices_preview,
+)
+from billing.invoicing.services.modes import billing_mode_put
 from billing.invoicing.services.operations import operation_request, operation_run, operations_pending
 from billing.invoicing.services.proof import closed_periods_check, period_verify
+from billing.invoicing.services.settlement import document_settle
 from billing.invoicing.services.waivers import exception_waive
 
 __all__ = [
     "CloseRefusedError",
     "PeriodError",
+    "billing_mode_put",
     "closed_periods_check",
     "correction_approve",
     "correction_issue",
     "correction_void",
     "credit_note_draft",
+    "document_settle",
     "exception_waive",
+    "invoice_rebuild",
+    "invoice_void",
     "invoices_approve",
     "invoices_issue",
+    "invoices_preview",
     "operation_request",
     "operation_run",
     "operations_pending",

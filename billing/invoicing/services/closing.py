@@ -5,6 +5,7 @@ second rates what was learned before the cut-off and writes charges and drafts. 
 period in `closing`, which the next run finishes with the same result.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from django.db import transaction
 
 from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.modes import billing_modes
 from billing.invoicing.report import Report, build_report
 from billing.rating.assessment import assess
 from billing.rating.services import charges_write
@@ -64,7 +66,7 @@ def period_close(*, month: str, actor: str, now: datetime) -> Closed:
     period_open(month=month)
     if not _cut_off(month, actor, now):
         period = BillingPeriod.objects.get(month=month)
-        return Closed(period, period.invoices.count(), changed=False)
+        return Closed(period, _live(period), changed=False)
     return _bill(month, now)
 
 
@@ -93,7 +95,7 @@ def _bill(month: str, now: datetime) -> Closed:
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
-            return Closed(period, period.invoices.count(), changed=False)
+            return Closed(period, _live(period), changed=False)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
         if assessment.unowned or assessment.unpriced:
@@ -110,34 +112,55 @@ def _bill(month: str, now: datetime) -> Closed:
     return Closed(period, len(invoices), changed=True)
 
 
+def _live(period: BillingPeriod) -> int:
+    return period.invoices.exclude(status=Invoice.Status.VOID).count()
+
+
 def _draft_all(period: BillingPeriod, charges: list[Charge]) -> list[Invoice]:
     setup = billing_setup()
     teams = Team.objects.in_bulk(field_name="code")
-    by_team: dict[str, list[Charge]] = {}
+    drafts = [
+        (invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow)
+        for (code, shadow), items in sorted(charges_by_invoice(charges).items())
+    ]
+    return drafts_write(period, setup, teams, drafts)
+
+
+def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list[Charge]]:
+    """The charges of teams by (team, shadow): usage of a month that was only shown is never charged, however late."""
+    modes = billing_modes()
+    grouped: dict[tuple[str, bool], list[Charge]] = {}
     for charge in charges:
         if not charge.key.platform:
-            by_team.setdefault(charge.key.team, []).append(charge)
+            shadow = modes.shadow(charge.key.team, charge.key.charge_period)
+            grouped.setdefault((charge.key.team, shadow), []).append(charge)
+    return grouped
+
+
+def drafts_write(
+    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], drafts: list[tuple[list[Line], Parties, bool]]
+) -> list[Invoice]:
+    """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
     approved = setup.review == BillingSetup.Review.NONE
-    drafts = [
-        (invoice_lines(items), parties_of(period, setup, teams[code])) for code, items in sorted(by_team.items())
-    ]
+    regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
     invoices = Invoice.objects.bulk_create(
         Invoice(
             period=period,
             team=teams[parties.team],
-            status=Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT,
-            approved_by="review: none" if approved else "",
+            shadow=shadow,
+            status=Invoice.Status.PREVIEW if shadow else regular,
+            approved_by="review: none" if approved and not shadow else "",
             currency=setup.currency,
             issuer=setup.issuer,
             total=total_of(lines),
             draft=draft_document(parties, lines),
         )
-        for lines, parties in drafts
+        for lines, parties, shadow in drafts
     )
     InvoiceLine.objects.bulk_create(
         (
             line_row(invoice, line)
-            for invoice, (lines, _) in zip(invoices, drafts, strict=True)
+            for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)
             for line in lines
         ),
         batch_size=5_000,
@@ -145,11 +168,12 @@ def _draft_all(period: BillingPeriod, charges: list[Charge]) -> list[Invoice]:
     return invoices
 
 
-def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team) -> Parties:
+def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow: bool = False) -> Parties:
     """The facts that an invoice of `team` copies."""
     return Parties(
         issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
         currency=setup.currency, month=period.month, zone=period.zone, window=Interval(period.start, period.end),
+        shadow=shadow,
     )  # fmt: skip
 
 

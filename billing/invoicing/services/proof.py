@@ -14,6 +14,7 @@ from billing.invoicing.lines import (
 )
 from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.note_proof import correction_follows, note_hashes
+from billing.invoicing.services.closing import charges_by_invoice
 from billing.rating.assessment import Assessment, assess
 from billing.rating.models import Charge as ChargeRow
 from metering.intervals import Interval
@@ -42,13 +43,11 @@ class Proof:
 def period_verify(*, month: str) -> list[Proof]:
     """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it."""
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
-    by_team: dict[str, list[Charge]] = {}
-    for charge in _again(period).charges:
-        if not charge.key.platform:
-            by_team.setdefault(charge.key.team, []).append(charge)
-    invoices = {invoice.team.code: invoice for invoice in period.invoices.select_related("team", "period")}
+    charges = charges_by_invoice(_again(period).charges)
+    live = period.invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period")
+    invoices = {(invoice.team.code, invoice.shadow): invoice for invoice in live}
     proofs = [
-        _prove(code, invoices.get(code), by_team.get(code, [])) for code in sorted(by_team.keys() | invoices.keys())
+        _prove(key[0], invoices.get(key), charges.get(key, [])) for key in sorted(charges.keys() | invoices.keys())
     ]
     notes = issued_notes(month)
     follow = {note.correction: correction_follows(note.correction) for note in notes}
@@ -90,7 +89,7 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
     parties = Parties(
         issuer=facts["issuer"]["name"], team=code, team_name=facts["recipient"]["name"],
         cost_center=facts["recipient"]["cost_center"], currency=facts["currency"], month=facts["period"]["month"],
-        zone=facts["period"]["zone"], window=Interval(invoice.period.start, invoice.period.end),
+        zone=facts["period"]["zone"], window=Interval(invoice.period.start, invoice.period.end), shadow=invoice.shadow,
     )  # fmt: skip
     draft = draft_document(parties, invoice_lines(charges))
     if invoice.number is None:

@@ -1,0 +1,39 @@
+"""Reading: which teams are charged and which are only shown what they would owe, by month of usage."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from billing.invoicing.models import BillingMode
+
+
+@dataclass
+class BillingModes:
+    """Modes by team; a month that no row reaches is charged.
+
+    >>> modes = BillingModes.of([("nlp", "2026-10", True), ("nlp", "2027-01", False)])
+    >>> [modes.shadow("nlp", month) for month in ("2026-09", "2026-10", "2026-12", "2027-01")]
+    [False, True, True, False]
+    """
+
+    by_team: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, bool]]) -> "BillingModes":
+        """From (team, first month, shadow)."""
+        modes = cls()
+        for team, month, shadow in sorted(rows):
+            modes.by_team.setdefault(team, []).append((month, shadow))
+        return modes
+
+    def shadow(self, team: str, month: str) -> bool:
+        """Whether usage of `month` is only shown to the team."""
+        known = self.by_team.get(team, [])
+        index = bisect_right(known, (month, True)) - 1
+        return index >= 0 and known[index][1]
+
+
+def billing_modes() -> BillingModes:
+    """The modes of all teams."""
+    rows = BillingMode.objects.values_list("team__code", "from_month", "mode")
+    return BillingModes.of((team, month, mode == BillingMode.Mode.SHADOW) for team, month, mode in rows)

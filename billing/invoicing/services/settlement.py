@@ -1,0 +1,46 @@
+"""The last state of a document: the ledger posted it, under this reference."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from billing.invoicing.authority import require_right
+from billing.invoicing.billed import document_numbered
+from billing.invoicing.models import DocumentEvent, Invoice
+from billing.invoicing.selectors import state_of
+from billing.tenancy.access import Right
+from billing.tenancy.audit import audit_record
+
+Kind = DocumentEvent.Kind
+
+
+class SettlementError(ValueError):
+    """A document that cannot be settled as asked."""
+
+
+def document_settle(*, number: str, reference: str, actor: str, now: datetime) -> bool:
+    """Record that the ledger posted an issued document; False where that reference is recorded already.
+
+    Raises SettlementError while a dispute is open, or where the document was posted under another reference, NoteError
+    for a number that nobody issued, AuthorityError.
+    """
+    if not reference.strip():
+        raise SettlementError("name the posting in the ledger")
+    require_right(actor, "record a posting", Right.CLOSE)
+    with transaction.atomic():
+        document = document_numbered(number)
+        invoice = document if isinstance(document, Invoice) else None
+        note = None if invoice else document
+        type(document).objects.select_for_update().get(pk=document.pk)
+        known = document.events.filter(kind=Kind.SETTLED).first()
+        if known is not None:
+            if known.reference == reference:
+                return False
+            raise SettlementError(f"{number} was posted as {known.reference} on {known.at:%Y-%m-%d}, not as {reference}")
+        if state_of(document) == "disputed":
+            raise SettlementError(f"{number} is disputed: decide that first")
+        DocumentEvent.objects.create(
+            invoice=invoice, note=note, kind=Kind.SETTLED, at=now, actor=actor, reference=reference
+        )
+        audit_record(actor=actor, action="document_settle", subject=number, detail={"reference": reference})
+    return True

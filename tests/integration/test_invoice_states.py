@@ -1,0 +1,250 @@
+"""From draft to settled: what each state allows, drafts voided and rebuilt, shadows that nobody owes."""
+
+import csv
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
+from billing.invoicing.issued import NotIssuedError, issued_documents
+from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import document_of, state_of
+from billing.invoicing.services import (
+    billing_mode_put,
+    document_settle,
+    invoice_rebuild,
+    invoice_void,
+    invoices_approve,
+    invoices_issue,
+    invoices_preview,
+    period_close,
+)
+from billing.invoicing.services.invoices import ApprovalError
+from billing.invoicing.services.modes import ModeError
+from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
+from billing.invoicing.services.settlement import SettlementError
+from billing.tenancy.models import AuditEntry
+from tests.correction_makers import (
+    FIRST,
+    IN_NOVEMBER,
+    NOVEMBER_OVER,
+    OCTOBER_OVER,
+    bill,
+    credit,
+    part,
+    people,
+    proofs_hold,
+)
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money
+
+pytestmark = pytest.mark.django_db
+FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
+
+
+def hold(number: int, gpus: int, day: str = "2026-10-10", **changed: Any) -> dict[str, Any]:
+    """`gpus` for one hour: ten times as many yuan."""
+    return allocation_record(
+        number, quantity=gpus, started_at=f"{day}T00:00:00Z", ended_at=f"{day}T01:00:00Z", observed_until=None, **changed
+    )
+
+
+@pytest.fixture
+def drafted(tmp_path: Path) -> Path:
+    people()
+    apply(tmp_path, billing=FOUR_EYES)
+    ingest_allocations(hold(1, 10), hold(2, 3, namespace="cv"))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    return tmp_path
+
+
+def states() -> dict[str, str]:
+    return {invoice.team.code: state_of(invoice) for invoice in Invoice.objects.order_by("id")}
+
+
+def test_an_invoice_goes_from_draft_over_preview_and_approval_to_issue_and_settlement(drafted: Path) -> None:
+    assert states() == {"cv": "draft", "nlp": "draft"}
+    invoices_preview(month="2026-10", actor="sam")
+    assert states() == {"cv": "preview", "nlp": "preview"}
+    before = dict(Invoice.objects.values_list("team__code", "draft"))
+    invoices_approve(month="2026-10", actor="fin")
+    assert states() == {"cv": "approved", "nlp": "approved"}
+    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert states() == {"cv": "issued", "nlp": "issued"}
+    for invoice in Invoice.objects.select_related("team"):  # the preview is the invoice that it became
+        document = document_of(invoice)
+        assert {name: document[name] for name in before[invoice.team.code]} == before[invoice.team.code]
+    assert document_settle(number=FIRST, reference="FI-77", actor="sam", now=IN_NOVEMBER)
+    assert not document_settle(number=FIRST, reference="FI-77", actor="sam", now=IN_NOVEMBER)
+    assert states() == {"cv": "settled", "nlp": "issued"}
+    with pytest.raises(SettlementError, match="was posted as FI-77"):
+        document_settle(number=FIRST, reference="FI-78", actor="sam", now=IN_NOVEMBER)
+    with pytest.raises(AuthorityError):
+        document_settle(number=FIRST, reference="FI-77", actor="viv", now=IN_NOVEMBER)
+
+
+def test_a_note_is_settled_like_an_invoice(drafted: Path) -> None:
+    invoices_approve(month="2026-10", actor="fin")
+    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    (note,) = credit(part("1.00"), by="lea")
+    document_settle(number=str(note.number), reference="FI-9", actor="sam", now=IN_NOVEMBER)
+    assert state_of(note) == "settled"
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE invoicing_documentevent SET reference = 'x'")
+    assert DocumentEvent.objects.get().reference == "FI-9"
+
+
+def test_void_is_before_issue_only_and_a_void_draft_is_built_again(drafted: Path) -> None:
+    invoices_approve(month="2026-10", actor="fin")
+    invoice_void(month="2026-10", team="nlp", reason="wrong cost centre", actor="sam")
+    assert states() == {"cv": "approved", "nlp": "void"}
+    assert invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER) == 1
+    with pytest.raises(NotIssuedError, match="was voided: build it again"):
+        issued_documents("2026-10")
+    period = BillingPeriod.objects.get()
+    checks = {check.name: check.ok for check in build_report(period, now=OCTOBER_OVER).checks}
+    assert not checks["sum of invoices = sum of charges"]
+    teams = [{**SET_UP["teams"][0], "cost_center": "CC-999"}, SET_UP["teams"][1]]
+    apply(drafted, billing=FOUR_EYES, teams=teams)
+    rebuilt = invoice_rebuild(month="2026-10", team="nlp", actor="sam")
+    assert (rebuilt.status, rebuilt.total, rebuilt.draft["recipient"]["cost_center"]) == ("draft", money("100"), "CC-999")
+    invoices_approve(month="2026-10", actor="fin")
+    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert proofs_hold("2026-10")
+    assert [document.number[-6:] for document in issued_documents("2026-10")[1]] == ["000001", "000002"]
+    with pytest.raises(ApprovalError, match="never voided"):
+        invoice_void(month="2026-10", team="cv", reason="x", actor="sam")
+    with pytest.raises(ApprovalError, match="nothing to build again"):
+        invoice_rebuild(month="2026-10", team="cv", actor="sam")
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE invoicing_invoice SET status = 'draft' WHERE status = 'void'")
+    told = AuditEntry.objects.filter(action__in=["invoice_void", "invoice_rebuild"]).values_list("subject", flat=True)
+    assert list(told) == ["2026-10 nlp", "2026-10 nlp"]
+
+
+# Shadows
+
+
+def shadow(team: str = "nlp", month: str = "2026-10", mode: str = "shadow") -> None:
+    billing_mode_put(team=team, from_month=month, mode=mode, reason="first quarter", actor="fin", now=OCTOBER_OVER)
+
+
+@pytest.fixture
+def shadowed(tmp_path: Path) -> Path:
+    """nlp is only shown what it would owe until December; cv is charged."""
+    people()
+    apply(tmp_path)
+    shadow()
+    shadow(month="2026-12", mode="chargeback")
+    ingest_allocations(hold(1, 10), hold(2, 3, namespace="cv"))
+    bill()
+    return tmp_path
+
+
+def test_a_shadow_has_no_number_and_is_in_no_journal_and_no_export(shadowed: Path) -> None:
+    mine = Invoice.objects.get(team__code="nlp")
+    assert (mine.shadow, mine.status, mine.number, mine.total) == (True, "preview", None, money("100.00"))
+    assert Invoice.objects.get(team__code="cv").number == FIRST
+    call_command("export_journal", "2026-10", "--out", str(shadowed / "j.csv"))
+    with (shadowed / "j.csv").open(newline="") as file:
+        assert {row["invoice_number"] for row in csv.DictReader(file)} == {FIRST}
+    call_command("export_focus", "2026-10", "--out", str(shadowed))
+    assert proofs_hold("2026-10")
+    assert all(check.ok for check in build_report(BillingPeriod.objects.get(), now=OCTOBER_OVER).checks)
+    assert invoices_approve(month="2026-10", actor="fin") == []
+    assert invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER) == 0
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE invoicing_invoice SET status = 'approved' WHERE shadow")
+
+
+def test_a_shadow_is_marked_in_every_format(shadowed: Path) -> None:
+    mine = Invoice.objects.get(team__code="nlp")
+    document = document_of(mine)
+    assert document["shadow"] is True
+    assert "shadow" not in document_of(Invoice.objects.get(team__code="cv"))
+    facts: Any = {"sha256": None, "issued_at": None, "status": mine.status}
+    assert b"preview" in render_csv(document, **facts)
+    assert render_xlsx(document, **facts).startswith(b"PK")
+    assert render_pdf(document, **facts) != render_pdf({**document, "shadow": False}, **facts)
+
+
+def test_usage_of_a_shown_month_is_never_charged_however_late_it_comes(shadowed: Path) -> None:
+    bill("2026-11", NOVEMBER_OVER)
+    ingest_allocations(hold(3, 5), hold(4, 1, "2026-12-03"))
+    bill("2026-12", datetime(2027, 1, 1, 0, 5, tzinfo=UTC))
+    december = {invoice.shadow: invoice for invoice in Invoice.objects.filter(period__month="2026-12")}
+    assert (december[True].total, december[True].number) == (money("50.00"), None)
+    assert (december[False].total, december[False].number) == (money("10.00"), "AI-INFRA-2026-000002")
+    assert proofs_hold("2026-12")
+
+
+def test_a_change_of_closed_time_makes_no_notes_for_what_was_only_shown(shadowed: Path) -> None:
+    change = retroactive_propose(
+        kind="price", name="fix", fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]},
+        valid_from=datetime(2026, 9, 30, 16, tzinfo=UTC), valid_until=None, reason="r", evidence="", actor="sam",
+        now=IN_NOVEMBER,
+    )  # fmt: skip
+    retroactive_approve(change_id=change.pk, actor="fin", now=IN_NOVEMBER)
+    assert {(note.team.code, note.total) for note in Note.objects.all()} == {
+        ("cv", money("-30.00")), ("cv", money("27.00")),
+    }  # fmt: skip
+
+
+def test_the_mode_of_a_closed_month_never_changes(shadowed: Path) -> None:
+    with pytest.raises(ModeError, match="period 2026-10 is closed"):
+        shadow("cv")
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("DELETE FROM invoicing_billingmode WHERE from_month = '2026-10'")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"mode": "free"}, "mode 'free'"),
+        ({"reason": " "}, "needs a reason"),
+        ({"from_month": "2026-13"}, "from_month '2026-13'"),
+        ({"team": "zz"}, "team 'zz'"),
+    ],
+)
+def test_a_switch_that_cannot_be_made_is_named(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    people()
+    apply(tmp_path)
+    facts = {"team": "nlp", "from_month": "2026-10", "mode": "shadow", "reason": "r", "actor": "fin", "now": OCTOBER_OVER}
+    with pytest.raises(ModeError, match=said):
+        billing_mode_put(**{**facts, **changed})
+    with pytest.raises(AuthorityError, match="sam may not switch"):
+        billing_mode_put(**{**facts, "actor": "sam"})
+
+
+def test_the_command_moves_invoices_through_their_states(drafted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> tuple[int, list[str], str]:
+        capsys.readouterr()
+        status = 0
+        try:
+            call_command("invoice", *arguments)
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return status, out.splitlines(), err
+
+    assert run("preview", "2026-10")[1] == ["shown to cv: 30.00 CNY", "shown to nlp: 100.00 CNY"]
+    assert run("void", "2026-10", "--team", "cv", "--reason", "r")[1] == ["void: 30.00 CNY of cv"]
+    assert run("rebuild", "2026-10", "--team", "cv")[1] == ["built again: 30.00 CNY of cv"]
+    assert run("mode", "cv", "shadow", "--from", "2026-11", "--reason", "r", "--by", "fin")[1] == ["cv: shadow from 2026-11"]
+    assert run("mode", "cv", "shadow", "--from", "2026-10", "--reason", "r", "--by", "fin")[0] == 2
+    assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[0] == 2
+    call_command("invoice_approve", "2026-10", "--by", "fin")
+    call_command("invoice_issue", "2026-10")
+    assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[1] == [f"{FIRST}: settled"]
+    call_command("invoice_issue", "2026-10", "--json")
+    told = json.loads(capsys.readouterr().out)["invoices"]
+    assert [(row["number"], row["status"], Decimal(row["total"])) for row in told] == [
+        (FIRST, "settled", Decimal(30)), ("AI-INFRA-2026-000002", "issued", Decimal(100)),
+    ]  # fmt: skip
