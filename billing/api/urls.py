@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import correcting, events, prices, problems, reading, usage
+from billing.api import budgets, correcting, events, prices, problems, reading, usage
 
 app_name = "api"
 urlpatterns = [
@@ -15,6 +15,12 @@ urlpatterns = [
     path("usage/litellm", events.LitellmDoor.as_view(), name="usage-litellm"),
     path("events", events.EventsDoor.as_view(), name="events"),
     path("events/batch", events.EventsBatchDoor.as_view(), name="events-batch"),
+    path("budgets", budgets.Budgets.as_view(), name="budgets"),
+    path("budgets/check", budgets.BudgetCheckDoor.as_view(), name="budgets-check"),
+    path("budgets/reservations", budgets.ReservationsDoor.as_view(), name="budgets-reservations"),
+    re_path(
+        r"^budgets/reservations/(?P<identity>[0-9a-f]{24})$", budgets.ReservationDoor.as_view(), name="budgets-reservation"
+    ),
     path("teams", reading.Teams.as_view(), name="teams"),
     path("prices", reading.Prices.as_view(), name="prices"),
     path("price-versions", prices.PriceVersionsDoor.as_view(), name="price-versions"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 from django.contrib.auth.models import User
 
-from billing.config.home import home_dir
+from billing.config.home import PROJECT, home_dir
 from billing.config.supervisor import Child
 from billing.tenancy.models import Membership, Team
 
@@ -40,7 +40,8 @@ def free_port() -> int:
 
 
 def children(port: int) -> list[Child]:
-    """Web on `port`, one worker process per core but at most two, and the scheduler."""
+    """Web on `port`, the budget check and its counter, one worker process per core but at most two, and the scheduler."""
+    check = free_port()
     run, static = home_dir() / "run", home_dir() / "static"
     for directory in (run, static):
         directory.mkdir(parents=True, exist_ok=True)
@@ -48,6 +49,7 @@ def children(port: int) -> list[Child]:
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "billing.config.settings",
         "STATIC_ROOT": str(static),
+        "BUDGET_CHECK_URL": f"http://127.0.0.1:{check}",
         # a private installation may well be root's
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
@@ -62,6 +64,21 @@ def children(port: int) -> list[Child]:
             ],
             env=environment,
             ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
+        ),
+        Child(
+            name="check",
+            argv=[
+                str(BIN / "granian"), "--interface", "asgi", "--host", "127.0.0.1", "--port", str(check), "--workers", "1",
+                "--no-ws", "--loop", "asyncio", "--no-access-log", "--log-level", "warning",
+                "billing.config.budget_check:application",
+            ],
+            env=environment,
+            ready=lambda: _answers(f"http://127.0.0.1:{check}/healthz"),
+        ),
+        Child(
+            name="counter",
+            argv=[sys.executable, str(PROJECT / "manage.py"), "budget_counter", "--follow"],
+            env=environment,
         ),
         Child(name="worker", argv=[*celery, "worker", "--concurrency", "2", "--loglevel", "warning"], env=environment),
         Child(

@@ -37,7 +37,7 @@ def api_token_create(
         raise TokenError("scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens")
     presented = f"spn_{secrets.token_urlsafe(32)}"
     token = ApiToken.objects.create(
-        name=name, prefix=presented[:8], digest=_digest(presented), scopes=sorted(set(scopes)), source=source,
+        name=name, prefix=presented[:8], digest=tokentoken_digest(presented), scopes=sorted(set(scopes)), source=source,
         team=team, expires_at=expires_at,
     )  # fmt: skip
     audit_record(actor=actor, action="api_token_create", subject=name, detail={"scopes": token.scopes, "source": source})
@@ -57,7 +57,7 @@ def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:
     A process asks the database at most once in RECENT_SECONDS for each token: so long another process may still take
     a token that was revoked.
     """
-    digest = _digest(presented)
+    digest = token_digest(presented)
     token, seen = _recent.get(digest, (None, 0.0))
     if token is None or monotonic() - seen > RECENT_SECONDS:
         token = ApiToken.objects.filter(digest=digest, revoked_at=None).select_related("team").first()
@@ -75,5 +75,6 @@ def api_token_touch(*, token: ApiToken, now: datetime) -> None:
         token.last_used_at = now
 
 
-def _digest(presented: str) -> str:
+def token_digest(presented: str) -> str:
+    """What is kept of a secret."""
     return sha256(presented.encode()).hexdigest()

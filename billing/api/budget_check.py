@@ -1,0 +1,287 @@
+"""`budgets/check` and `budgets/reservations` in a process of their own, so that no load elsewhere slows them down.
+
+An ASGI application: answers come from memory, a thread beside it reads counters from the database. One such process
+serves an installation, since it alone knows what is reserved. The web process passes the same addresses on to it.
+"""
+
+import asyncio
+import logging
+import secrets
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from django.db import DatabaseError, close_old_connections, connection
+from django.utils import timezone
+
+from billing.budgets.counter import LONGEST_HOLD_SECONDS, Answer, Ask, Counter, Grant, Hold
+from billing.budgets.hold_journal import HoldJournal
+from billing.budgets.models import BudgetStanding
+from billing.budgets.snapshot import SCOPE, landed_note, snapshot_read
+from billing.tenancy.tokens import token_digest
+from metering.records import token_key
+
+PREFIX: Final = "/api/v1/budgets/"
+COUNTERS_EVERY: Final = 0.5
+ALL_EVERY: Final = timedelta(seconds=5)
+MOST_BODY: Final = 16 * 1024
+LONGEST_TEXT: Final = 512
+MOST_TOKENS: Final = 10**9
+MOST_AMOUNT: Final = Decimal(10**12)
+
+log = logging.getLogger(__name__)
+encode = msgspec.json.Encoder().encode
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Refused(Exception):
+    """An answer that is an error: status and what to say."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+class BudgetCheck:
+    """The application; `clock` gives the time."""
+
+    def __init__(self, journal: Path, clock: Callable[[], datetime] = timezone.now) -> None:
+        self._journal, self._clock = journal, clock
+        self._holds: HoldJournal | None = None
+        self._counter: Counter | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        try:
+            status, value = await self._answer(scope, receive)
+        except Refused as refused:
+            status, value = refused.status, _problem(refused)
+        kind = b"application/problem+json" if status >= 400 else b"application/json"
+        headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
+        if status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        body = b"" if value is None else encode(value)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def start(self) -> None:
+        """Take over earlier holds and begin to follow the database."""
+        self._holds = HoldJournal(self._journal, self._clock())
+        self._counter = Counter(self._holds.remember, self._holds.forget, lambda: secrets.token_hex(12))
+        self._counter.restore(self._holds.holds)
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._follow, name="budget-counters", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following; holds stay in the journal."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+        if self._holds is not None:
+            self._holds.close()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await asyncio.to_thread(self.stop)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def _follow(self) -> None:
+        """Read counters while the process lives; a database that is away only makes answers older."""
+        sys.setswitchinterval(0.0005)  # answers come first: this thread gives way often
+        counter = self._counter
+        all_read: datetime | None = None
+        newest = -1
+        while counter is not None:
+            now = self._clock()
+            try:
+                close_old_connections()
+                landed_note(counter)
+                whole = all_read is None or now - all_read >= ALL_EVERY
+                generation = _newest_generation()
+                if whole or generation != newest:
+                    snapshot = snapshot_read(now, None if whole else counter.snapshot)
+                    newest, all_read = generation, now if whole else all_read
+                    if snapshot is not None:
+                        counter.replace(snapshot, now)
+                elif counter.snapshot is not None:
+                    counter.replace(counter.snapshot, now)
+            except DatabaseError as error:
+                log.warning("counters not read: %s", str(error).splitlines()[0])
+            if self._stop.wait(COUNTERS_EVERY):
+                break
+        connection.close()
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, Any]:
+        method, path = scope["method"], scope["path"]
+        if path in ("/healthz", "/readyz"):
+            ready = self._counter is not None and self._counter.snapshot is not None
+            return (200, {"status": "ok"}) if ready or path == "/healthz" else (503, {"status": "no counters yet"})
+        action = path.removeprefix(PREFIX)
+        if not path.startswith(PREFIX) or action.partition("/")[0] not in ("check", "reservations"):
+            raise Refused(404, f"no door at {path[:200]}")
+        counter, grant = self._authorised(scope)
+        if action == "check" and method in ("GET", "HEAD"):
+            fields = dict(parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True))
+            return 200, self._check(counter, grant, fields)
+        if action == "reservations" and method == "POST":
+            return 200, self._check(counter, grant, _fields(await _body(receive)))
+        if action.startswith("reservations/") and method == "DELETE":
+            if not counter.release(action.removeprefix("reservations/")):
+                raise Refused(404, "no such reservation: it has ended")
+            return 204, None
+        raise Refused(405, f"{method} is not for {path[:200]}")
+
+    def _authorised(self, scope: dict[str, Any]) -> tuple[Counter, Grant]:
+        counter = self._counter
+        if counter is None or counter.snapshot is None:
+            raise Refused(503, "the counters are being read: ask again in a second")
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, presented = header.decode("latin-1").partition(" ")
+        grant = counter.snapshot.grants.get(token_digest(presented.strip())) if kind.lower() == "bearer" else None
+        if grant is None or (grant.expires_at is not None and grant.expires_at <= self._clock()):
+            raise Refused(401, f"a valid token with the scope {SCOPE} is needed; a new one works after a few seconds")
+        return counter, grant
+
+    def _check(self, counter: Counter, grant: Grant, fields: Mapping[str, Any]) -> dict[str, Any]:
+        ask, hold = read_ask(fields)
+        if grant.source and ask.source != grant.source:
+            raise Refused(403, f"source {ask.source!r}: this token may ask for {grant.source!r} only")
+        now = self._clock()
+        owner = counter.snapshot.consumers.owner(ask.source, ask.consumer, now) if counter.snapshot else None
+        if grant.teams is not None and (owner is None or owner.team not in grant.teams):
+            raise Refused(404, "there is nothing here that you may see")
+        answer = counter.check(ask, now, hold=hold)
+        if answer is None or counter.snapshot is None:
+            raise Refused(503, "the counters are being read: ask again in a second")
+        return as_dict(answer, counter.snapshot.currency)
+
+
+def _newest_generation() -> int:
+    newest = BudgetStanding.objects.order_by("-generation").values_list("generation", flat=True).first()
+    return -1 if newest is None else newest
+
+
+def read_ask(fields: Mapping[str, Any]) -> tuple[Ask, bool]:
+    """The question and whether to reserve.  Raises Refused with the field at fault.
+
+    `reserve`: 0 asks without reserving, an amount reserves that much; without it the tokens given, or those of an ordinary
+    request, are reserved at list price.
+    """
+    source, consumer = _text(fields, "source", required=True), _text(fields, "consumer", required=True)
+    identity = _text(fields, "id")
+    amount = _decimal(fields, "reserve")
+    ask = Ask(
+        source, consumer, _text(fields, "model"), token_key(source, identity) if identity else None, amount or None,
+        _count(fields, "input_tokens", MOST_TOKENS), _count(fields, "output_tokens", MOST_TOKENS),
+        _count(fields, "seconds", LONGEST_HOLD_SECONDS),
+    )  # fmt: skip
+    return ask, amount is None or amount > 0
+
+
+def _text(fields: Mapping[str, Any], name: str, *, required: bool = False) -> str:
+    value = fields.get(name) or ""
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT or "\0" in value:
+        raise Refused(400, f"{name}: must be text of at most {LONGEST_TEXT} characters without NUL")
+    if required and not value:
+        raise Refused(400, f"{name}: is missing")
+    return value
+
+
+def _decimal(fields: Mapping[str, Any], name: str) -> Decimal | None:
+    text = fields.get(name)
+    if text is None or text == "":
+        return None
+    try:
+        value = Decimal(text) if isinstance(text, str) and len(text) <= 40 else Decimal("NaN")
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or not 0 <= value <= MOST_AMOUNT or value != round(value, 4):
+        raise Refused(400, f"{name}: must be a decimal string from 0 to {MOST_AMOUNT} with at most 4 decimals")
+    return value
+
+
+def _count(fields: Mapping[str, Any], name: str, most: int) -> int | None:
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not text.isascii() or not text.isdigit() or len(text) > 12 or int(text) > most:
+        raise Refused(400, f"{name}: must be a whole number from 0 to {most}")
+    return int(text)
+
+
+def _fields(body: bytes) -> Mapping[str, Any]:
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(400, f"the body is no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise Refused(400, "the body must be a JSON object")
+    return fields
+
+
+async def _body(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MOST_BODY:
+            raise Refused(413, f"the body is larger than {MOST_BODY} bytes")
+        if not message.get("more_body"):
+            return body
+
+
+def as_dict(answer: Answer, currency: str) -> dict[str, Any]:
+    """The contract's answer; amounts are decimal strings of the currency, null where no budget applies."""
+    line = answer.budget
+    return {
+        "allowed": answer.allowed,
+        "reason": answer.reason,
+        "budget": None if line is None else str(line.amount),
+        "spent": None if line is None else str(line.spent),
+        "remaining": None if line is None else str(line.amount - line.spent),
+        "as_of": None if line is None else line.as_of.isoformat(),
+        "held": None if line is None else str(answer.held),
+        "name": None if line is None else line.name,
+        "period": None if line is None else line.period,
+        "team": answer.team,
+        "currency": currency,
+        "reservation": None if answer.hold is None else _shown(answer.hold),
+        "actions": [
+            {"action": asked.action, "from_percent": asked.percent, "tokens_per_minute": asked.tokens_per_minute}
+            for asked in answer.actions
+        ],
+    }
+
+
+def _shown(hold: Hold) -> dict[str, str]:
+    return {"id": hold.id, "amount": str(hold.amount), "until": hold.until.isoformat()}
+
+
+def _problem(refused: Refused) -> dict[str, Any]:
+    title = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+             413: "Content Too Large", 503: "Service Unavailable"}[refused.status]  # fmt: skip
+    return {"type": "about:blank", "title": title, "status": refused.status, "detail": refused.detail}
+

@@ -1,0 +1,189 @@
+"""The doors of budgets: the list, and the check, which the web process passes on to the process that answers it."""
+
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import httpx
+from django.conf import settings
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_field,
+    extend_schema_view,
+    inline_serializer,
+)
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope
+from billing.api.problems import PROBLEM_JSON, problem
+from billing.api.usage import AnyBody
+from billing.budgets.models import Budget
+from billing.budgets.selectors import standing_now, team_tree
+from billing.tenancy.models import ApiToken
+
+TIMEOUT_SECONDS = 2.0
+PASSED_ON = ("Content-Type", "Retry-After", "WWW-Authenticate", "Cache-Control")
+_client: list[httpx.Client] = []
+
+
+class StandingShape(serializers.Serializer[Any]):
+    """Where a budget stands in the period of now; amounts are decimal strings, null where not known."""
+
+    period = serializers.CharField()
+    amount = serializers.CharField()
+    spent = serializers.CharField()
+    encumbered = serializers.CharField()
+    remaining = serializers.CharField()
+    as_of = serializers.DateTimeField()
+    forecast_method = serializers.CharField()
+    forecast_p10 = serializers.CharField(allow_null=True)
+    forecast_p50 = serializers.CharField(allow_null=True)
+    forecast_p90 = serializers.CharField(allow_null=True)
+    forecast_errors = serializers.DictField(child=serializers.CharField())
+
+
+class BudgetShape(serializers.ModelSerializer[Budget]):
+    """A budget with its scope, thresholds and standing."""
+
+    team = serializers.CharField(source="team.code")
+    standing = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Budget
+        fields = (
+            "id", "team", "name", "period", "cluster", "namespace", "consumer", "accelerator", "model", "amount",
+            "thresholds", "forecast_thresholds", "commitment_thresholds", "owner", "valid_from", "valid_until", "standing",
+        )  # fmt: skip
+
+    @extend_schema_field(StandingShape(allow_null=True))
+    def get_standing(self, budget: Budget) -> dict[str, Any] | None:
+        """None before the first refresh and in a month for which a plan says nothing."""
+        found = standing_now(budget, timezone.now())
+        if found is None:
+            return None
+        kept = {name: _text(getattr(found, name)) for name in StandingShape().fields if name != "remaining"}
+        return {**kept, "remaining": str(found.amount - found.spent)}
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, Decimal) else value
+
+
+@extend_schema_view(get=extend_schema(parameters=[OpenApiParameter("team", str, description="team code")]))
+class Budgets(ListAPIView[Budget]):
+    """Budgets and where they stand; a token bound to a team sees that team's."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("budgets:read")]
+    serializer_class = BudgetShape
+
+    def get_queryset(self) -> QuerySet[Budget]:
+        budgets = Budget.objects.select_related("team").order_by("team__code", "id")
+        if isinstance(self.request.auth, ApiToken) and self.request.auth.team is not None:
+            budgets = budgets.filter(team__code__in=team_tree()[self.request.auth.team.code])
+        asked = self.request.query_params.get("team", "")
+        return budgets.filter(team__code=asked.replace("\0", "")) if asked else budgets
+
+
+ANSWER = inline_serializer(
+    "BudgetCheckAnswer",
+    {
+        "allowed": serializers.BooleanField(), "reason": serializers.CharField(),
+        "budget": serializers.CharField(allow_null=True), "spent": serializers.CharField(allow_null=True),
+        "remaining": serializers.CharField(allow_null=True), "as_of": serializers.DateTimeField(allow_null=True),
+        "held": serializers.CharField(allow_null=True), "name": serializers.CharField(allow_null=True),
+        "period": serializers.CharField(allow_null=True), "team": serializers.CharField(allow_null=True),
+        "currency": serializers.CharField(),
+        "reservation": serializers.DictField(child=serializers.CharField(), allow_null=True),
+        "actions": serializers.ListField(child=serializers.DictField()),
+    },
+)  # fmt: skip
+QUESTION = {
+    "source": "gateway, as in its records", "consumer": "who is to pay, as in its records", "model": "model asked for",
+    "id": "id that the record of this request will have: its reservation ends when the record is in the ledger",
+    "reserve": "amount to reserve; 0 reserves nothing", "input_tokens": "tokens of the prompt, to reserve their price",
+    "output_tokens": "most tokens of the answer, to reserve their price", "seconds": "how long to hold at most",
+}  # fmt: skip
+
+
+class Passed(APIView):
+    """What the process of the budget check answers, as it answers it."""
+
+    parser_classes: ClassVar = [AnyBody]
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("budgets:read")]
+
+    def pass_on(self, request: Request, path: str) -> HttpResponse:
+        """The other process's answer; 503 where it cannot be reached."""
+        if not settings.BUDGET_CHECK_URL:
+            return _unavailable("BUDGET_CHECK_URL is not set: start the process of the budget check")
+        url = f"{settings.BUDGET_CHECK_URL}/api/v1/budgets/{path}"
+        query = request.META.get("QUERY_STRING", "")
+        headers = {"Authorization": request.headers.get("Authorization", ""), "Content-Type": "application/json"}
+        try:
+            answer = _connection().request(
+                str(request.method), f"{url}?{query}" if query else url, content=request.body, headers=headers
+            )
+        except httpx.TransportError:
+            return _unavailable("the process of the budget check does not answer: ask again in a second")
+        passed = {name: answer.headers[name] for name in PASSED_ON if name in answer.headers}
+        return HttpResponse(answer.content, status=answer.status_code, headers=passed)
+
+
+class BudgetCheckDoor(Passed):
+    """May this consumer spend on this model? Reserves what the request may cost until it is in the ledger."""
+
+    @extend_schema(
+        operation_id="budgets_check",
+        parameters=[
+            OpenApiParameter(name, str, required=name in ("source", "consumer"), description=text)
+            for name, text in QUESTION.items()
+        ],
+        responses={200: ANSWER, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
+    )
+    def get(self, request: Request) -> HttpResponse:
+        return self.pass_on(request, "check")
+
+
+class ReservationsDoor(Passed):
+    """The same question as JSON, always with a reservation."""
+
+    @extend_schema(
+        operation_id="budgets_reservations_create",
+        request=inline_serializer(
+            "BudgetQuestion", {name: serializers.CharField(required=name in ("source", "consumer")) for name in QUESTION}
+        ),
+        responses={200: ANSWER, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
+    )
+    def post(self, request: Request) -> HttpResponse:
+        return self.pass_on(request, "reservations")
+
+
+class ReservationDoor(Passed):
+    """One reservation."""
+
+    @extend_schema(
+        operation_id="budgets_reservations_release",
+        responses={204: None, (404, PROBLEM_JSON): OpenApiTypes.OBJECT, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
+    )
+    def delete(self, request: Request, identity: str) -> HttpResponse:
+        return self.pass_on(request, f"reservations/{identity}")
+
+
+def _unavailable(detail: str) -> HttpResponse:
+    answer = problem(503, "Service Unavailable", detail)
+    answer.headers["Retry-After"] = "1"
+    return answer
+
+
+def _connection() -> httpx.Client:
+    """One client per worker process: its connections stay open."""
+    if not _client:
+        _client.append(httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False))
+    return _client[0]
