@@ -421,11 +421,6 @@ def _ordered(mapping: Mapping[str, Any] | None) -> bytes | None:
     return msgspec.json.encode(mapping, order="deterministic") if mapping else None
 
 
-def token_key(source: str, identity: str) -> bytes:
-    """128-bit hash of (source, id): what a token record is known by, for ever."""
-    return _digest((source, identity), 16)
-
-
 _pack = msgspec.msgpack.Encoder().encode
 
 

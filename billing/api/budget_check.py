@@ -1,35 +1,39 @@
 """`budgets/check` and `budgets/reservations` in a process of their own, so that no load elsewhere slows them down.
 
-An ASGI application: answers come from memory, a thread beside it reads counters from the database. One such process
+An ASGI application: answers come from memory, a process beside it follows the database. One such process
 serves an installation, since it alone knows what is reserved. The web process passes the same addresses on to it.
 """
 
 import asyncio
+import gc
 import logging
 import secrets
+import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
-from django.db import DatabaseError, close_old_connections, connection
 from django.utils import timezone
 
 from billing.budgets.counter import LONGEST_HOLD_SECONDS, Answer, Ask, Counter, Grant, Hold
+from billing.budgets.follower import Landed, Whole
 from billing.budgets.hold_journal import HoldJournal
-from billing.budgets.models import BudgetStanding
-from billing.budgets.snapshot import SCOPE, landed_note, snapshot_read
+from billing.budgets.snapshot import SCOPE
 from billing.tenancy.tokens import token_digest
-from metering.records import token_key
+from metering.token_keys import token_key
 
 PREFIX: Final = "/api/v1/budgets/"
-COUNTERS_EVERY: Final = 0.5
-ALL_EVERY: Final = timedelta(seconds=5)
+PASS_EVERY_SECONDS: Final = 0.2
+RESTART_SECONDS: Final = 0.5
 MOST_BODY: Final = 16 * 1024
 LONGEST_TEXT: Final = 512
 MOST_TOKENS: Final = 10**9
@@ -50,10 +54,13 @@ class Refused(Exception):
 
 
 class BudgetCheck:
-    """The application; `clock` gives the time."""
+    """The application. `directory` keeps its holds; the follower runs in `project` with `environment`."""
 
-    def __init__(self, journal: Path, clock: Callable[[], datetime] = timezone.now) -> None:
-        self._journal, self._clock = journal, clock
+    def __init__(
+        self, directory: Path, *, project: Path, environment: Mapping[str, str], clock: Callable[[], datetime] = timezone.now
+    ) -> None:
+        self._directory, self._project, self._environment, self._clock = directory, project, environment, clock
+        self._wanted: deque[bytes] = deque()
         self._holds: HoldJournal | None = None
         self._counter: Counter | None = None
         self._stop = threading.Event()
@@ -81,12 +88,18 @@ class BudgetCheck:
 
     def start(self) -> None:
         """Take over earlier holds and begin to follow the database."""
-        self._holds = HoldJournal(self._journal, self._clock())
-        self._counter = Counter(self._holds.remember, self._holds.forget, lambda: secrets.token_hex(12))
-        self._counter.restore(self._holds.holds)
+        now = self._clock()
+        journal = self._holds = HoldJournal(self._directory, now)
+        self._counter = Counter(
+            remember=lambda hold: journal.remember(hold, self._clock()), forget=journal.forget,
+            new_id=lambda: secrets.token_hex(12), waits_for=self._wanted.append,
+        )  # fmt: skip
+        self._counter.restore(journal.read(now))
         self._stop.clear()
-        self._thread = threading.Thread(target=self._follow, name="budget-counters", daemon=True)
+        self._thread = threading.Thread(target=self._follow, args=(self._counter,), name="budget-counters", daemon=True)
         self._thread.start()
+        gc.collect()
+        gc.freeze()  # what lives as long as the process is not looked at again
 
     def stop(self) -> None:
         """Stop following; holds stay in the journal."""
@@ -95,6 +108,40 @@ class BudgetCheck:
             self._thread.join(timeout=10)
         if self._holds is not None:
             self._holds.close()
+
+    def _follow(self, counter: Counter) -> None:
+        """Keep a follower running; one that ends is started again."""
+        while not self._stop.is_set():
+            ours, theirs = Pipe()
+            with ours, theirs:
+                argv = [sys.executable, "-m", "billing.config.budget_follower", str(theirs.fileno())]
+                process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], cwd=self._project, env=self._environment)  # noqa: S603
+                theirs.close()
+                try:
+                    self._take(counter, ours)
+                except (EOFError, ConnectionResetError, BrokenPipeError):
+                    log.warning("the follower of the database ended; starting it again")
+            process.terminate()
+            process.wait()
+            self._stop.wait(RESTART_SECONDS)
+
+    def _take(self, counter: Counter, follower: "Connection[Any, Any]") -> None:
+        """Pass names of records to the follower and take over what it sends."""
+        follower.send(counter.waiting_keys())
+        while not self._stop.is_set():
+            wanted = [self._wanted.popleft() for _ in range(len(self._wanted))]
+            if wanted:
+                follower.send(wanted)
+            if not follower.poll(PASS_EVERY_SECONDS):
+                continue
+            news = follower.recv()
+            snapshot = counter.snapshot
+            if isinstance(news, Landed):
+                counter.landed(news.keys, news.generation)
+            elif isinstance(news, Whole):
+                counter.replace(news.snapshot, self._clock())
+            elif snapshot is not None:
+                counter.replace(snapshot.counted(news.budgets), self._clock())
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -106,32 +153,6 @@ class BudgetCheck:
                 await asyncio.to_thread(self.stop)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-    def _follow(self) -> None:
-        """Read counters while the process lives; a database that is away only makes answers older."""
-        sys.setswitchinterval(0.0005)  # answers come first: this thread gives way often
-        counter = self._counter
-        all_read: datetime | None = None
-        newest = -1
-        while counter is not None:
-            now = self._clock()
-            try:
-                close_old_connections()
-                landed_note(counter)
-                whole = all_read is None or now - all_read >= ALL_EVERY
-                generation = _newest_generation()
-                if whole or generation != newest:
-                    snapshot = snapshot_read(now, None if whole else counter.snapshot)
-                    newest, all_read = generation, now if whole else all_read
-                    if snapshot is not None:
-                        counter.replace(snapshot, now)
-                elif counter.snapshot is not None:
-                    counter.replace(counter.snapshot, now)
-            except DatabaseError as error:
-                log.warning("counters not read: %s", str(error).splitlines()[0])
-            if self._stop.wait(COUNTERS_EVERY):
-                break
-        connection.close()
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, Any]:
         method, path = scope["method"], scope["path"]
@@ -169,18 +190,14 @@ class BudgetCheck:
         if grant.source and ask.source != grant.source:
             raise Refused(403, f"source {ask.source!r}: this token may ask for {grant.source!r} only")
         now = self._clock()
-        owner = counter.snapshot.consumers.owner(ask.source, ask.consumer, now) if counter.snapshot else None
-        if grant.teams is not None and (owner is None or owner.team not in grant.teams):
-            raise Refused(404, "there is nothing here that you may see")
+        if grant.teams is not None and counter.snapshot is not None:
+            owner = counter.snapshot.consumers.owner(ask.source, ask.consumer, now)
+            if owner is None or owner.team not in grant.teams:
+                raise Refused(404, "there is nothing here that you may see")
         answer = counter.check(ask, now, hold=hold)
         if answer is None or counter.snapshot is None:
             raise Refused(503, "the counters are being read: ask again in a second")
         return as_dict(answer, counter.snapshot.currency)
-
-
-def _newest_generation() -> int:
-    newest = BudgetStanding.objects.order_by("-generation").values_list("generation", flat=True).first()
-    return -1 if newest is None else newest
 
 
 def read_ask(fields: Mapping[str, Any]) -> tuple[Ask, bool]:

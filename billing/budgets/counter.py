@@ -9,10 +9,12 @@ when its time is over. Until then it counts, also in part twice: the counter is 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from heapq import heappop, heappush
 from threading import Lock
 from typing import Final
 
@@ -60,7 +62,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a check needs, read from the database at one time. `routes` remembers what applies to whom."""
+    """Everything a check needs, read from the database at one time; `routes` and `estimates` remember what was asked."""
 
     currency: str
     budgets: Sequence[BudgetLine]
@@ -68,6 +70,11 @@ class Snapshot:
     prices: RateCard
     grants: Mapping[str, Grant] = field(default_factory=dict)
     routes: dict[tuple[str, str, str], "Route"] = field(default_factory=dict)
+    estimates: dict[str, Decimal | None] = field(default_factory=dict)
+
+    def counted(self, budgets: Sequence[BudgetLine]) -> "Snapshot":
+        """The same with newer counters."""
+        return replace(self, budgets=budgets, routes={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +101,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An amount held on some budgets until an instant, or until its record has landed in the ledger.
-
-    `landed` is the newest refresh that had begun when the record was seen there: any later refresh counts it.
-    """
+    """An amount held on some budgets until an instant, or until its record, named by `key`, is counted."""
 
     id: str
     amount: Decimal
     budgets: tuple[int, ...]
     until: datetime
     key: bytes | None = None
-    landed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +124,28 @@ class Answer:
 
 
 class Counter:
-    """The counters and holds of one process; every method may be called by any thread."""
+    """The counters and holds of one process; every method may be called by any thread and takes microseconds.
 
-    def __init__(self, remember: Callable[[Hold], None], forget: Callable[[str], None], new_id: Callable[[], str]) -> None:
-        self._remember, self._forget, self._new_id = remember, forget, new_id
+    `remember` and `forget` are told of every hold that is made and that ends before its time. `waits_for` is told the name
+    of every record that is to be looked for in the ledger.
+    """
+
+    def __init__(
+        self,
+        *,
+        remember: Callable[[Hold], None],
+        forget: Callable[[str], None],
+        new_id: Callable[[], str],
+        waits_for: Callable[[bytes], None],
+    ) -> None:
+        self._remember, self._forget, self._new_id, self._waits_for = remember, forget, new_id, waits_for
         self._lock = Lock()
         self._snapshot: Snapshot | None = None
         self._holds: dict[str, Hold] = {}
         self._held: dict[int, Decimal] = {}
         self._by_key: dict[bytes, str] = {}
+        self._ends: list[tuple[datetime, str]] = []
+        self._landed: dict[str, int] = {}
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -143,24 +159,31 @@ class Counter:
                 self._add(hold)
 
     def replace(self, snapshot: Snapshot, now: datetime) -> None:
-        """Count anew from the ledger; what it counts now, and what is over, is no longer held."""
+        """Count anew from the ledger; what it counts now is no longer held."""
         generations = {line.id: line.generation for line in snapshot.budgets}
         with self._lock:
             self._snapshot = snapshot
-            for hold in [hold for hold in self._holds.values() if _ended(hold, generations, now)]:
-                self._drop(hold)
+            self._expire(now)
+            for identity, landed in list(self._landed.items()):
+                budgets = self._holds[identity].budgets
+                if all(generations.get(budget, landed + 1) > landed for budget in budgets):
+                    self._drop(identity)
+                    self._forget(identity)
 
     def waiting_keys(self) -> list[bytes]:
         """Names of records that are held for and not yet seen in the ledger."""
         with self._lock:
-            return [hold.key for hold in self._holds.values() if hold.key is not None and hold.landed is None]
+            return [key for key, identity in self._by_key.items() if identity not in self._landed]
 
     def landed(self, keys: Iterable[bytes], generation: int) -> None:
-        """These records are in the ledger; `generation` was the newest refresh when that had been seen."""
+        """These records are in the ledger; `generation` was the newest refresh when that had been seen.
+
+        Any refresh that began later counts them, so their holds end with the first snapshot of a higher generation.
+        """
         with self._lock:
             for key in keys:
                 if (identity := self._by_key.get(key)) is not None:
-                    self._holds[identity] = replace(self._holds[identity], landed=generation)
+                    self._landed.setdefault(identity, generation)
 
     def check(self, ask: Ask, now: datetime, *, hold: bool = True) -> Answer | None:
         """Decide and reserve in one step; None before the first snapshot."""
@@ -174,15 +197,17 @@ class Counter:
             return Answer(True, "no_budget", route.team)
         estimate = _estimate(snapshot, ask, now)
         with self._lock:
+            self._expire(now)
             return self._decide(ask, route, estimate, now, hold)
 
     def release(self, identity: str) -> bool:
         """End a hold: its request came to nothing, or its cost is known to be counted. False if there is none."""
         with self._lock:
-            hold = self._holds.get(identity)
-            if hold is not None:
-                self._drop(hold)
-            return hold is not None
+            if identity not in self._holds:
+                return False
+            self._drop(identity)
+            self._forget(identity)
+            return True
 
     def held_on(self, budget: int) -> Decimal:
         """What is held on a budget now."""
@@ -193,8 +218,8 @@ class Counter:
         known = self._by_key.get(ask.key) if ask.key is not None else None
         states = [(line, self._held.get(line.id, Decimal(0))) for line in route.budgets]
         refused = [(line, held) for line, held in states if _is_capped(line, held)]
-        line, held = min(refused or states, key=lambda state: state[0].amount - state[0].spent - state[1])
-        actions = actions_asked(line.spent + held, line.amount, line.ladder)
+        line, held = min(refused or states, key=_left)
+        actions = _actions(line, held)
         if known is not None:
             return Answer(True, "within_budget", route.team, line, held, self._holds[known], actions)
         if refused:
@@ -219,24 +244,37 @@ class Counter:
 
     def _add(self, hold: Hold) -> None:
         self._holds[hold.id] = hold
+        heappush(self._ends, (hold.until, hold.id))
         if hold.key is not None:
             self._by_key[hold.key] = hold.id
+            self._waits_for(hold.key)
         for budget in hold.budgets:
             self._held[budget] = self._held.get(budget, Decimal(0)) + hold.amount
 
-    def _drop(self, hold: Hold) -> None:
-        del self._holds[hold.id]
+    def _expire(self, now: datetime) -> None:
+        while self._ends and self._ends[0][0] <= now:
+            _, identity = heappop(self._ends)
+            with suppress(KeyError):  # it ended before its time
+                self._drop(identity)
+
+    def _drop(self, identity: str) -> None:
+        hold = self._holds.pop(identity)
+        self._landed.pop(identity, None)
         if hold.key is not None:
             self._by_key.pop(hold.key, None)
         for budget in hold.budgets:
             self._held[budget] -= hold.amount
-        self._forget(hold.id)
 
 
-def _ended(hold: Hold, generations: Mapping[int, int], now: datetime) -> bool:
-    if hold.until <= now:
-        return True
-    return hold.landed is not None and all(generations.get(budget, hold.landed + 1) > hold.landed for budget in hold.budgets)
+def _left(state: tuple[BudgetLine, Decimal]) -> Decimal:
+    line, held = state
+    return line.amount - line.spent - held
+
+
+def _actions(line: BudgetLine, held: Decimal) -> Sequence[ActionAsked]:
+    used = line.spent + held
+    first = min(rung.percent for rung in line.ladder)
+    return actions_asked(used, line.amount, line.ladder) if used * 100 >= line.amount * first else ()
 
 
 def _is_capped(line: BudgetLine, held: Decimal) -> bool:
@@ -266,6 +304,16 @@ def _estimate(snapshot: Snapshot, ask: Ask, now: datetime) -> Decimal | None:
 
     None where nothing is priced: what a price is missing for is never guessed.
     """
+    if _says_tokens(ask):
+        return _cost(snapshot, ask, now)
+    if ask.model not in snapshot.estimates:
+        if len(snapshot.estimates) >= MOST_ROUTES:
+            return _cost(snapshot, ask, now)
+        snapshot.estimates[ask.model] = _cost(snapshot, ask, now)
+    return snapshot.estimates[ask.model]
+
+
+def _cost(snapshot: Snapshot, ask: Ask, now: datetime) -> Decimal | None:
     version = snapshot.prices.version_at(now)
     if version is None:
         return None

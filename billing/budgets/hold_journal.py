@@ -1,27 +1,29 @@
 """Holds on disk: appended as they are made and end, read back by the next process. A killed process forgets none.
 
-One line of JSON per event. Written without fsync: if the machine itself goes down, holds of its last moments are lost,
-which is at most what requests of those moments cost.
+One line of JSON per event, in segments of ten minutes; a segment goes when everything in it is over, so nothing is ever
+rewritten. Written without fsync: if the machine itself goes down, holds of its last moments are lost, which is at most
+what requests of those moments cost.
 """
 
 import contextlib
 import os
-from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from billing.budgets.counter import Hold
+from billing.budgets.counter import LONGEST_HOLD_SECONDS, Hold
 
-LARGEST = 32 * 1024 * 1024
+SEGMENT: Final = timedelta(minutes=10)
+KEPT: Final = SEGMENT + timedelta(seconds=LONGEST_HOLD_SECONDS)
 
 
 class _Event(msgspec.Struct, omit_defaults=True):
     id: str
     amount: str = ""
-    budgets: list[int] = []
+    budgets: tuple[int, ...] = ()
     until: datetime | None = None
     key: str = ""
 
@@ -31,66 +33,58 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class HoldJournal:
-    """The file of one process; opening it keeps only holds that still count."""
+    """The segments of one process in a directory of their own."""
 
-    def __init__(self, path: Path, now: datetime) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._live = {hold.id: hold for hold in _read(path) if hold.until > now}
-        self._size = 0
-        self._file = -1
-        self._rewrite()
+    def __init__(self, directory: Path, now: datetime) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file, self._ends = -1, now
+        self._turn(now)
 
-    @property
-    def holds(self) -> Iterable[Hold]:
-        """What counts."""
-        return list(self._live.values())
+    def read(self, now: datetime) -> list[Hold]:
+        """The holds that still count."""
+        holds: dict[str, Hold] = {}
+        for path in sorted(self._directory.glob("*.jsonl")):
+            for line in path.read_bytes().splitlines():
+                with contextlib.suppress(msgspec.DecodeError):  # the last line of a killed process may be torn
+                    _apply(_decode(line), holds)
+        return [hold for hold in holds.values() if hold.until > now]
 
-    def remember(self, hold: Hold) -> None:
+    def remember(self, hold: Hold, now: datetime) -> None:
         """Keep a hold."""
-        self._live[hold.id] = hold
-        self._write(_line(hold))
+        if now >= self._ends:
+            self._turn(now)
+        key = hold.key.hex() if hold.key is not None else ""
+        self._write(_Event(hold.id, str(hold.amount), hold.budgets, hold.until, key))
 
     def forget(self, identity: str) -> None:
-        """Note its end."""
-        if self._live.pop(identity, None) is not None:
-            self._write(_encode(_Event(identity)) + b"\n")
+        """Note that a hold ended before its time."""
+        self._write(_Event(identity))
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Leave the segments as they are."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _write(self, line: bytes) -> None:
-        os.write(self._file, line)
-        self._size += len(line)
-        if self._size > LARGEST:
-            self._rewrite()
+    def _write(self, event: _Event) -> None:
+        os.write(self._file, _encode(event) + b"\n")
 
-    def _rewrite(self) -> None:
-        """Only what counts, in a new file that takes the place of the old one."""
-        draft = self._path.with_suffix(".new")
-        draft.write_bytes(b"".join(_line(hold) for hold in self._live.values()))
+    def _turn(self, now: datetime) -> None:
+        """Begin a segment and remove those in which everything is over."""
         self.close()
-        draft.replace(self._path)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        self._size = 0
+        name = f"{now:%Y%m%dT%H%M%S%f}.jsonl"
+        self._file = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._ends = now + SEGMENT
+        oldest = f"{now - KEPT:%Y%m%dT%H%M%S%f}.jsonl"
+        for path in self._directory.glob("*.jsonl"):
+            if path.name < oldest:
+                path.unlink()
 
 
-def _line(hold: Hold) -> bytes:
-    key = hold.key.hex() if hold.key is not None else ""
-    return _encode(_Event(hold.id, str(hold.amount), list(hold.budgets), hold.until, key)) + b"\n"
-
-
-def _read(path: Path) -> list[Hold]:
-    holds: dict[str, Hold] = {}
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        with contextlib.suppress(msgspec.DecodeError):  # the last line of a killed process may be torn
-            event = _decode(line)
-            if event.until is None:
-                holds.pop(event.id, None)
-            else:
-                key = bytes.fromhex(event.key) if event.key else None
-                holds[event.id] = Hold(event.id, Decimal(event.amount), tuple(event.budgets), event.until, key)
-    return list(holds.values())
+def _apply(event: _Event, holds: dict[str, Hold]) -> None:
+    if event.until is None:
+        holds.pop(event.id, None)
+        return
+    key = bytes.fromhex(event.key) if event.key else None
+    holds[event.id] = Hold(event.id, Decimal(event.amount), event.budgets, event.until, key)

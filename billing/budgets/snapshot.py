@@ -1,12 +1,13 @@
 """What the budget check needs from the database, read in a few small queries."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import Q
 
-from billing.budgets.counter import BudgetLine, Counter, Grant, Snapshot
+from billing.budgets.counter import BudgetLine, Grant, Snapshot
 from billing.budgets.models import BudgetStanding
 from billing.budgets.selectors import ladder_of, scope_of, team_tree
 from billing.rates.selectors import rate_card
@@ -16,18 +17,16 @@ from billing.tenancy.selectors import consumer_book
 SCOPE = "budgets:read"
 
 
-def snapshot_read(now: datetime, kept: Snapshot | None = None) -> Snapshot | None:
-    """The counters of now; from `kept` whatever else a check needs, if given. None before any set-up."""
+def snapshot_read(now: datetime) -> Snapshot | None:
+    """Everything as of now; None before any set-up."""
     setup = BillingSetup.objects.first()
     if setup is None:
         return None
-    if kept is None:
-        return Snapshot(setup.currency, _lines(now), consumer_book(), rate_card(), _grants(now))
-    lines = _lines(now)
-    return kept if lines == kept.budgets else Snapshot(setup.currency, lines, kept.consumers, kept.prices, kept.grants)
+    return Snapshot(setup.currency, counters_read(now), consumer_book(), rate_card(), _grants(now))
 
 
-def _lines(now: datetime) -> list[BudgetLine]:
+def counters_read(now: datetime) -> list[BudgetLine]:
+    """The counter of every budget in force."""
     tree = team_tree()
     standings = (
         BudgetStanding.objects.filter(start__lte=now, end__gt=now)
@@ -58,17 +57,19 @@ def _grants(now: datetime) -> dict[str, Grant]:
     }
 
 
-def landed_note(counter: Counter) -> None:
-    """Tell the counter which of its named requests are in the ledger by now.
+def landed_among(keys: Sequence[bytes]) -> tuple[list[bytes], int]:
+    """Which of these records are in the ledger, and the newest refresh that had begun when that was seen.
 
-    Looks at the ledger first and at the newest refresh second: any refresh that began later has read what was seen.
+    Looks at the ledger first and at the refresh second: any refresh that begins later has read what was seen.
     """
-    keys = counter.waiting_keys()
-    if not keys:
-        return
     with connection.cursor() as cursor:
         cursor.execute("SELECT key FROM token_key WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
         seen = [row[0].bytes for row in cursor.fetchall()]
         cursor.execute("SELECT last_value FROM budget_refresh")
-        generation = int(cursor.fetchone()[0])
-    counter.landed(seen, generation)
+        return seen, int(cursor.fetchone()[0])
+
+
+def newest_generation() -> int:
+    """The newest refresh that is kept; -1 before the first."""
+    newest = BudgetStanding.objects.order_by("-generation").values_list("generation", flat=True).first()
+    return -1 if newest is None else newest

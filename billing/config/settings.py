@@ -17,7 +17,7 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | BUDGET_CHECK_URL | where the budget check listens, to which the web process passes budgets/check on | none |
-| BUDGET_HOLDS | file in which the budget check keeps its reservations | run/budget-holds.jsonl of the home |
+| BUDGET_HOLDS | folder in which the budget check keeps its reservations | run/budget-holds of the home |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
@@ -204,7 +204,7 @@ INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 BUDGET_CHECK_URL = os.environ.get("BUDGET_CHECK_URL", "")
-BUDGET_HOLDS = os.environ.get("BUDGET_HOLDS", str(home_dir() / "run" / "budget-holds.jsonl"))
+BUDGET_HOLDS = os.environ.get("BUDGET_HOLDS", str(home_dir() / "run" / "budget-holds"))
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES

@@ -37,7 +37,7 @@ def api_token_create(
         raise TokenError("scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens")
     presented = f"spn_{secrets.token_urlsafe(32)}"
     token = ApiToken.objects.create(
-        name=name, prefix=presented[:8], digest=tokentoken_digest(presented), scopes=sorted(set(scopes)), source=source,
+        name=name, prefix=presented[:8], digest=token_digest(presented), scopes=sorted(set(scopes)), source=source,
         team=team, expires_at=expires_at,
     )  # fmt: skip
     audit_record(actor=actor, action="api_token_create", subject=name, detail={"scopes": token.scopes, "source": source})

@@ -8,6 +8,8 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+PARTS = ("ingest", "ledger_size", "documents", "budget_check")
+
 
 def main() -> int:
     """Run the benchmarks in an empty home."""
@@ -15,6 +17,7 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--records", type=int, default=40_000, help="token records of a round")
     arguments.add_argument("--ledger", type=int, default=300_000, help="events in the ledger whose size is measured")
+    arguments.add_argument("--only", choices=PARTS, help="one part of the table")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
         os.environ.update(SUANPAN_HOME=home, DJANGO_SETTINGS_MODULE="billing.config.settings")
@@ -23,18 +26,24 @@ def main() -> int:
         from billing.config.command_line import embedded_services
 
         with embedded_services():
-            return _measure(options.rounds, options.records, options.ledger)
+            return _measure(Path(home), options)
 
 
-def _measure(rounds: int, records: int, ledger: int) -> int:
+def _measure(home: Path, options: argparse.Namespace) -> int:
     import django
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from tests.benchmarks import documents, ingest, ledger_size
+    from tests.benchmarks import budget_check, documents, ingest, ledger_size
 
-    rows = [*ingest.measure(rounds, records), *ledger_size.measure(ledger), *documents.measure()]
+    parts = {
+        "ingest": lambda: ingest.measure(options.rounds, options.records),
+        "ledger_size": lambda: ledger_size.measure(options.ledger),
+        "documents": documents.measure,
+        "budget_check": lambda: budget_check.measure(home),
+    }
+    rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")
     print("| What | Measured | Raw limit of the same run | Ratio | Target |\n|---|---|---|---|---|")
     for row in rows:

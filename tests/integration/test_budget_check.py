@@ -66,7 +66,8 @@ class Asked:
     """The application in this process, following the test's database."""
 
     def __init__(self, directory: Path) -> None:
-        self.app = BudgetCheck(directory / "holds.jsonl")
+        environment = {**os.environ, "DATABASE_URL": _database_url(), "PYTHONWARNINGS": "ignore"}
+        self.app = BudgetCheck(directory / "holds", project=PROJECT, environment=environment)
         self.presented = token()
 
     def __enter__(self) -> "Asked":
@@ -262,7 +263,7 @@ class RealProcess:
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
         self.environment = {
-            **os.environ, "DATABASE_URL": _database_url(), "BUDGET_HOLDS": str(directory / "holds.jsonl"),
+            **os.environ, "DATABASE_URL": _database_url(), "BUDGET_HOLDS": str(directory / "holds"),
             "DJANGO_SETTINGS_MODULE": "billing.config.settings", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
         self.server = self._serve()

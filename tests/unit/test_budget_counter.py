@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from billing.budgets.counter import Ask, BudgetLine, Counter, Hold, Snapshot
+from billing.budgets.follower import WaitingKeys
 from billing.budgets.hold_journal import HoldJournal
 from billing.budgets.scope import Scope
 from billing.budgets.thresholds import Rung
@@ -36,7 +37,10 @@ def snapshot(*lines: BudgetLine) -> Snapshot:
 
 def counter(*lines: BudgetLine) -> Counter:
     numbers = itertools.count()
-    made = Counter(lambda hold: None, lambda identity: None, lambda: f"h{next(numbers)}")
+    made = Counter(
+        remember=lambda hold: None, forget=lambda identity: None, new_id=lambda: f"h{next(numbers)}",
+        waits_for=lambda key: None,
+    )  # fmt: skip
     if lines:
         made.replace(snapshot(*lines), NOW)
     return made
@@ -156,19 +160,40 @@ def test_a_reservation_is_the_price_of_the_tokens_or_of_an_ordinary_request() ->
 
 
 def test_a_killed_process_leaves_its_holds_to_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "holds.jsonl"
-    journal = HoldJournal(path, NOW)
+    directory = tmp_path / "run" / "holds"
+    journal = HoldJournal(directory, NOW)
     holds = [
         Hold("a", Decimal("1.5"), (1, 2), NOW + 60 * SECOND, b"k" * 16), Hold("b", Decimal(2), (1,), NOW + 60 * SECOND),
         Hold("c", Decimal(3), (1,), NOW + SECOND),
     ]  # fmt: skip
     for hold in holds:
-        journal.remember(hold)
+        journal.remember(hold, NOW)
     journal.forget("b")
     journal.close()
-    with path.open("ab") as file:
+    (segment,) = directory.iterdir()
+    with segment.open("ab") as file:
         file.write(b'{"id":"torn')
     made = counter()
-    made.restore(HoldJournal(path, NOW + 2 * SECOND).holds)
+    made.restore(HoldJournal(directory, NOW + 2 * SECOND).read(NOW + 2 * SECOND))
     assert (made.held_on(1), made.held_on(2), made.waiting_keys()) == (Decimal("1.5"), Decimal("1.5"), [b"k" * 16])
-    assert path.read_bytes().count(b"\n") == 1, "only what counts is kept"
+
+
+def test_segments_of_holds_go_when_all_in_them_is_over(tmp_path: Path) -> None:
+    journal = HoldJournal(tmp_path, NOW)
+    for number in range(14):
+        at = NOW + number * 10 * 60 * SECOND
+        journal.remember(Hold(str(number), Decimal(1), (1,), at + 3600 * SECOND), at)
+    journal.close()
+    assert len(list(tmp_path.iterdir())) == 8
+    later = NOW + 130 * 60 * SECOND
+    assert {hold.id for hold in HoldJournal(tmp_path, later).read(later)} == {str(number) for number in range(8, 14)}
+
+
+def test_records_are_looked_for_ever_less_often_and_not_for_ever() -> None:
+    waiting = WaitingKeys()
+    waiting.add([b"a", b"b"], 0.0)
+    waiting.found([b"b"])
+    looks = [second for second in range(5000) if waiting.due(float(second))]
+    assert looks[:4] == [0, 1, 2, 3]
+    assert len(looks) < 60
+    assert looks[-1] <= 3600

@@ -1,0 +1,21 @@
+"""The process that follows the database for the budget check: `python -m billing.config.budget_follower FD`."""
+
+import os
+import sys
+from multiprocessing.connection import Connection
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.config.settings")
+
+
+def main() -> None:
+    """Serve the connection whose file descriptor is the only argument."""
+    django.setup()
+    from billing.budgets.follower import Follower
+
+    Follower(Connection(int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""`budgets/check` at a paced 400 requests/s, idle and while two senders fill the ledger, against an empty ASGI application.
+
+Every answer is right or the run fails: the spent of an answer is a counter that the ledger had, nothing passes the limit by
+more than the stated reservation.
+"""
+
+import multiprocessing
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+RATE = 400
+SECONDS = 10.0
+CLIENTS = 4
+SENDING_SECONDS = 25.0
+EMPTY = "tests.benchmarks.budget_check:empty"
+Times = list[float]
+
+
+def measure(home: Path) -> list[tuple[str, ...]]:
+    """Rows of the table: idle and under load, p50 and p99 in milliseconds, with the empty application beside each."""
+    from billing.config.house import children, free_port
+    from billing.tenancy.tokens import api_token_create
+
+    _set_up(home)
+    _, token = api_token_create(name="bench gateway", scopes=["usage:write", "budgets:read"], actor="bench")
+    port = free_port()
+    parts = {child.name: child for child in children(port)}
+    with _running(parts["web"]), _running(parts["check"]), _running(parts["counter"]), _empty(parts["check"].env) as empty:
+        address = f"{(parts['web'].env or {})['BUDGET_CHECK_URL']}/api/v1/budgets/check"
+        _wait(lambda: _probe(address, token) == 200)
+        rows = [_row("idle", _paced(address, token), _paced(empty, token))]
+        senders = _senders(f"http://127.0.0.1:{port}", token)
+        time.sleep(1)
+        loaded, raw = _paced(address, token), _paced(empty, token)
+        busy = all(sender.is_alive() for sender in senders)
+        for sender in senders:
+            sender.join()
+        assert busy, "the senders must outlast the measurement"
+        rows.append(_row("under ingest by two senders", loaded, raw))
+        rows.append(_overshoot(address, token))
+    return rows
+
+
+def _set_up(home: Path) -> None:
+    import yaml
+
+    from billing.config.set_up import set_up_apply
+
+    since = "2024-01-01T00:00:00+08:00"
+    tokens = [{"model": "llama-3-8b", "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}]
+    teams = [{"code": f"bench-{number}"} for number in range(12)]
+    consumers = [{"source": "bench", "consumer": f"key-{number}", "team": f"bench-{number}"} for number in range(12)]
+    budgets = [{"team": team["code"], "amount": "1000000.00"} for team in teams]
+    sections = {
+        "billing": {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "BENCH"}, "teams": teams, "consumers": consumers,
+        "price_versions": [{"name": "bench-check", "valid_from": since, "gpu": [], "tokens": tokens}],
+        "budgets": [*budgets, {"team": "bench-0", "model": "llama-3-8b", "amount": "1.00", "name": "tight"}],
+    }  # fmt: skip
+    path = home / "bench-budgets.yaml"
+    path.write_text(yaml.safe_dump(sections))
+    set_up_apply(path=path, actor="bench")
+
+
+async def empty(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """The least that an ASGI application can do: the raw limit of the same server and client."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@contextmanager
+def _running(child: Any) -> Iterator[None]:
+    process = subprocess.Popen(list(child.argv), env=dict(child.env or {}), stdout=subprocess.DEVNULL)
+    try:
+        if child.ready is not None:
+            _wait(child.ready)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def _empty(environment: Any) -> Iterator[str]:
+    from billing.config.house import BIN, free_port
+
+    port = free_port()
+    argv = [str(BIN / "granian"), "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+            "--no-ws", "--loop", "asyncio", "--log-level", "warning", EMPTY]  # fmt: skip
+    process = subprocess.Popen(argv, env=dict(environment or {}), stdout=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}/"
+        _wait(lambda: _probe(url, "nobody") == 200)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _probe(url: str, token: str) -> int:
+    try:
+        headers = {"Authorization": f"Bearer {token}"}
+        params = {"source": "bench", "consumer": "key-1", "model": "llama-3-8b"}
+        return httpx.get(url, params=params, headers=headers, timeout=2).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def _wait(ready: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline, "a part never served"
+        time.sleep(0.1)
+
+
+def _paced(url: str, token: str) -> Times:
+    """Milliseconds of each request by clients that together send RATE a second, each on its own beat."""
+    context = multiprocessing.get_context("fork")
+    queue: Any = context.Queue()
+    clients = [context.Process(target=_client, args=(url, token, number, queue)) for number in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    times: Times = [value for _ in clients for value in queue.get(timeout=SECONDS * 6)]
+    for client in clients:
+        client.join()
+    assert len(times) == int(RATE * SECONDS), "every request was answered"
+    return times
+
+
+def _client(url: str, token: str, number: int, queue: Any) -> None:
+    """A raw keep-alive connection: what a client library costs is not the server's time."""
+    import socket
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    request = (
+        f"GET {parts.path}?source=bench&consumer=key-{number + 1}&model=llama-3-8b HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        f"Authorization: Bearer {token}\r\n\r\n"
+    ).encode()
+    with socket.create_connection((str(parts.hostname), int(parts.port or 80))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        beat, times = CLIENTS / RATE, []
+        started = time.perf_counter() + number * beat / CLIENTS
+        for turn in range(int(RATE * SECONDS) // CLIENTS):
+            time.sleep(max(0.0, started + turn * beat - time.perf_counter()))
+            asked = time.perf_counter()
+            connection.sendall(request)
+            answer = _read(connection)
+            times.append((time.perf_counter() - asked) * 1000)
+            assert answer.startswith(b"HTTP/1.1 200"), answer
+    queue.put(times)
+
+
+def _read(connection: Any) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head
+
+
+def _senders(url: str, token: str) -> Sequence[Any]:
+    context = multiprocessing.get_context("fork")
+    senders = [context.Process(target=_send, args=(url, token, number)) for number in range(2)]
+    for sender in senders:
+        sender.start()
+    return senders
+
+
+def _send(url: str, token: str, number: int) -> None:
+    """Batches of 1,000 of this hour, as fast as they are taken."""
+    import msgspec
+
+    deadline = time.monotonic() + SENDING_SECONDS
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    with httpx.Client(base_url=url, headers=headers, timeout=120) as client:
+        batch = 0
+        while time.monotonic() < deadline:
+            now = datetime.now(UTC).isoformat()
+            records = [
+                {"id": f"{number}-{batch}-{index}", "source": "bench", "time": now, "consumer": f"key-{index % 11 + 1}",
+                 "model": "llama-3-8b", "input_tokens": 100, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0,
+                 "output_tokens": 10, "reasoning_output_tokens": 0} for index in range(1000)
+            ]  # fmt: skip
+            assert client.post("/api/v1/usage/tokens", content=msgspec.json.encode(records)).status_code == 200
+            batch += 1
+
+
+def _row(what: str, times: Times, raw: Times) -> tuple[str, ...]:
+    measured, limit = _quantile(times, 0.99), _quantile(raw, 0.99)
+    return (
+        f"budgets/check at {RATE}/s, {what}: p99 (p50)", f"{measured:.2f} ms ({_quantile(times, 0.5):.2f} ms)",
+        f"empty application {limit:.2f} ms ({_quantile(raw, 0.5):.2f} ms)", f"{measured / limit:.1f}",
+    )  # fmt: skip
+
+
+def _quantile(times: Times, share: float) -> float:
+    return sorted(times)[int(share * (len(times) - 1))]
+
+
+def _overshoot(address: str, token: str) -> tuple[str, ...]:
+    """A burst on a budget of 1.00: what passes is at most one reservation more."""
+    reservation = Decimal("0.0300")
+    params = {"source": "bench", "consumer": "key-0", "model": "llama-3-8b", "reserve": str(reservation), "seconds": 600}
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10) as client:
+        answers = [client.get(address, params={**params, "id": f"burst-{number}"}).json() for number in range(200)]
+    last = answers[-1]
+    used = Decimal(last["spent"]) + Decimal(last["held"])
+    over = max(Decimal(0), used - Decimal(last["budget"])) if last["name"] == "tight" else Decimal(0)
+    passed = sum(answer["allowed"] for answer in answers)
+    assert passed < len(answers), "the burst must meet the limit"
+    return ("budget passed by a burst of 200", f"{over}", f"stated reservation {reservation}", f"{passed} allowed")
+
