@@ -22,11 +22,11 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope
+from billing.api.authentication import has_scope, teams_of
 from billing.api.problems import PROBLEM_JSON, problem
 from billing.api.usage import AnyBody
 from billing.budgets.models import Budget
-from billing.budgets.selectors import standing_now, team_tree
+from billing.budgets.selectors import standing_now
 from billing.tenancy.models import ApiToken
 
 TIMEOUT_SECONDS = 2.0
@@ -79,15 +79,16 @@ def _text(value: object) -> object:
 
 @extend_schema_view(get=extend_schema(parameters=[OpenApiParameter("team", str, description="team code")]))
 class Budgets(ListAPIView[Budget]):
-    """Budgets and where they stand; a token bound to a team sees that team's."""
+    """Budgets and where they stand; a token or person confined to teams sees theirs."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("budgets:read")]
     serializer_class = BudgetShape
 
     def get_queryset(self) -> QuerySet[Budget]:
         budgets = Budget.objects.select_related("team").order_by("team__code", "id")
-        if isinstance(self.request.auth, ApiToken) and self.request.auth.team is not None:
-            budgets = budgets.filter(team__code__in=team_tree()[self.request.auth.team.code])
+        teams = teams_of(self.request)
+        if teams is not None:
+            budgets = budgets.filter(team__in=teams)
         asked = self.request.query_params.get("team", "")
         return budgets.filter(team__code=asked.replace("\0", "")) if asked else budgets
 
@@ -113,11 +114,20 @@ QUESTION = {
 }  # fmt: skip
 
 
+class BearsToken(BasePermission):
+    """Only programs ask before they spend: the other process knows tokens, not sessions."""
+
+    message = "this needs an API token with the scope budgets:read"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return isinstance(request.auth, ApiToken) and "budgets:read" in request.auth.scopes
+
+
 class Passed(APIView):
     """What the process of the budget check answers, as it answers it."""
 
     parser_classes: ClassVar = [AnyBody]
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("budgets:read")]
+    permission_classes: ClassVar[list[type[BasePermission]]] = [BearsToken]
 
     def pass_on(self, request: Request, path: str) -> HttpResponse:
         """The other process's answer; 503 where it cannot be reached."""

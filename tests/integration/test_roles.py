@@ -209,6 +209,10 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/usage/litellm": ("POST", WRITE),
     "api/v1/events": ("POST", WRITE),
     "api/v1/events/batch": ("POST", WRITE),
+    "api/v1/budgets": ("GET", LIST),
+    "api/v1/budgets/check": ("GET", WRITE),
+    "api/v1/budgets/reservations": ("POST", WRITE),
+    "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
     "api/v1/teams": ("GET", LIST),
     "api/v1/prices": ("GET", LIST),
     "api/v1/price-versions": ("GET", LIST),
@@ -299,6 +303,8 @@ def filled(route: str, house: dict[str, Any]) -> str:
         return f"api/v1/invoices/{house['invoice'].number}"
     if "^credit-notes" in route:
         return f"api/v1/credit-notes/{house['note'].number}"
+    if "^budgets" in route:
+        return f"api/v1/budgets/reservations/{'0' * 24}"
     if "^.*$" in route:
         return "api/v1/nothing-here"
     if route.endswith("/diff"):

@@ -1,0 +1,119 @@
+"""Unusual days: found by robust z and money, told once, judged by people, who thereby tune what is told next."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from billing.budgets.models import Alert, Finding
+from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, feedback_put, findings_update
+from billing.tenancy.models import AuditEntry, Team
+from tests.factories import allocation_record, apply, ingest_allocations, money
+
+pytestmark = pytest.mark.django_db
+HOUR = timedelta(hours=1)
+
+
+def at(day: int, hour: int = 0, month: int = 10) -> datetime:
+    return datetime(2026, month, day, hour, tzinfo=UTC) - 8 * HOUR
+
+
+def held(day: int, quantity: int, *, hours: int = 10, month: int = 10, namespace: str = "nlp-train") -> None:
+    """So many devices for so many hours of a local day, 10.00 an hour each."""
+    start, end = at(day, 0, month), at(day, 0, month) + hours * HOUR
+    record = allocation_record(
+        f"{namespace}-{month}-{day}-{quantity}", quantity=quantity, namespace=namespace, started_at=start.isoformat(),
+        ended_at=end.isoformat(), observed_until=end.isoformat(),
+    )  # fmt: skip
+    assert ingest_allocations(record, now=end).accepted == 1
+
+
+@pytest.fixture
+def usual(tmp_path: Path) -> None:
+    """Three weeks of October, each day 1 or 2 devices for ten hours: 100 or 200; the 22nd is a Thursday."""
+    apply(tmp_path)
+    for day in range(1, 22):
+        held(day, 1 + day % 2)
+
+
+def judged(now: datetime) -> list[Finding]:
+    days_store(now=now)
+    return findings_update(now=now)
+
+
+def test_an_unusual_day_is_found_once_with_what_is_usual(usual: None) -> None:
+    assert judged(at(22, 12)) == []
+    held(22, 16)
+    (finding,) = judged(at(22, 12))  # 16 devices for ten hours, the last of them two hours ago
+    assert (finding.team.code, finding.sku, str(finding.day)) == ("nlp", "NVIDIA-H800", "2026-10-22")
+    # working days before: 1-2, 5-9, 12-16, 19-21; of the last 14 seven are even, 100, and seven odd, 200
+    assert (finding.amount, finding.median, finding.mad, finding.basis) == (
+        money("1600.00"), money("150.00"), money("50.00"), "own",
+    )  # fmt: skip
+    assert finding.z == money("19.561")  # 0.6745 x 1450 / 50 = 19.5605
+    assert judged(at(22, 13)) == []
+    assert judged(at(23, 3)) == [], "the whole day is the same finding"
+    alert = Alert.objects.get()
+    assert (alert.kind, alert.value, alert.amount, alert.data_time) == (
+        "anomaly", money("1600.00"), money("150.00"), at(22, 10),
+    )  # fmt: skip
+
+
+def test_an_excess_that_is_young_or_small_is_not_told(usual: None) -> None:
+    held(22, 4)  # 400 by 10:00: 250 above the median
+    assert judged(at(22, 14)) == []
+    held(23, 16, hours=5)
+    assert judged(at(23, 6)) == [], "two hours ago it was 640, 440 above the median"
+    assert len(judged(at(23, 7))) == 1, "now that was 800, 600 above"
+
+
+def test_a_tenth_of_the_daily_budget_is_the_least_that_matters(usual: None) -> None:
+    wish = BudgetWish(period="month", amount=money("620000.00"))  # 20,000 a day
+    budget_put(team=Team.objects.get(code="nlp"), wish=wish, actor="tests")
+    from billing.budgets.services import standings_refresh
+
+    standings_refresh(now=at(22, 1))
+    held(22, 16)
+    assert judged(at(22, 13)) == []
+
+
+def test_a_newcomer_is_compared_with_its_peers_and_without_them_not_judged(usual: None) -> None:
+    held(22, 16, namespace="cv")
+    (finding,) = judged(at(22, 13))
+    assert (finding.team.code, finding.basis) == ("cv", "peers")
+
+
+def test_nobody_to_compare_with_says_nothing(tmp_path: Path) -> None:
+    apply(tmp_path)
+    held(22, 16)
+    assert judged(at(22, 13)) == []
+
+
+def test_false_alarms_raise_the_bar_and_planned_days_are_left_out(usual: None) -> None:
+    held(22, 16)
+    (finding,) = judged(at(22, 13))
+    feedback_put(finding=finding, feedback="planned", note="benchmark week", now=at(22, 14), actor="ann")
+    finding.refresh_from_db()
+    assert (finding.feedback, finding.feedback_by, finding.feedback_note) == ("planned", "ann", "benchmark week")
+    held(23, 9)
+    (second,) = judged(at(23, 13))
+    assert second.median == money("150.00"), "with the planned day it would be 200"
+    feedback_put(finding=second, feedback="false", note="", now=at(23, 14), actor="ann")
+    entry = AuditEntry.objects.filter(action="finding_feedback_put").last()
+    assert entry is not None
+    assert (entry.detail["before"], entry.detail["after"]) == ("", "false")
+    with pytest.raises(BudgetError, match="true, false, planned"):
+        feedback_put(finding=second, feedback="perhaps", note="", now=at(23, 14), actor="ann")
+
+
+def test_a_score_between_the_bars_is_told_until_it_was_a_false_alarm(tmp_path: Path) -> None:
+    apply(tmp_path)
+    for day in (*range(1, 3), *range(5, 10), *range(12, 17), *range(19, 22)):
+        held(day, 10 + 4 * (day % 3))  # 1000, 1400 or 1800 a working day
+    held(22, 56)
+    (finding,) = judged(at(22, 13))
+    # median 1400, MAD 400: z = 0.6745 x 4200 / 400 = 7.08
+    assert (finding.median, finding.mad, finding.z) == (money("1400.00"), money("400.00"), money("7.082"))
+    feedback_put(finding=finding, feedback="false", note="", now=at(22, 14), actor="ann")
+    held(23, 56)
+    assert judged(at(23, 13)) == [], "9 is asked for now"
