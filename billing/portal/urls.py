@@ -4,7 +4,7 @@ from allauth.account.views import login as sign_in
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from billing.portal.views import closing, corrections, invoices, overview, prices, reference, teams
+from billing.portal.views import budgets, closing, corrections, invoices, overview, prices, reference, teams
 
 app_name = "portal"
 urlpatterns = [
@@ -23,6 +23,13 @@ urlpatterns = [
     path("corrections/<int:pk>/<str:step>/", corrections.correction_step, name="correction_step"),
     path("notes/<int:pk>/", corrections.note, name="note"),
     path("notes/<int:pk>/download.<str:kind>", corrections.note_download, name="note_download"),
+    path("budgets/", budgets.budget_list, name="budgets"),
+    path("budgets/<int:pk>/", budgets.budget, name="budget"),
+    path("budgets/<int:pk>/recipients/", budgets.recipients, name="budget_recipients"),
+    path("budgets/<int:pk>/mute/", budgets.mute, name="budget_mute"),
+    path("budgets/<int:pk>/mutes/<int:mute_pk>/end/", budgets.unmute, name="budget_unmute"),
+    path("anomalies/", budgets.anomalies, name="anomalies"),
+    path("anomalies/<int:pk>/feedback/", budgets.feedback, name="anomaly_feedback"),
     path("close/", closing.close, name="close"),
     path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
     path("operations/<int:pk>/", closing.operation, name="operation"),

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from billing.budgets.models import Budget, Finding
 from billing.invoicing.models import Invoice, Note, Operation
 from billing.invoicing.services import (
     correction_approve,
@@ -168,6 +169,10 @@ REPORT = {**API, "viewer": 404, "lead": 404}
 COSTS = {**dict.fromkeys(WHO, 403), "nobody": 401, **dict.fromkeys(READERS, 200)}
 WRITE = {**dict.fromkeys(WHO, 403), "nobody": 401}
 
+HOLDERS = {**only("lead", "finance", "admin"), "other": 404}  # of team nlp's budgets
+MISSING = {**only("lead", "finance", "admin", status=404), "other": 404}
+WRONG = {**only("lead", "finance", "admin", status=400), "other": 404}
+
 # address: (method, expected status by role); {values} are filled in by the test
 MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "healthz": ("GET", OPEN),
@@ -187,6 +192,13 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "corrections/<int:pk>/<str:step>/": ("POST", only("finance", status=409)),
     "notes/<int:pk>/": ("GET", OWN),
     "notes/<int:pk>/download.<str:kind>": ("GET", OWN),
+    "budgets/": ("GET", SIGNED_IN),
+    "budgets/<int:pk>/": ("GET", OWN),
+    "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
+    "budgets/<int:pk>/mute/": ("POST", WRONG),  # without a reason
+    "budgets/<int:pk>/mutes/<int:mute_pk>/end/": ("POST", MISSING),
+    "anomalies/": ("GET", SIGNED_IN),
+    "anomalies/<int:pk>/feedback/": ("POST", MISSING),  # says nothing
     "close/": ("GET", HOUSE),
     "close/<str:month>/operations/": ("POST", only("finance")),
     "operations/<int:pk>/": ("GET", HOUSE),
@@ -257,7 +269,7 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
     with django_db_blocker.unblock():
         atomic = transaction.atomic()
         atomic.__enter__()
-        factories.apply(tmp_path_factory.mktemp("house"))
+        factories.apply(tmp_path_factory.mktemp("house"), budgets=[{"team": "nlp", "amount": "1000.00"}])
         factories.ingest_allocations(factories.allocation_record(1))
         period_close(month="2026-10", actor="closer", now=factories.AFTER)
         invoices_issue(month="2026-10", actor="closer", now=factories.AFTER)
@@ -273,7 +285,12 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
             content={"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "11"}]},
         )  # fmt: skip
         version = PriceVersion.objects.get()
-        made = {"operation": operation, "note": note, "draft": draft, "version": version}
+        finding = Finding.objects.create(
+            team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=1, median=1, mad=1,
+            z=1, basis="own", found_at=factories.AFTER,
+        )  # fmt: skip
+        budgets = {"budget": Budget.objects.get(), "finding": finding}
+        made = {"operation": operation, "note": note, "draft": draft, "version": version, **budgets}
         yield {"invoice": Invoice.objects.get(), **made}
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
@@ -311,11 +328,12 @@ def filled(route: str, house: dict[str, Any]) -> str:
         route += "?against=2026-10"
     rooms = {"operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
              "corrections/": house["note"].correction_id, "prices/drafts/": house["draft"].pk,
-             "prices/": house["version"].pk}  # fmt: skip
+             "prices/": house["version"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk}  # fmt: skip
     pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
     values = {
         "<str:step>": "submit" if "price" in route else "void", "<str:code>": "nlp", "<int:pk>": str(pk),
         "<str:kind>-": "version-", "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
+        "<int:mute_pk>": "1",
     }  # fmt: skip
     for parameter, value in values.items():
         route = route.replace(parameter, value)

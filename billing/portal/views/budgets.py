@@ -1,0 +1,231 @@
+"""Budgets, where each stands and will end, who is told, and the days that were unusual."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.budgets.forecast import FEWEST_DAYS
+from billing.budgets.models import Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
+from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
+from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put
+from billing.budgets.services.outlook import progress_of
+from billing.portal.access import page
+from billing.portal.budget_chart import Chart, chart_of
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.models import BillingSetup, Team
+
+PAGE_SIZE = 50
+ALERTS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """One budget of the list with its standing, which is None before it was first counted."""
+
+    budget: Budget
+    standing: BudgetStanding | None
+
+    @property
+    def used(self) -> Decimal | None:
+        """Spent over planned, as a ratio."""
+        return None if self.standing is None else self.standing.spent / self.standing.amount
+
+    @property
+    def expected(self) -> Decimal | None:
+        """Forecast over planned, as a ratio."""
+        if self.standing is None or self.standing.forecast_p50 is None:
+            return None
+        return self.standing.forecast_p50 / self.standing.amount
+
+
+@require_safe
+@page
+def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Every budget that somebody may see, the fullest first."""
+    now = timezone.now()
+    standings = {row.budget_id: row for row in BudgetStanding.objects.filter(start__lte=now, end__gt=now)}
+    rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request)]
+    rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
+    context = {"nav": "budgets", "setup": setup, "rows": rows}
+    return render(request, "portal/budgets.html", context)
+
+
+def _visible(request: HttpRequest) -> list[Budget]:
+    access = access_of(request.user)
+    budgets = Budget.objects.select_related("team").order_by("team__code", "id")
+    return [budget for budget in budgets if access.may(Right.READ, budget.team)]
+
+
+def _budget_or_404(request: HttpRequest, pk: int) -> Budget:
+    budget = Budget.objects.select_related("team").prefetch_related("ladder", "channels", "plan").filter(pk=pk).first()
+    if budget is None or not access_of(request.user).may(Right.READ, budget.team):
+        raise Http404(f"no budget {pk} that {request.user} may see")
+    return budget
+
+
+def _own_budget(request: HttpRequest, pk: int) -> Budget:
+    """A budget whose recipients and mutes the person decides."""
+    budget = _budget_or_404(request, pk)
+    if not access_of(request.user).may(Right.BUDGET, budget.team):
+        raise PermissionDenied
+    return budget
+
+
+@require_safe
+@page
+def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """One budget: so far, where it will end, thresholds, who was told what."""
+    return _shown(request, setup, _budget_or_404(request, pk))
+
+
+def _shown(
+    request: HttpRequest, setup: BillingSetup, found: Budget, refusal: str = "", status: int = 200
+) -> HttpResponse:
+    now = timezone.now()
+    standing = standing_now(found, now)
+    alerts = Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN]
+    context = {
+        "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
+        "remaining": None if standing is None else standing.amount - standing.spent,
+        "available": None if standing is None else standing.amount - standing.spent - standing.encumbered,
+        "chart": None if standing is None else _chart(found, standing, now, setup.zone), "fewest_days": FEWEST_DAYS,
+        "thresholds": _thresholds(found, standing), "ladder": ladder_of(found), "alerts": alerts, "refusal": refusal,
+        "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
+        "recipients": "\n".join(channel.name for channel in found.channels.all()),
+        "may_change": access_of(request.user).may(Right.BUDGET, found.team),
+    }  # fmt: skip
+    return render(request, "portal/budget.html", context, status=status)
+
+
+def _chart(found: Budget, standing: BudgetStanding, now: datetime, zone: str) -> Chart:
+    first, count, elapsed = progress_of(standing.start, standing.end, now, zone)
+    scope = scope_of(found, team_tree())
+    sums: dict[date, Decimal] = defaultdict(Decimal)
+    for row in SpendDay.objects.filter(day__gte=first, team__in=scope.teams):
+        if scope.covers(row):
+            sums[row.day] += row.amount
+    return chart_of(standing, sorted(sums.items()), first, count, elapsed)
+
+
+def _errors(standing: BudgetStanding | None) -> list[tuple[str, Decimal, bool]]:
+    """(method, back-tested error, whether it was chosen), the best first."""
+    if standing is None:
+        return []
+    errors = [(name, Decimal(error)) for name, error in standing.forecast_errors.items()]
+    return [(name, error, name == standing.forecast_method) for name, error in sorted(errors, key=lambda item: item[1])]
+
+
+def _thresholds(found: Budget, standing: BudgetStanding | None) -> list[dict[str, Any]]:
+    """Every threshold with its amount and when it fired in this period, at this amount."""
+    if standing is None:
+        return []
+    fired = {
+        (alert.basis, alert.percent): alert.fired_at
+        for alert in Alert.objects.filter(budget=found, kind=Alert.Kind.THRESHOLD, period=standing.period)
+        if alert.cause.endswith(f":r{found.revision}")
+    }
+    bases = {
+        "actual": found.thresholds, "forecast": found.forecast_thresholds, "commitment": found.commitment_thresholds
+    }  # fmt: skip
+    return [
+        {"basis": basis, "percent": percent, "amount": standing.amount * percent / 100, "fired": fired.get((basis, percent))}
+        for basis, percents in bases.items()
+        for percent in percents
+    ]
+
+
+@require_POST
+@page
+def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Replace who is told: one mail address or channel per line."""
+    found = _own_budget(request, pk)
+    names = [line.strip() for line in request.POST.get("recipients", "").splitlines() if line.strip()]
+    try:
+        recipients_put(budget=found, names=names, actor=request.user.get_username())
+    except BudgetError as error:
+        return _shown(request, setup, found, str(error), 400)
+    return redirect("portal:budget", pk=pk)
+
+
+@require_POST
+@page
+def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Hold back alerts until a local time, with a reason."""
+    found = _own_budget(request, pk)
+    try:
+        until = _local(request.POST.get("until", ""), setup.zone)
+        reason = request.POST.get("reason", "")
+        mute_put(budget=found, until=until, reason=reason, now=timezone.now(), actor=request.user.get_username())
+    except BudgetError as error:
+        return _shown(request, setup, found, str(error), 400)
+    return redirect("portal:budget", pk=pk)
+
+
+def _local(text: str, zone: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BudgetError(f"mute until {text[:40]!r}: must be a local date and time such as 2026-10-31T18:00") from error
+    return moment.replace(tzinfo=ZoneInfo(zone)) if moment.tzinfo is None else moment
+
+
+@require_POST
+@page
+def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> HttpResponse:
+    """End a mute now."""
+    found = _own_budget(request, pk)
+    held = Mute.objects.filter(pk=mute_pk, budget=found).first()
+    if held is None:
+        raise Http404(f"no mute {mute_pk} of budget {pk}")
+    mute_end(mute=held, now=timezone.now(), actor=request.user.get_username())
+    return redirect("portal:budget", pk=pk)
+
+
+@require_safe
+@page
+def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Unusual days of the teams that somebody may see, the newest first."""
+    findings = Finding.objects.filter(team__in=_teams(request, Right.READ)).select_related("team")
+    waiting = findings.filter(feedback="").count()
+    shown = Paginator(findings, PAGE_SIZE).get_page(request.GET.get("page"))
+    own = set(_teams(request, Right.BUDGET).values_list("pk", flat=True))
+    rows = [(finding, finding.team_id in own) for finding in shown]
+    context = {
+        "nav": "anomalies", "setup": setup, "page": shown, "rows": rows, "waiting": waiting,
+        "choices": Finding.Feedback.values,
+    }  # fmt: skip
+    return render(request, "portal/anomalies.html", context)
+
+
+def _teams(request: HttpRequest, right: Right) -> Any:
+    access = access_of(request.user)
+    return Team.objects.all() if access.may(right) else access.teams(right)
+
+
+@require_POST
+@page
+def feedback(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Say whether a day was unusual, planned, or a false alarm."""
+    finding = Finding.objects.select_related("team").filter(pk=pk, team__in=_teams(request, Right.READ)).first()
+    if finding is None:
+        raise Http404(f"no finding {pk} that {request.user} may see")
+    if not access_of(request.user).may(Right.BUDGET, finding.team):
+        raise PermissionDenied
+    try:
+        feedback_put(
+            finding=finding, feedback=request.POST.get("feedback", ""), note=request.POST.get("note", ""),
+            now=timezone.now(), actor=request.user.get_username(),
+        )  # fmt: skip
+    except BudgetError as error:
+        raise Http404(str(error)) from error
+    return redirect("portal:anomalies")

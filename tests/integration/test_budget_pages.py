@@ -1,0 +1,162 @@
+"""Pages of budgets and anomalies: the figures of the ledger, and what a team's lead may change."""
+
+from datetime import datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from billing.budgets.models import Alert, Budget, BudgetStanding, Channel, Finding, Mute
+from billing.budgets.services import budgets_evaluate, days_store, forecasts_update, standings_refresh
+from billing.portal.budget_chart import chart_of
+from billing.tenancy.models import AuditEntry, Team
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money, person
+
+pytestmark = pytest.mark.django_db
+OWNERSHIP = [{**row, "valid_from": "2024-01-01"} for row in SET_UP["ownership"]]
+PRICE = {**SET_UP["price_versions"][0], "valid_from": "2024-01-01T00:00:00+08:00"}
+
+
+@pytest.fixture
+def budget(tmp_path: Path) -> Budget:
+    """A budget of 1,000 of the month of now, of which one device for an hour of this month took 10.00."""
+    apply(tmp_path, ownership=OWNERSHIP, price_versions=[PRICE], budgets=[{"team": "nlp", "amount": "1000.00"}])
+    now = timezone.now()
+    start = (now - timedelta(hours=1)).isoformat()
+    record = allocation_record(1, quantity=1, started_at=start, ended_at=now.isoformat(), observed_until=now.isoformat())
+    ingest_allocations(record, now=now)
+    return Budget.objects.get()
+
+
+def signed_in(client: Client, role: str, team: str | None = None) -> Client:
+    client.force_login(person(f"{role}-{team}", role, team=team))
+    return client
+
+
+def test_the_list_says_so_before_anything_was_counted_and_the_figures_after(budget: Budget, client: Client) -> None:
+    signed_in(client, "lead", "nlp")
+    assert "not counted" in client.get("/budgets/").content.decode()
+    assert "Not counted yet" in client.get(f"/budgets/{budget.pk}/").content.decode()
+    standings_refresh(now=timezone.now())
+    spent = BudgetStanding.objects.get().spent
+    for address in ("/budgets/", f"/budgets/{budget.pk}/"):
+        text = client.get(address).content.decode()
+        assert f"{spent:,.2f}" in text
+        assert "1,000.00" in text
+
+
+def test_a_member_of_another_team_sees_neither_budget_nor_day(budget: Budget, client: Client) -> None:
+    signed_in(client, "lead", "cv")
+    standings_refresh(now=timezone.now())
+    assert "1,000.00" not in client.get("/budgets/").content.decode()
+    assert client.get(f"/budgets/{budget.pk}/").status_code == 404
+
+
+def test_a_lead_of_a_group_sees_the_groups_budget(budget: Budget, client: Client, tmp_path: Path) -> None:
+    above = Team.objects.create(code="research", name="Research", is_group=True)
+    Team.objects.filter(code="nlp").update(parent=above)
+    teams = [{"code": "research", "name": "Research"}, {"code": "nlp", "parent": "research"}, {"code": "cv"}]
+    budgets = [{"team": "research", "amount": "7777.00"}]
+    apply(tmp_path, ownership=OWNERSHIP, price_versions=[PRICE], budgets=budgets, teams=teams)
+    signed_in(client, "lead", "research")
+    text = client.get("/budgets/").content.decode()
+    assert "7,777.00" in text
+    assert "1,000.00" in text
+
+
+def test_the_lead_decides_who_is_told_and_a_viewer_does_not(budget: Budget, client: Client) -> None:
+    signed_in(client, "lead", "nlp")
+    address = f"/budgets/{budget.pk}/recipients/"
+    assert client.post(address, {"recipients": "ann@example.com\n\n bob@example.com "}).status_code == 302
+    assert sorted(Channel.objects.values_list("name", flat=True)) == ["ann@example.com", "bob@example.com"]
+    assert AuditEntry.objects.get(action="budget_recipients_put").actor == "lead-nlp"
+    refused = client.post(address, {"recipients": "json://127.0.0.1/steal"})
+    assert refused.status_code == 400
+    assert "is no channel that nlp may use, nor a mail address" in refused.content.decode()
+    assert budget.channels.count() == 2
+    signed_in(client, "viewer", "nlp")
+    assert client.post(address, {"recipients": ""}).status_code == 403
+    assert "<textarea" not in client.get(f"/budgets/{budget.pk}/").content.decode()
+
+
+def test_an_address_of_a_channel_is_never_shown(budget: Budget, client: Client) -> None:
+    budget.channels.add(Channel.objects.create(name="ops", url="json://127.0.0.1/top-secret"))
+    signed_in(client, "finance")
+    text = client.get(f"/budgets/{budget.pk}/").content.decode()
+    assert "ops" in text
+    assert "top-secret" not in text
+
+
+def test_a_mute_is_made_shown_and_ended(budget: Budget, client: Client) -> None:
+    signed_in(client, "lead", "nlp")
+    until = (timezone.now() + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M")
+    address = f"/budgets/{budget.pk}/"
+    assert client.post(f"{address}mute/", {"until": "soon", "reason": "x"}).status_code == 400
+    assert client.post(f"{address}mute/", {"until": until, "reason": "<b>campaign</b>"}).status_code == 302
+    text = client.get(address).content.decode()
+    assert "&lt;b&gt;campaign&lt;/b&gt;" in text
+    mute = Mute.objects.get()
+    assert mute.until == datetime.fromisoformat(f"{until}+08:00")
+    Mute.objects.update(since=mute.since - timedelta(seconds=5))
+    assert client.post(f"{address}mutes/{mute.pk}/end/").status_code == 302
+    assert "campaign" not in client.get(address).content.decode()
+
+
+def test_alerts_of_the_budget_are_listed_with_who_was_told(budget: Budget, client: Client) -> None:
+    Budget.objects.update(amount=money("0.01"))
+    budget.channels.add(Channel.objects.create(name="ann@example.com", mail="ann@example.com"))
+    budgets_evaluate(now=timezone.now())
+    assert Alert.objects.filter(kind="threshold").exists()
+    signed_in(client, "viewer", "nlp")
+    text = client.get(f"/budgets/{budget.pk}/").content.decode()
+    assert "Threshold reached" in text
+    assert "ann@example.com: waiting" in text.replace("\n", "")
+
+
+def test_feedback_is_kept_and_shown(budget: Budget, client: Client) -> None:
+    finding = Finding.objects.create(
+        team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=money("1600.00"),
+        median=money("150.00"), mad=money("50.00"), z=money("19.561"), basis="own", found_at=timezone.now(),
+    )  # fmt: skip
+    signed_in(client, "lead", "nlp")
+    assert "1,600.00" in client.get("/anomalies/").content.decode()
+    address = f"/anomalies/{finding.pk}/feedback/"
+    assert client.post(address, {"feedback": "planned", "note": "benchmarks"}).status_code == 302
+    finding.refresh_from_db()
+    assert (finding.feedback, finding.feedback_by, finding.feedback_note) == ("planned", "lead-nlp", "benchmarks")
+    assert client.post(address, {"feedback": "maybe"}).status_code == 404
+    assert "Was planned" in client.get("/anomalies/").content.decode()
+
+
+def test_the_chart_draws_what_the_table_says() -> None:
+    standing = BudgetStanding(
+        amount=money("1000.00"), spent=money("300.00"), forecast_p10=money("800.00"), forecast_p50=money("900.00"),
+        forecast_p90=money("1200.00"),
+    )  # fmt: skip
+    day = datetime(2026, 10, 1).date()  # noqa: DTZ001 - a day
+    days = [(day, money("100.00")), (day + timedelta(days=1), money("150.00"))]
+    chart = chart_of(standing, days, day, 10, Fraction(3))
+    assert [(row.amount, row.total) for row in chart.rows] == [
+        (money("100.00"), money("100.00")), (money("150.00"), money("250.00")), (money("0"), money("250.00")),
+    ]  # fmt: skip
+    # the top is 1200 x 1.08 = 1296: 1000 is 216 of 280 high, 300 is 64, 250 is 54, 100 is 21
+    assert chart.budget_y == 280 - 216
+    assert chart.actual == "0,280 100,259 200,226 300,226 300,216"
+    assert chart.middle == "300,216 1000,86"
+    assert chart.band == "300,216 1000,21 1000,108"
+
+
+def test_the_forecast_is_shown_with_its_method(budget: Budget, client: Client) -> None:
+    now = timezone.now()
+    days_store(now=now)
+    standings_refresh(now=now)
+    forecasts_update(now=now)
+    BudgetStanding.objects.update(
+        forecast_p50=money("900.00"), forecast_p10=money("800.00"), forecast_p90=money("1200.00"), forecast_method="weekday",
+        forecast_errors={"weekday": "0.0512", "line": "0.2034"}, forecast_windows=9, forecast_at=now,
+    )  # fmt: skip
+    text = signed_in(client, "viewer", "nlp").get(f"/budgets/{budget.pk}/").content.decode()
+    for wanted in ("Median of each weekday", "5.1%", "20.3%", "800.00 to 1,200.00", "of 9 earlier windows", "<polygon"):
+        assert wanted in text, wanted
