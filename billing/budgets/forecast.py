@@ -18,6 +18,8 @@ FEWEST_DAYS: Final = 3
 TRAINING_DAYS: Final = 56
 WEEKDAYS_NEED: Final = 14
 RECENT_DAYS: Final = 14
+PACE_DAYS: Final = 3
+TREND_DAYS: Final = 28
 BACK_TEST_DAYS: Final = 92
 WINDOW_STEP: Final = 5
 BAND_NEEDS: Final = 5
@@ -79,7 +81,37 @@ def recent(progress: Progress, history: History) -> Fraction | None:
     return progress.spent + sum((max(pair) for pair in days), Fraction(0))
 
 
-METHODS: Final[dict[str, Method]] = {"weekday": weekday, "recent": recent, "line": line}
+def pace(progress: Progress, history: History) -> Fraction | None:
+    """Actual + the mean of the last three complete days for each remaining day, at least what running jobs will cost."""
+    past = _latest(history, progress.start + int(progress.elapsed) * DAY, PACE_DAYS)
+    if len(past) < PACE_DAYS:
+        return None
+    usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
+    days = ((left * usual, progress.encumbered.get(day, Fraction(0))) for day, left in progress.rest())
+    return progress.spent + sum((max(pair) for pair in days), Fraction(0))
+
+
+def trend(progress: Progress, history: History) -> Fraction | None:
+    """Actual + a straight line through the last four weeks, continued, never below zero.
+
+    Slope and level are medians over all pairs of days (Theil and Sen), so that a few wild days bend nothing.
+
+    >>> days = {date(2026, 9, 1) + number * DAY: Fraction(number) for number in range(30)}
+    >>> trend(Progress(date(2026, 9, 29), 5, Fraction(2), Fraction(57)), days)  # 30, 31 and 32 are to come
+    Fraction(150, 1)
+    """
+    before = progress.start + int(progress.elapsed) * DAY
+    past = [float(amount) for _, amount in _latest(history, before, TREND_DAYS)]  # an estimate: no money is made of it
+    if len(past) < TREND_DAYS:
+        return None
+    count = len(past)
+    slope = median([(past[b] - past[a]) / (b - a) for a in range(count) for b in range(a + 1, count)])
+    level = median([amount + slope * (count - 1 - number) for number, amount in enumerate(past)])
+    ahead = enumerate(progress.rest(), start=1)
+    return progress.spent + Fraction(sum(float(left) * max(0.0, level + slope * number) for number, (_, left) in ahead))
+
+
+METHODS: Final[dict[str, Method]] = {"weekday": weekday, "recent": recent, "pace": pace, "trend": trend, "line": line}
 """By name; among equals the earlier one is chosen."""
 
 
@@ -94,7 +126,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The end of the period: `p50`, and the band where enough windows lie behind us.
+    """The end of the period: `p50` as the method says it, and the band of 8 in 10 where enough windows lie behind us.
 
     `errors` is the back-tested error per method, Σ|forecast - actual| / Σ actual, over `windows` past windows.
     """
@@ -121,7 +153,7 @@ def forecast(progress: Progress, history: History) -> Forecast | None:
     if not errors:
         chosen = "line"  # nothing was back-tested: the plain line, which needs no past
     band = _band(progress.spent, answers[chosen], trials[chosen])
-    return Forecast(chosen, answers[chosen] if band is None else band[1], *_ends(band), errors, len(trials[chosen]))
+    return Forecast(chosen, answers[chosen], *band, errors, len(trials[chosen]))
 
 
 def back_test(history: History, *, days: int, at_day: int) -> dict[str, list[Trial]]:
@@ -162,20 +194,18 @@ def quantile(values: Sequence[Fraction], share: Fraction) -> Fraction:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def _band(spent: Fraction, answer: Fraction, trials: Sequence[Trial]) -> tuple[Fraction, Fraction, Fraction] | None:
-    """p10, p50 and p90: the rest of the period times how the method's rest related to what came."""
+def _band(
+    spent: Fraction, answer: Fraction, trials: Sequence[Trial]
+) -> tuple[Fraction | None, Fraction | None]:
+    """p10 and p90: the rest of the period times how the method's rest related to what came; p50 lies between them."""
     ratios = [
         (trial.actual - trial.spent) / (trial.forecast - trial.spent) for trial in trials if trial.forecast > trial.spent
     ]
     if len(ratios) < BAND_NEEDS:
-        return None
+        return None, None
     rest = answer - spent
-    low, middle, high = (spent + rest * quantile(ratios, Fraction(tenths, 10)) for tenths in (1, 5, 9))
-    return low, middle, high
-
-
-def _ends(band: tuple[Fraction, Fraction, Fraction] | None) -> tuple[Fraction | None, Fraction | None]:
-    return (None, None) if band is None else (band[0], band[2])
+    low, high = (spent + rest * quantile(ratios, Fraction(tenths, 10)) for tenths in (1, 9))
+    return min(low, answer), max(high, answer)
 
 
 def _window_starts(history: History, days: int) -> list[date]:

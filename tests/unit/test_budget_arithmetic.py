@@ -48,12 +48,24 @@ def test_running_jobs_raise_a_day_that_is_usually_quiet_and_are_not_counted_twic
 
 
 def test_the_method_that_erred_least_is_chosen_and_shown() -> None:
-    answer = forecast.forecast(Progress(date(2026, 8, 24), 31, Fraction(5), Fraction(500)), weeks(12, 100, 0))
+    today = date(2026, 8, 29)
+    history = {day: amount for day, amount in weeks(13, 100, 0).items() if day < today}
+    answer = forecast.forecast(Progress(date(2026, 8, 24), 31, Fraction(5), Fraction(500)), history)
     assert answer is not None
+    assert set(answer.errors) == set(forecast.METHODS)
     assert (answer.method, answer.errors["weekday"], answer.p50) == ("weekday", 0, 2300)  # 31 days from a Monday: 23 paid
     assert answer.errors["line"] > 0
     assert (answer.p10, answer.p90) == (2300, 2300)
-    assert answer.windows == 9  # they start on days 53, 48 ... 13 of 84; on days 8 and 3 too few days lie behind
+    assert answer.windows == 8  # they start on days 58, 53 ... 23 of 89; before that fewer than 28 days lie behind
+
+
+def test_a_trend_goes_on_and_never_below_zero() -> None:
+    falling = {MONDAY + number * DAY: Fraction(max(0, 60 - 2 * number)) for number in range(30)}
+    progress = Progress(MONDAY + 20 * DAY, 15, Fraction(10), Fraction(110))  # 20, 18 ... 2 were spent; 0 is next
+    assert forecast.trend(progress, falling) == 110
+    wild = {**falling, MONDAY + 25 * DAY: Fraction(5000)}
+    assert forecast.trend(progress, wild) == 110, "one wild day bends nothing"
+    assert forecast.pace(progress, falling) == 110 + 5 * 4  # 6, 4 and 2 on the last days
 
 
 def test_without_a_past_the_line_is_published_without_a_band() -> None:

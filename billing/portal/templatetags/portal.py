@@ -98,6 +98,8 @@ WORDS = {
     "line": _("Mean rate of the period"),
     "weekday": _("Median of each weekday"),
     "recent": _("Mean of the last 14 days"),
+    "pace": _("Mean of the last 3 days"),
+    "trend": _("Trend of the last 4 weeks"),
     "notify": _("tell"),
     "require_approver": _("new jobs need an approver"),
     "lower_priority": _("lower priority"),
