@@ -63,7 +63,7 @@ def landed_among(keys: Sequence[bytes]) -> tuple[list[bytes], int]:
     Looks at the ledger first and at the refresh second: any refresh that begins later has read what was seen.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT key FROM token_key WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
+        cursor.execute("SELECT key FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
         seen = [row[0].bytes for row in cursor.fetchall()]
         cursor.execute("SELECT last_value FROM budget_refresh")
         return seen, int(cursor.fetchone()[0])
