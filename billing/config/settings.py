@@ -85,6 +85,7 @@ ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
+    "unfold",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -180,6 +181,8 @@ except ValueError as error:
 LOGIN_URL = "portal:login"
 LOGIN_REDIRECT_URL = "portal:overview"
 LOGOUT_REDIRECT_URL = "portal:login"
+
+UNFOLD = {"SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘", "SITE_SUBHEADER": "What is rare", "SITE_URL": "/"}
 
 USE_TZ = True
 TIME_ZONE = "UTC"

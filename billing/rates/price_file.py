@@ -69,6 +69,13 @@ def export_yaml(listed: PriceDraft | PriceVersion, zone: str) -> str:
     return yaml.safe_dump(sections, sort_keys=False, allow_unicode=True, width=120)
 
 
+def draft_document(draft: PriceDraft, zone: str) -> str:
+    """A draft as one YAML document, as `price_draft_write` reads it; its sheets are stored and not repeated."""
+    lists = {name: [_ordered(entry) for entry in draft.content[name]] for name in ("gpu", "tokens")}
+    document = {"name": draft.name, "valid_from": _instant(draft.valid_from, zone), "reason": draft.reason, **lists}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+
+
 def _sheets(model: type[CostSheet] | type[TokenCostSheet], entries: Iterable[dict[str, str]]) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(entry["cost_sheet"] for entry in entries if "cost_sheet" in entry))
     stored = {sheet.name: sheet.inputs for sheet in model.objects.filter(name__in=names)}

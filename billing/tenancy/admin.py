@@ -1,24 +1,35 @@
 """People and the teams they may see; everything that daily users need is in the portal."""
 
 from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from billing.tenancy.models import Membership
 
 
-class MembershipInline(admin.TabularInline):
+class MembershipInline(TabularInline):
     """Teams of a person, beside the person."""
 
     model = Membership
     extra = 1
 
 
-class PersonAdmin(UserAdmin):
+class PersonAdmin(UserAdmin, ModelAdmin):
     """Accounts with their memberships."""
 
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
     inlines = [MembershipInline]
 
 
-admin.site.unregister(User)
-admin.site.register(User, PersonAdmin)
+class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
+    """Django's groups, which no rule of billing asks for."""
+
+
+for model, page in ((User, PersonAdmin), (Group, GroupAdmin)):
+    admin.site.unregister(model)
+    admin.site.register(model, page)

@@ -1,0 +1,204 @@
+"""Price tables for those who look after the installation. Drafts are written through the services, and nothing else is.
+
+Approval is not here: it is in the portal, where the effect on last month stands beside the button.
+"""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from billing.rates.models import (
+    CostSheet,
+    EfficiencyPolicy,
+    GpuPrice,
+    PriceDraft,
+    PriceDraftStep,
+    PriceVersion,
+    TokenCostSheet,
+    TokenPrice,
+)
+from billing.rates.price_file import draft_document
+from billing.rates.services import PriceDraftError, price_draft_write
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from pricing.documents import DocumentError, parse_yaml
+
+EXAMPLE = """name: 2027-01
+valid_from: '2027-01-01T00:00:00+08:00'
+reason: why prices change
+gpu:
+- accelerator: NVIDIA-H800
+  price_per_gpu_hour: '12.0000'
+tokens:
+- model: llama-3-8b
+  input: '2.0000'
+  output: '8.0000'
+"""
+
+
+class ReadOnly:
+    """Seen by those who may see costs, changed by nobody, removed by nobody."""
+
+    def has_view_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return access_of(request.user).may(Right.READ_COSTS)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+class GpuPrices(ReadOnly, TabularInline):
+    """GPU prices of a version."""
+
+    model = GpuPrice
+    hide_title = True
+
+
+class TokenPrices(ReadOnly, TabularInline):
+    """Token prices of a version."""
+
+    model = TokenPrice
+    hide_title = True
+
+
+class Steps(ReadOnly, TabularInline):
+    """The history of a draft."""
+
+    model = PriceDraftStep
+    hide_title = True
+    fields = ("at", "actor", "action", "revision", "reason")
+
+
+@admin.register(PriceVersion)
+class PriceVersionAdmin(ReadOnly, ModelAdmin):
+    """Published versions, with their prices."""
+
+    list_display = ("name", "currency", "valid_from", "valid_until", "published_by", "published_at")
+    search_fields = ("name",)
+    inlines = [GpuPrices, TokenPrices]
+
+
+@admin.register(CostSheet)
+class CostSheetAdmin(ReadOnly, ModelAdmin):
+    """What a GPU-hour costs, with its inputs."""
+
+    search_fields = ("name",)
+
+
+@admin.register(TokenCostSheet)
+class TokenCostSheetAdmin(ReadOnly, ModelAdmin):
+    """What 1M tokens cost, with the load test."""
+
+    list_display = ("name", "model", "accelerator", "engine", "precision", "method")
+    search_fields = ("name", "model")
+
+
+@admin.register(EfficiencyPolicy)
+class EfficiencyPolicyAdmin(ReadOnly, ModelAdmin):
+    """Efficiency policies."""
+
+    list_display = ("name", "valid_from", "valid_until")
+    search_fields = ("name",)
+
+
+class DraftForm(forms.ModelForm):
+    """A draft as one YAML document. Validation is the service itself, in the transaction of the request."""
+
+    document = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 28, "class": "font-mono", "spellcheck": "false"}), strip=False,
+        help_text="name, valid_from, reason, gpu and tokens, as under price_versions: of the set-up file; "
+        "cost_sheets and token_cost_sheets may come with it",
+    )  # fmt: skip
+    revision = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    actor: str
+
+    class Meta:
+        model = PriceDraft
+        fields: tuple[str, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = self.instance.pk is not None
+        self.initial["document"] = draft_document(self.instance, billing_setup().zone) if known else EXAMPLE
+        self.initial["revision"] = self.instance.revision if known else None
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if "document" not in cleaned:
+            return cleaned
+        try:
+            fields = parse_yaml(cleaned["document"], "document")
+            self.stored = price_draft_write(
+                fields=fields, actor=self.actor, now=timezone.now(), revision=cleaned.get("revision"),
+                draft=self.instance if self.instance.pk else None,
+            )  # fmt: skip
+        except DocumentError as error:
+            self.add_error("document", str(error))
+        except PriceDraftError as error:
+            for problem in error.problems:
+                self.add_error("document", str(problem))
+        return cleaned
+
+    def save(self, commit: bool = True) -> PriceDraft:
+        """Answer what the service stored; there is nothing left to write."""
+        self.save_m2m = lambda: None
+        return self.stored
+
+
+@admin.register(PriceDraft)
+class PriceDraftAdmin(ReadOnly, ModelAdmin):
+    """Drafts, edited as a document; what was approved or given up is shown as it is."""
+
+    form = DraftForm
+    list_display = ("name", "state", "valid_from", "made_by", "submitted_by", "decided_by")
+    list_filter = ("state",)
+    search_fields = ("name", "reason")
+    inlines = [Steps]
+
+    @admin.display(description="made by")
+    def made_by(self, draft: PriceDraft) -> str:
+        return ", ".join(draft.makers)
+
+    def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return access_of(request.user).may(Right.EDIT_PRICES) and _is_set_up()
+
+    def has_change_permission(self, request: HttpRequest, obj: PriceDraft | None = None) -> bool:  # type: ignore[override]
+        final = obj is not None and obj.state in (PriceDraft.State.APPROVED, PriceDraft.State.WITHDRAWN)
+        return access_of(request.user).may(Right.EDIT_PRICES) and not final
+
+    def get_fields(self, request: HttpRequest, obj: PriceDraft | None = None) -> Any:
+        """The document, or for what cannot be changed every fact."""
+        if self.has_change_permission(request, obj):
+            return ("document", "revision")
+        return [field.name for field in PriceDraft._meta.fields if field.name != "id"]
+
+    def get_form(self, request: HttpRequest, obj: PriceDraft | None = None, change: bool = False, **kwargs: Any) -> Any:
+        """The form, which knows who writes."""
+        if not self.has_change_permission(request, obj):
+            return super().get_form(request, obj, change, **{**kwargs, "form": forms.ModelForm})
+        return type("DraftFormOfActor", (DraftForm,), {"actor": request.user.get_username()})
+
+    def save_model(self, request: HttpRequest, obj: PriceDraft, form: Any, change: bool) -> None:
+        """Nothing: the service has stored it."""
+
+
+def _is_set_up() -> bool:
+    try:
+        billing_setup()
+    except NoSetupError:
+        return False
+    return True
