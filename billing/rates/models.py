@@ -127,6 +127,7 @@ class EfficiencyPolicy(models.Model):
     neutral_pool = models.BooleanField(default=False)
 
     class Meta:
+        verbose_name_plural = "efficiency policies"
         ordering = ["valid_from"]
         constraints = [
             ExclusionConstraint(

@@ -500,10 +500,9 @@ def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_p
 
 
 def test_the_open_end_of_a_price_version_is_closed_once(tmp_path: Path) -> None:
-    apply(tmp_path)
-    sql("UPDATE rates_priceversion SET valid_until = '2026-12-01Z'")
+    apply(tmp_path, **prices(version("2026-12", "2026-12-01T00:00:00Z", "20.0000")))
     with pytest.raises(DatabaseError):
-        sql("UPDATE rates_priceversion SET valid_until = '2027-12-01Z'")
+        sql("UPDATE rates_priceversion SET valid_until = '2027-12-01Z' WHERE name = '2026-10'")
 
 
 def test_a_back_dated_owner_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:

@@ -9,13 +9,16 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 
 from billing.rates.models import CostSheet, EfficiencyPolicy, GpuPrice, PriceVersion, TokenCostSheet, TokenPrice
 from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.sheets import RateError
 from billing.tenancy.audit import audit_record
+
+
+PUBLISH_LOCK = 0x50524943
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,14 @@ def _reaches(instant: datetime) -> Q:
     return Q(valid_until=None) | Q(valid_until__gt=instant)
 
 
+def _publish_alone() -> None:
+    """Until this transaction ends: each list finds the ones before and after it, also where many are approved at once."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PUBLISH_LOCK])
+
+
 def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
+    _publish_alone()
     before = PriceVersion.objects.filter(valid_from__lt=wanted.valid_from)
     before.filter(_reaches(wanted.valid_from)).update(valid_until=wanted.valid_from)
     later = PriceVersion.objects.filter(valid_from__gt=wanted.valid_from).order_by("valid_from").first()

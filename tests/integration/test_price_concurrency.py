@@ -1,0 +1,103 @@
+"""Several people at one draft in the same instant: published once, by one, and never a list that nobody looked at."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from billing.rates.models import PriceDraft, PriceVersion
+from billing.rates.services import (
+    PriceDraftError,
+    RateError,
+    price_draft_approve,
+    price_draft_create,
+    price_draft_edit,
+    price_draft_submit,
+)
+from tests.factories import apply
+from tests.integration.test_price_drafts import DECEMBER, LIST, NOW
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PEOPLE = 6
+
+
+def at_once(*calls: Callable[[], Any]) -> list[str]:
+    """Run each in a thread with a connection of its own; what became of each: "done" or the field that was refused."""
+    gate, ended = threading.Barrier(len(calls)), ["died"] * len(calls)
+
+    def run(number: int) -> None:
+        gate.wait()
+        try:
+            calls[number]()
+            ended[number] = "done"
+        except PriceDraftError as error:
+            ended[number] = next(iter(error.by_field))
+        except RateError:
+            ended[number] = "overlap"
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return ended
+
+
+def submitted(name: str = "2026-12", start: datetime = DECEMBER) -> PriceDraft:
+    draft = price_draft_create(name=name, valid_from=start, content=LIST, actor="ana", now=NOW, reason="dearer power")
+    return price_draft_submit(draft=draft, actor="ana", now=NOW)
+
+
+def approval(draft: PriceDraft, actor: str) -> Callable[[], Any]:
+    return lambda: price_draft_approve(draft=draft, actor=actor, now=NOW, revision=1)
+
+
+def test_of_many_approvers_one_publishes(tmp_path: Path) -> None:
+    apply(tmp_path)
+    draft = submitted()
+    ended = at_once(*(approval(draft, f"approver-{number}") for number in range(PEOPLE)))
+    assert sorted(ended) == ["done", *["state"] * (PEOPLE - 1)]
+    version = PriceVersion.objects.get(name="2026-12")
+    assert version.published_by == f"approver-{ended.index('done')}"
+    assert version.gpu.count() == 2
+
+
+def test_an_edit_and_an_approval_never_both_count(tmp_path: Path) -> None:
+    apply(tmp_path)
+    draft = submitted()
+    edit = {"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "99"}]}
+    approved, edited = at_once(
+        approval(draft, "ben"), lambda: price_draft_edit(draft=draft, actor="cem", now=NOW, content=edit)
+    )
+    draft.refresh_from_db()
+    assert (approved, edited, draft.state) in (("done", "state", "approved"), ("revision", "done", "draft"))
+    assert PriceVersion.objects.filter(name="2026-12").exists() == (approved == "done")
+    assert not PriceVersion.objects.filter(gpu__price=99).exists()
+
+
+def test_lists_that_are_approved_at_once_follow_each_other_without_gap(tmp_path: Path) -> None:
+    apply(tmp_path)
+    starts = [datetime(2027, month, 1, tzinfo=UTC) for month in range(1, 5)]
+    drafts = [submitted(f"2027-{number}", start) for number, start in enumerate(starts, start=1)]
+    assert at_once(*(approval(draft, "ben") for draft in drafts)) == ["done"] * len(drafts)
+    rows = list(PriceVersion.objects.order_by("valid_from").values_list("name", "valid_from", "valid_until"))
+    assert [row[0] for row in rows] == ["2026-10", "2027-1", "2027-2", "2027-3", "2027-4"]
+    assert [row[2] for row in rows] == [*starts, None]
+
+
+def test_two_drafts_of_one_name_made_at_once_are_one(tmp_path: Path) -> None:
+    apply(tmp_path)
+    calls = [
+        lambda actor=f"maker-{number}": price_draft_create(
+            name="2026-12", valid_from=DECEMBER, content=LIST, actor=actor, now=NOW
+        )
+        for number in range(PEOPLE)
+    ]
+    assert sorted(at_once(*calls)) == ["done", *["name"] * (PEOPLE - 1)]
+    assert PriceDraft.objects.count() == 1
