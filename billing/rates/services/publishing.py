@@ -17,7 +17,6 @@ from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.sheets import RateError
 from billing.tenancy.audit import audit_record
 
-
 PUBLISH_LOCK = 0x50524943
 
 
