@@ -54,6 +54,7 @@ from billing.tenancy.models import ApiToken
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import IntervalError
 from pricing.documents import DocumentError, parse_json
+from pricing.fields import FieldProblem
 
 STEPS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "submit": (price_draft_submit, "prices:write"),
@@ -150,10 +151,11 @@ class _Door(APIView):
         return found
 
     def draft(self, name: str) -> PriceDraft:
-        """The draft of that name.  Raises Http404."""
+        """The draft of that name.  Raises Http404, or PriceDraftError where the name is of a declared version."""
         found = None if "\0" in name else price_draft_named(name)
         if found is None:
-            raise Http404
+            self.listed(name)
+            raise PriceDraftError([FieldProblem(("state",), f"{name} is published and never changes: draft another list")])
         return found
 
     def told(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:

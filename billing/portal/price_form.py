@@ -7,6 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
+from django.utils.translation import gettext
 
 from billing.rates.price_list import GPU_PRICES
 from pricing.fields import FieldProblem, path_text, shown
@@ -52,9 +53,9 @@ class PriceForm:
     def all_messages(self) -> list[str]:
         """Every refusal, those of rows with the place of the row."""
         own = [f"{name}: {text}" for name, texts in self.errors.items() for text in texts]
-        rows = [("GPU prices", self.gpu), ("token prices", self.tokens)]
+        rows = [(gettext("GPU prices"), self.gpu), (gettext("token prices"), self.tokens)]
         return own + [
-            f"{table}, row {number}: {text}"
+            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": text}
             for table, found in rows
             for number, row in enumerate(found, start=1)
             for text in row.messages

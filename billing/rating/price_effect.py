@@ -127,10 +127,20 @@ def price_effect(*, window: Interval, zone: str, ordinal: int | None, prices: Pr
 
     `ordinal` as in `assess`: that of the close, or None for a month that is open.
     """
-    instead = RateCard([replace(prices, valid_from=window.start, valid_until=None)])
-    before = assess(window=window, zone=zone, ordinal=ordinal, card=rate_card())
-    after = assess(window=window, zone=zone, ordinal=ordinal, card=instead)
+    card = rate_card()
+    before = assess(window=window, zone=zone, ordinal=ordinal, card=card)
+    after = assess(window=window, zone=zone, ordinal=ordinal, card=_instead_of(card, prices, window))
     return compare(before, after)
+
+
+def _instead_of(card: RateCard, prices: PriceVersion, window: Interval) -> RateCard:
+    """The prices in the place of every version: lines are cut where they were, so what costs the same rounds the same."""
+    versions = []
+    for piece in window.cut(card.changes()):
+        replaced = card.version_at(piece.start)
+        name = replaced.name if replaced else f"nothing from {piece.start.isoformat()}"
+        versions.append(replace(prices, name=name, valid_from=piece.start, valid_until=piece.end))
+    return RateCard(versions)
 
 
 def compare(before: Assessment, after: Assessment) -> PriceEffect:

@@ -238,7 +238,8 @@ def test_a_published_version_cannot_be_changed_through_any_door(maker: Caller) -
     maker("POST", "price-versions/2099-01/submit")
     signed_in("ben", "approver")("POST", "price-versions/2099-01/approve")
     problem(maker("PATCH", "price-versions/2099-01", {"gpu": []}), 409)
-    problem(maker("PATCH", "price-versions/2026-10", {"gpu": []}), 404)
+    told = problem(maker("PATCH", "price-versions/2026-10", {"gpu": []}), 409)
+    assert told["errors"]["state"] == ["2026-10 is published and never changes: draft another list"]
     problem(maker("POST", "price-versions", BODY), 400)
     for method in ("PUT", "DELETE"):
         problem(maker(method, "price-versions/2099-01", BODY), 405)

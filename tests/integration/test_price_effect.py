@@ -119,6 +119,19 @@ def test_before_is_what_was_charged_also_where_prices_changed_within_the_month(o
     assert (row.before, row.after) == (D("339.24"), D("262.03"))
 
 
+def test_what_costs_the_same_shows_no_difference_also_where_its_line_was_cut(october: None, tmp_path: Path) -> None:
+    first = SET_UP["price_versions"][0]
+    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "20"}, first["gpu"][1]]
+    apply(tmp_path, price_versions=[first, {**first, "name": "b", "valid_from": "2026-10-10T01:00:00Z", "gpu": gpu}])
+    ingest_allocations(
+        allocation_record(6, namespace="nlp-x", quantity=2, resource="nvidia.com/mig-1g.10gb", device_fraction="0.142857"),
+        from_file=True,
+    )
+    slices = next(row for row in effect(gpu=first["gpu"]).of_team("nlp") if row.key.sku == "nvidia.com/mig-1g.10gb")
+    # 2 x 3600 s at 1.7143 = 3.43 and 2 x 5833 s = 5.5553... = 5.56; in one line it would be 8.98
+    assert (slices.before, slices.after) == (D("8.99"), D("8.99"))
+
+
 def test_a_closed_month_is_compared_with_what_its_close_charged_and_nothing_is_written(october: None) -> None:
     period_close(month="2026-10", actor="ana", now=AFTER)
     ingest_allocations(allocation_record(5, namespace="cv"), from_file=True)  # late: belongs to the next close

@@ -232,7 +232,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/price-versions/<str:name>/diff": ("GET", LIST),
     "api/v1/price-versions/<str:name>/effect": ("GET", COSTS),
     "api/v1/price-versions/<str:name>/file": ("GET", COSTS),
-    "api/v1/price-versions/<str:name>/<str:step>": ("POST", {**WRITE, "finance": 404, "admin": 404}),
+    "api/v1/price-versions/<str:name>/<str:step>": ("POST", {**WRITE, "finance": 409, "admin": 409}),
     "api/v1/price-drafts": ("GET", COSTS),
     "api/v1/charges": ("GET", LIST),
     "api/v1/invoices": ("GET", LIST),

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from billing.rates.models import PriceDraft, PriceDraftStep, PriceVersion
+from billing.rates.models import CostSheet, PriceDraft, PriceDraftStep, PriceVersion, TokenCostSheet
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish
@@ -127,6 +127,7 @@ def price_draft_approve(
         _refuse_state(row, (State.SUBMITTED,), "approved")
         _refuse_maker(row, actor)
         problems = _publication_problems(row, now)
+        _hold_sheets(row.content)
         prices = _checked(row.content, row.currency, problems)
         if draft_fingerprint(row, prices) != row.submitted_sha256:
             raise _refused("content", "a cost sheet of it changed after the submission: edit and submit it again")
@@ -211,6 +212,13 @@ def _checked(content: object, currency: str, problems: list[FieldProblem]) -> Pr
     if problems:
         raise PriceDraftError(problems)
     return prices
+
+
+def _hold_sheets(content: Mapping[str, Any]) -> None:
+    """Keep the sheets of a list as they are until this transaction ends; from then on they are evidence."""
+    for part, model in (("gpu", CostSheet), ("tokens", TokenCostSheet)):
+        names = [entry["cost_sheet"] for entry in content.get(part, ()) if "cost_sheet" in entry]
+        list(model.objects.select_for_update().filter(name__in=names).order_by("id"))
 
 
 def _name_problems(name: str, pk: int | None = None) -> list[FieldProblem]:

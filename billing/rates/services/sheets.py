@@ -24,6 +24,7 @@ def exact_plain(given: Any) -> Any:
     return str(given) if isinstance(given, int | Decimal) and not isinstance(given, bool) else given
 
 
+@transaction.atomic
 def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any], actor: str) -> tuple[CostSheet, bool]:
     """Keep a cost sheet with what it gives. One that prices were made from does not change under the same name."""
     inputs = exact_plain(inputs)
@@ -41,6 +42,7 @@ def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any],
     return known, True
 
 
+@transaction.atomic
 def token_cost_sheet_put(*, name: str, inputs: dict[str, Any], actor: str) -> tuple[TokenCostSheet, bool]:
     """Keep a load test with its terms and the token prices that follow. Under one name it changes only while unused.
 
@@ -59,7 +61,6 @@ def token_cost_sheet_put(*, name: str, inputs: dict[str, Any], actor: str) -> tu
         "model": first.model, "accelerator": first.accelerator, "gpus": first.gpus, "engine": first.engine,
         "precision": first.precision, "method": sheet.terms.method, "inputs": inputs, "result": sheet.result(),
     }  # fmt: skip
-    with transaction.atomic():
-        stored, _ = TokenCostSheet.objects.update_or_create(name=name, defaults=facts)
-        audit_record(actor=actor, action="token_cost_sheet_put", subject=name, detail={"inputs": inputs})
+    stored, _ = TokenCostSheet.objects.update_or_create(name=name, defaults=facts)
+    audit_record(actor=actor, action="token_cost_sheet_put", subject=name, detail={"inputs": inputs})
     return stored, True
