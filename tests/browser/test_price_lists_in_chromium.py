@@ -44,6 +44,8 @@ def october(tmp_path: Path) -> None:
 
 
 def sign_in(page: Page, name: str) -> None:
+    page.wait_for_load_state("networkidle")  # an answer on its way would bring its cookies back
+    page.goto("about:blank")
     page.context.clear_cookies()
     page.goto("/prices/")
     page.get_by_label("User name").fill(name)
@@ -132,6 +134,7 @@ def test_a_team_sees_prices_but_neither_drafts_nor_what_they_cost(page: Page, oc
     page.get_by_role("link", name="New price list").click()
     page.get_by_label("Name").fill("secret-plan")
     page.get_by_role("button", name="Save the draft").click()
+    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
     draft = PriceDraft.objects.get()
     sign_in(page, "lea")
     expect(page.get_by_text("secret-plan")).to_have_count(0)
@@ -151,6 +154,7 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, live_server: Any, oc
     page.get_by_label("Price or sheet 1").fill("12.3456")
     shot(page, f"w{width}-form")
     page.get_by_role("button", name="Save the draft").click()
+    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
     draft, version = PriceDraft.objects.get(), PriceVersion.objects.get()
     paths = {
         "prices": "/prices/", "draft": f"/prices/drafts/{draft.pk}/", "edit": f"/prices/drafts/{draft.pk}/edit/",
