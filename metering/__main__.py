@@ -11,11 +11,19 @@ from typing import NoReturn
 
 from metering.backfill import command as backfill
 from metering.efficiency import command as efficiency
+from metering.engines import command as engines
 from metering.gateways import outbox_command as outbox
 from metering.logs import command as tokens
 from metering.slurm import command as slurm
 
-COMMANDS = {"backfill": backfill, "efficiency": efficiency, "outbox": outbox, "slurm": slurm, "tokens": tokens}
+COMMANDS = {
+    "backfill": backfill,
+    "efficiency": efficiency,
+    "engines": engines,
+    "outbox": outbox,
+    "slurm": slurm,
+    "tokens": tokens,
+}
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -271,6 +271,28 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_decimals("gpu_seconds", self.gpu_seconds, 6)
 
 
+class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one replica of an inference server had counted at `time`, since it was started at `started_at`.
+
+    `prompt_tokens` contains those answered from the prefix cache, `generation_tokens` contains reasoning. `started_at`
+    tells a restart from a counter that went on; null where the server does not tell it.
+    """
+
+    source: Name
+    replica: Name
+    model: Name
+    time: Instant
+    prompt_tokens: Count
+    generation_tokens: Count
+    started_at: Instant | None = None
+
+    def __post_init__(self) -> None:
+        _check_names(self, "source", "replica", "model")
+        _check_instant("time", self.time)
+        if self.started_at is not None:
+            _check_order("started_at", self.started_at, "time", self.time)
+
+
 class AgentIdentity(msgspec.Struct, frozen=True):
     """Who reports: one agent of one cluster."""
 
@@ -280,7 +302,7 @@ class AgentIdentity(msgspec.Struct, frozen=True):
     epoch: Label | None = None
 
 
-R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample)
+R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, EngineReading)
 
 
 class Rejected(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from billing.usage.services import (
     allocations_ingest,
     capacity_ingest,
     efficiency_ingest,
+    engine_readings_ingest,
     watch_notes_add,
     watermark_advance,
 )
@@ -36,6 +37,7 @@ from metering.records import (
     EARLIEST,
     MAX_NAME_BYTES,
     EfficiencySample,
+    EngineReading,
     GpuAllocation,
     NodeCapacity,
     TokenUsage,
@@ -133,6 +135,24 @@ class Stretch(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from
 
     start: datetime
     until: datetime
+
+
+class EngineCountersDoor(UsageDoor):
+    """Counters of inference servers, to compare the gateways' records with."""
+
+    door = "usage/engine-counters"
+
+    @extend_schema(
+        operation_id="report_engine_counters",
+        description=(
+            "What replicas of inference servers (vLLM, SGLang) had counted: cumulative, as read. Never billed; the period "
+            "report compares them with what gateways reported."
+        ),
+        request={"application/json": {"type": "array", "items": record_schema(EngineReading)}},
+        responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
+    )
+    def post(self, request: Request) -> Response:
+        return self.take(request, raw_records(read_body(request)), EngineReading, engine_readings_ingest)
 
 
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):

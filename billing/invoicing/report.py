@@ -10,10 +10,12 @@ from typing import Any
 
 from django.db.models import Sum
 
+from billing.invoicing.engine_comparison import ModelComparison, compare
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
+from billing.usage.reconciliation import engine_days
 from billing.usage.selectors import (
     EpochFilter,
     capacity_sums,
@@ -63,6 +65,7 @@ class Report:
     gpu_seconds: dict[str, Decimal | None] = field(default_factory=dict)
     pools: list[dict[str, Any]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
+    engines: list[ModelComparison] = field(default_factory=list)
 
     @property
     def blocking(self) -> list[ReportedException]:
@@ -91,6 +94,14 @@ class Report:
             "gpu_seconds": {name: None if v is None else number(v) for name, v in self.gpu_seconds.items()},
             "pools": self.pools,
             "tokens": self.tokens,
+            "engines": [
+                {
+                    "model": e.model, "days": e.days, "days_not_covered": e.not_covered, "difference": e.total.difference,
+                    "gateway": {"input_tokens": e.total.gateway_input, "output_tokens": e.total.gateway_output},
+                    "engine": {"input_tokens": e.total.engine_input, "output_tokens": e.total.engine_output},
+                }
+                for e in self.engines
+            ],
         }  # fmt: skip
 
 
@@ -109,15 +120,18 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     window = Interval(period.start, period.end)
     assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
+    report.engines = compare(engine_days(window, period.zone))
     if period.ordinal is None:
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
         report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
+    report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += _unbilled_months(period)
     _waive(report, period)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
+    report.checks.append(_engines_agree(report))
     _account_capacity(report, assessment, window)
     if thorough:
         report.checks.append(_rollups_equal_events(window))
@@ -201,6 +215,40 @@ def _double_held(window: Interval, *, blocks: bool) -> list[ReportedException]:
         )
         for cluster, pod_uid, overlap in double_held(window)
     ]  # fmt: skip
+
+
+def _engine_differences(engines: list[ModelComparison], *, blocks: bool) -> list[ReportedException]:
+    """A model whose month differs holds the close until somebody found out why; single days are told, and hold nothing."""
+    advice = "find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
+    months = [
+        ReportedException(
+            "engine_difference", item.model, Decimal(item.total.difference), "tokens", blocks,
+            f"{item.total.words}: {advice}",
+        )
+        for item in engines if item.total.exceeds
+    ]  # fmt: skip
+    days = [
+        ReportedException(
+            "engine_difference_day", f"{item.model} {day.day.isoformat()}", Decimal(alone.difference), "tokens", False,
+            alone.words,
+        )
+        for item in engines for day, alone in item.differing
+    ]  # fmt: skip
+    return months + days
+
+
+def _engines_agree(report: Report) -> Check:
+    """Whether what gateways told is what inference servers counted, where servers were read, or somebody took it on."""
+    name = "gateway tokens = inference servers' counters (0.5 %)"
+    if not report.engines:
+        return Check(name, True, "no counters were reported")
+    open_differences = {item.subject for item in report.blocking if item.kind == "engine_difference"}
+    told = [
+        f"{item.model}: {item.total.difference:,} of {item.total.engine_input + item.total.engine_output:,} tokens differ "
+        f"over {item.days} days" + (f", {item.not_covered} days not covered" if item.not_covered else "")
+        for item in report.engines
+    ]  # fmt: skip
+    return Check(name, not open_differences, "; ".join(told))
 
 
 def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:

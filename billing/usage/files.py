@@ -15,7 +15,16 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from metering.records import EfficiencySample, GpuAllocation, NodeCapacity, RecordError, TokenUsage, from_row, hold_id
+from metering.records import (
+    EfficiencySample,
+    EngineReading,
+    GpuAllocation,
+    NodeCapacity,
+    RecordError,
+    TokenUsage,
+    from_row,
+    hold_id,
+)
 
 MAX_LINE = 1_000_000
 """Longest line of a CSV file, in characters; a longer one is no usage file."""
@@ -25,7 +34,7 @@ class UsageFileError(ValueError):
     """One thing that is wrong with a file, told with file, line and field."""
 
 
-R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample)
+R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, EngineReading)
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,9 @@ KINDS: dict[str, FileKind[Any]] = {
         ("cluster", "pod_uid", "start", "end", "gpu_seconds", "mfu", "hfu", "dtype", "coverage"),
         (),
         _plain,
+    ),
+    "engine": FileKind(
+        EngineReading, ("source", "replica", "model", "time", "prompt_tokens", "generation_tokens"), ("started_at",), _plain
     ),
 }  # fmt: skip
 

@@ -150,6 +150,27 @@ class EfficiencySample(models.Model):
         ]
 
 
+class EngineReading(models.Model):
+    """What a replica of an inference server had counted: evidence beside the gateways' records, never billed."""
+
+    source = models.CharField(max_length=512)
+    replica = models.CharField(max_length=512)
+    model = models.CharField(max_length=512)
+    time = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    prompt_tokens = models.BigIntegerField()
+    generation_tokens = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["source", "replica", "model", "time"], name="one_reading_per_replica_and_time"),
+            models.CheckConstraint(
+                condition=Q(prompt_tokens__gte=0, generation_tokens__gte=0), name="engine_counters_are_not_negative"
+            ),
+        ]
+        indexes = [models.Index(fields=["time"], name="engine_reading_time")]
+
+
 class ClosedWindow(models.Model):
     """[start, end) of a billing month that was closed as the `ordinal`-th; usage learned later is late."""
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from metering.delivery import Delivery
+from metering.delivery_thread import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
@@ -137,7 +137,8 @@ def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
             began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
             sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20))
             follower = _follower(options, translate, connection, checkpoints, sink, since=began_at)
-            with _delivering(options) as delivery:
+            state = options.state / "tokens.sqlite"
+            with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
                 _read(options, follower)
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
             status = _told(checkpoints.counts(), follower)
@@ -169,49 +170,6 @@ def _read(options: argparse.Namespace, follower: Follower) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     follower.follow(stop, poll_s=options.poll_seconds)
-
-
-class _Delivering:
-    """The thread that takes the spool to the platform, on a connection of its own."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
-        self._stop = threading.Event()
-        self._flush_s = 0.0
-        self._delivered = False
-        self.last_error = ""
-        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
-        self._thread.start()
-
-    def finish(self, seconds: float) -> bool:
-        """Deliver for so long at most; True if nothing is left."""
-        self._flush_s = seconds
-        self._stop.set()
-        self._thread.join()
-        return self._delivered
-
-    def _run(self) -> None:
-        connection = open_state(self._options.state / "tokens.sqlite")
-        token = self._options.token_file
-        delivery = Delivery(
-            Spool(connection), endpoint=self._options.endpoint, token=lambda: token.read_text(encoding="utf-8").strip()
-        )
-        try:
-            delivery.run(self._stop, idle_s=0.2)
-            self._delivered = delivery.flush(seconds=self._flush_s)
-            self.last_error = delivery.last_error
-        finally:
-            delivery.close()
-            connection.close()
-
-
-@contextmanager
-def _delivering(options: argparse.Namespace) -> Iterator[_Delivering]:
-    delivering = _Delivering(options)
-    try:
-        yield delivering
-    finally:
-        delivering.finish(0)
 
 
 @contextmanager

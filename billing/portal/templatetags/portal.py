@@ -77,6 +77,8 @@ WORDS = {
     "period_not_ended": _("The month has not ended"),
     "overlap": _("Held twice"),
     "over_capacity": _("Above capacity"),
+    "engine_difference": _("Gateways and inference servers differ"),
+    "engine_difference_day": _("Gateways and inference servers differ on a day"),
     "invalid": _("Breaks the contract"),
     "future": _("Lies in the future"),
     "dismissed": _("Dismissed"),

@@ -3,6 +3,7 @@
 from billing.usage.services.allocations import allocations_ingest
 from billing.usage.services.capacity import capacity_ingest
 from billing.usage.services.efficiency import efficiency_ingest
+from billing.usage.services.engines import engine_readings_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.token_batch import token_batch
@@ -16,6 +17,7 @@ __all__ = [
     "batch_ingest",
     "capacity_ingest",
     "efficiency_ingest",
+    "engine_readings_ingest",
     "quarantine_dismiss",
     "rollups_fold",
     "token_batch",

@@ -1,4 +1,4 @@
-"""`manage.py import_usage gpu|tokens|capacity|efficiency FILE...`"""
+"""`manage.py import_usage gpu|tokens|capacity|efficiency|engine FILE...`"""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
@@ -17,6 +17,7 @@ from billing.usage.services import (
     allocations_ingest,
     capacity_ingest,
     efficiency_ingest,
+    engine_readings_ingest,
     tokens_ingest,
 )
 
@@ -86,7 +87,8 @@ def _ingest(kind: str, batch: list[FileRecord[Any]], reporter: Reporter) -> Inge
     if kind == "gpu":
         return allocations_ingest(records=records, reporter=reporter, now=now, from_file=True)
     ingest: Callable[..., IngestOutcome] = {
-        "tokens": tokens_ingest, "capacity": capacity_ingest, "efficiency": efficiency_ingest
+        "tokens": tokens_ingest, "capacity": capacity_ingest, "efficiency": efficiency_ingest,
+        "engine": engine_readings_ingest,
     }[kind]  # fmt: skip
     return ingest(records=records, reporter=reporter, now=now)
 

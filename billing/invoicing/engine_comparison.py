@@ -1,0 +1,83 @@
+"""Gateways' tokens against the counters of inference servers: which models and days differ by more than the tolerance.
+
+Compared is what was counted by servers, in both classes by themselves: input that lacks is not made good by output too
+many. A day that the readings do not cover says nothing. The month decides about the close, for requests that run over
+midnight are told on one day and counted on two; single days are for who looks for the cause.
+
+Source: reference/FINOPS_PRACTICE.md, section 4 (gateway tokens against engine counters: at most 0.5 %).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from billing.usage.reconciliation import EngineDay
+
+TOLERANCE: Final = Fraction(1, 200)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Sums of what was told and what was counted."""
+
+    gateway_input: int = 0
+    gateway_output: int = 0
+    engine_input: int = 0
+    engine_output: int = 0
+
+    def plus(self, day: EngineDay) -> "Compared":
+        """With one day more."""
+        return Compared(
+            self.gateway_input + day.gateway_input, self.gateway_output + day.gateway_output,
+            self.engine_input + day.engine_input, self.engine_output + day.engine_output,
+        )  # fmt: skip
+
+    @property
+    def difference(self) -> int:
+        """Tokens of both classes that one side has and the other has not."""
+        return abs(self.gateway_input - self.engine_input) + abs(self.gateway_output - self.engine_output)
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether a class differs by more than the tolerance of what was counted."""
+        return _exceeds(self.gateway_input, self.engine_input) or _exceeds(self.gateway_output, self.engine_output)
+
+    @property
+    def words(self) -> str:
+        """Both sides, for people."""
+        return (
+            f"gateways told {self.gateway_input:,} input and {self.gateway_output:,} output tokens, "
+            f"inference servers counted {self.engine_input:,} and {self.engine_output:,}"
+        )
+
+
+@dataclass
+class ModelComparison:
+    """One model in a period: the sum of the days that can be compared, and those of them that differ."""
+
+    model: str
+    total: Compared = field(default_factory=Compared)
+    days: int = 0
+    not_covered: int = 0
+    differing: list[tuple[EngineDay, Compared]] = field(default_factory=list)
+
+
+def compare(days: Iterable[EngineDay]) -> list[ModelComparison]:
+    """One comparison for each model, in their order."""
+    found: dict[str, ModelComparison] = {}
+    for day in days:
+        comparison = found.setdefault(day.model, ModelComparison(day.model))
+        if not day.comparable:
+            comparison.not_covered += 1
+            continue
+        comparison.days += 1
+        comparison.total = comparison.total.plus(day)
+        alone = Compared().plus(day)
+        if alone.exceeds:
+            comparison.differing.append((day, alone))
+    return list(found.values())
+
+
+def _exceeds(told: int, counted: int) -> bool:
+    return abs(told - counted) > TOLERANCE * counted

@@ -1,0 +1,81 @@
+"""Reads that compare: tokens that gateways reported beside tokens that inference servers counted, per model and day.
+
+A counter tells how much it grew between two readings of a replica, and that growth belongs to the day of the later one. A
+counter that was set back, because the server was started again, has grown by what it shows; what was counted between the
+last reading and the end of the server is not known. The first reading of a replica has grown by what it shows only if the
+server was started on that day, else it is a beginning and tells nothing. Readings of every few minutes keep what falls on
+the wrong side of midnight, and what is lost with a server, far below the tolerance.
+
+A day is comparable for a model if readings, or the start of a server that they tell, lie before it, and readings
+after its end.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+
+from django.db import connection
+
+from metering.intervals import Interval
+
+COMPARED = """
+    WITH reading AS (
+        SELECT model, time, started_at, prompt_tokens, generation_tokens,
+               (time AT TIME ZONE %(zone)s)::date AS day, (started_at AT TIME ZONE %(zone)s)::date AS start_day,
+               lag(time) OVER w AS last_time, lag(started_at) OVER w AS last_start,
+               lag(prompt_tokens) OVER w AS last_prompt, lag(generation_tokens) OVER w AS last_generation
+        FROM usage_enginereading
+        WHERE time >= %(start)s::timestamptz - interval '7 days' AND time < %(end)s::timestamptz + interval '1 day'
+        WINDOW w AS (PARTITION BY source, replica, model ORDER BY time)
+    ), growth AS (
+        SELECT *, CASE WHEN last_time IS NULL THEN start_day = day
+                       ELSE started_at <> last_start OR prompt_tokens < last_prompt OR generation_tokens < last_generation
+                  END IS TRUE AS anew
+        FROM reading
+    ), engine AS (
+        SELECT model, day,
+               sum(CASE WHEN anew THEN prompt_tokens WHEN last_time IS NOT NULL THEN prompt_tokens - last_prompt
+                        ELSE 0 END) AS prompt_tokens,
+               sum(CASE WHEN anew THEN generation_tokens WHEN last_time IS NOT NULL THEN generation_tokens - last_generation
+                        ELSE 0 END) AS generation_tokens
+        FROM growth GROUP BY model, day
+    ), reach AS (
+        SELECT model, min(least(time, started_at)) AS first, max(time) AS last FROM reading GROUP BY model
+    ), gateway AS (
+        SELECT d.model, (t.hour AT TIME ZONE %(zone)s)::date AS day,
+               sum(t.input_tokens) AS input_tokens, sum(t.output_tokens) AS output_tokens
+        FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
+        WHERE t.hour >= %(start)s AND t.hour < %(end)s AND d.model IN (SELECT model FROM reach) GROUP BY 1, 2
+    ), days AS (
+        SELECT at::date AS day, at AT TIME ZONE %(zone)s AS first, (at + interval '1 day') AT TIME ZONE %(zone)s AS last
+        FROM generate_series((%(start)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp,
+                             (%(end)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp - interval '1 day',
+                             interval '1 day') AS at
+    )
+    SELECT model, day, coalesce(g.input_tokens, 0), coalesce(g.output_tokens, 0),
+           coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0), r.first <= d.first AND r.last >= d.last
+    FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) LEFT JOIN gateway g USING (model, day)
+    ORDER BY model COLLATE "C", day
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDay:
+    """Tokens of one model on one day of the billing zone: told by gateways, counted by servers."""
+
+    model: str
+    day: date
+    gateway_input: int
+    gateway_output: int
+    engine_input: int
+    engine_output: int
+    comparable: bool
+
+
+def engine_days(window: Interval, zone: str) -> list[EngineDay]:
+    """Every day of the window for every model that has readings, by model and day."""
+    with connection.cursor() as cursor:
+        cursor.execute(COMPARED, {"start": window.start, "end": window.end, "zone": zone})
+        return [
+            EngineDay(model, day, *(int(count) for count in counts), comparable)
+            for model, day, *counts, comparable in cursor.fetchall()
+        ]
