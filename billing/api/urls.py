@@ -12,6 +12,7 @@ urlpatterns = [
     path("usage/gpu-allocations", usage.AllocationsDoor.as_view(), name="usage-gpu-allocations"),
     path("usage/capacity", usage.CapacityDoor.as_view(), name="usage-capacity"),
     path("usage/efficiency", usage.EfficiencyDoor.as_view(), name="usage-efficiency"),
+    path("usage/watermarks", usage.WatermarksDoor.as_view(), name="usage-watermarks"),
     path("usage/engine-counters", usage.EngineCountersDoor.as_view(), name="usage-engine-counters"),
     path("usage/litellm", events.LitellmDoor.as_view(), name="usage-litellm"),
     path("events", events.EventsDoor.as_view(), name="events"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import msgspec
@@ -135,6 +136,41 @@ class Stretch(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from
 
     start: datetime
     until: datetime
+
+
+class WatermarkBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of usage/watermarks."""
+
+    agent: str
+    source: str
+    watermark: datetime
+
+
+class WatermarksDoor(UsageDoor):
+    """Up to when an agent has watched a source, whether there was usage or not."""
+
+    door = "usage/watermarks"
+
+    @extend_schema(
+        operation_id="report_watermark",
+        description=(
+            "`agent` has told everything that it saw of `source` (a gateway, or a cluster) before `watermark`. An agent "
+            "that once told a watermark and then falls silent is a metering gap, which holds the close."
+        ),
+        request={"application/json": record_schema(WatermarkBody)},
+        responses={204: OpenApiResponse(None, "durable")},
+    )
+    def post(self, request: Request) -> Response:
+        body = _envelope(WatermarkBody, read_body(request))
+        _check_instant("watermark", body.watermark)
+        bound = self.reporter(request).source
+        if bound and body.source != bound:
+            raise PermissionDenied(f"source {body.source!r}: this token may report for {bound!r} only")
+        for field, value in (("agent", body.agent), ("source", body.source)):
+            if not _index_text(field, value):
+                raise ParseError(f"{field} must not be empty")
+        watermark_advance(agent=body.agent, cluster=body.source, watermark=body.watermark)
+        return Response(status=HTTPStatus.NO_CONTENT)
 
 
 class EngineCountersDoor(UsageDoor):

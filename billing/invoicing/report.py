@@ -15,7 +15,7 @@ from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
-from billing.usage.reconciliation import engine_days
+from billing.usage.reconciliation import completeness
 from billing.usage.selectors import (
     EpochFilter,
     capacity_sums,
@@ -120,10 +120,12 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     window = Interval(period.start, period.end)
     assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
-    report.engines = compare(engine_days(window, period.zone))
+    missing = completeness(window, period.zone, until=min(window.end, now))
+    report.engines = compare(missing.engine_days)
     if period.ordinal is None:
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
         report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
+        report.exceptions += _silent(missing.silent, min(window.end, now))
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
@@ -195,6 +197,15 @@ def _gaps(window: Interval, until: datetime) -> list[ReportedException]:
             subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(missing_us // 1_000_000)
             found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + advice))
     return found
+
+
+def _silent(silent: list[tuple[str, datetime]], until: datetime) -> list[ReportedException]:
+    """Gateways that reported nearly every day and then nothing: told, for nobody can know that there was usage."""
+    advice = "see whether its reporter runs; what it sends late is still billed"
+    return [
+        ReportedException("silent_source", source, Decimal(int((until - last).total_seconds())), "seconds", False, advice)
+        for source, last in silent
+    ]
 
 
 def _quarantined(window: Interval) -> list[ReportedException]:

@@ -1,4 +1,6 @@
-"""Reads that compare: tokens that gateways reported beside tokens that inference servers counted, per model and day.
+"""Reads that ask whether anything is missing: gateways beside inference servers, and sources that have fallen silent.
+
+Compared are tokens that gateways reported with tokens that inference servers counted, per model and day.
 
 A counter tells how much it grew between two readings of a replica, and that growth belongs to the day of the later one. A
 counter that was set back, because the server was started again, has grown by what it shows; what was counted between the
@@ -11,13 +13,13 @@ after its end.
 """
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, timedelta
 
 from django.db import connection
 
 from metering.intervals import Interval
 
-COMPARED = """
+COMPLETENESS = """
     WITH reading AS (
         SELECT model, time, started_at, prompt_tokens, generation_tokens,
                (time AT TIME ZONE %(zone)s)::date AS day, (started_at AT TIME ZONE %(zone)s)::date AS start_day,
@@ -51,11 +53,23 @@ COMPARED = """
                              (%(end)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp - interval '1 day',
                              interval '1 day') AS at
     )
-    SELECT model, day, coalesce(g.input_tokens, 0), coalesce(g.output_tokens, 0),
-           coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0), r.first <= d.first AND r.last >= d.last
+    SELECT model AS subject, day, coalesce(g.input_tokens, 0), coalesce(g.output_tokens, 0),
+           coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0), r.first <= d.first AND r.last >= d.last,
+           NULL::timestamptz
     FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) LEFT JOIN gateway g USING (model, day)
-    ORDER BY model COLLATE "C", day
+    UNION ALL
+    SELECT d.source, NULL, 0, 0, 0, 0, false, max(t.hour) + interval '1 hour'
+    FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
+    WHERE t.hour >= %(until)s::timestamptz - interval '31 days' AND t.hour < %(until)s
+    GROUP BY d.source
+    HAVING max(t.hour) + interval '1 hour' <= %(until)s::timestamptz - %(after)s
+       AND count(DISTINCT (t.hour AT TIME ZONE 'UTC')::date) >= %(days)s
+       AND NOT EXISTS (SELECT 1 FROM usage_agentwatermark w
+                       WHERE w.cluster = d.source AND w.watermark > %(until)s::timestamptz - %(after)s)
+    ORDER BY subject, day
 """
+USUAL_DAYS = 7
+SILENT_AFTER = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +85,27 @@ class EngineDay:
     comparable: bool
 
 
-def engine_days(window: Interval, zone: str) -> list[EngineDay]:
-    """Every day of the window for every model that has readings, by model and day."""
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What may be missing. `engine_days`: every day of the window for every model that has readings, by model and day.
+
+    `silent`: (source, end of the last hour with usage) of token sources that reported on seven days and more of the month
+    before, then nothing for a day, and for which no agent says that it went on watching.
+    """
+
+    engine_days: list[EngineDay]
+    silent: list[tuple[str, datetime]]
+
+
+def completeness(window: Interval, zone: str, *, until: datetime) -> Completeness:
+    """What may be missing of a window; `until`: how far it has passed."""
+    given = {"start": window.start, "end": window.end, "zone": zone, "until": until, "after": SILENT_AFTER}
+    found = Completeness([], [])
     with connection.cursor() as cursor:
-        cursor.execute(COMPARED, {"start": window.start, "end": window.end, "zone": zone})
-        return [
-            EngineDay(model, day, *(int(count) for count in counts), comparable)
-            for model, day, *counts, comparable in cursor.fetchall()
-        ]
+        cursor.execute(COMPLETENESS, {**given, "days": USUAL_DAYS})
+        for subject, day, *counts, comparable, last in cursor.fetchall():
+            if day is None:
+                found.silent.append((subject, last))
+            else:
+                found.engine_days.append(EngineDay(subject, day, *(int(count) for count in counts), comparable))
+    return found

@@ -84,7 +84,9 @@ class Books:
         self._written: dict[str, asyncio.Event] = {}
         self._stop = threading.Event()
         if settings.sender == "thread":
-            sender = Sender(settings.folder, endpoint=settings.endpoint, token=settings.read_token)
+            sender = Sender(
+                settings.folder, endpoint=settings.endpoint, token=settings.read_token, source=settings.source
+            )
             threading.Thread(target=sender.run, args=(self._stop,), name="outbox-sender", daemon=True).start()
 
     async def write(self, payload: Mapping[str, Any], mark: str) -> None:

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from metering.delivery import Delivery, Outcome
 from metering.spool import Spool, SpoolFullError, open_state
+from metering.watermarks import WATERMARKS, watermark_body
 
 log = logging.getLogger(__name__)
 SCHEMA: Final = """
@@ -33,6 +35,8 @@ DOOR: Final = "usage/tokens"
 BATCH_RECORDS: Final = 1000
 SETTLE_S: Final = 2.0
 REMEMBER_S: Final = 86_400.0
+WATERMARK_EVERY_S: Final = 60.0
+AGENT: Final = "litellm callback"
 FILE: Final = "outbox.sqlite"
 
 
@@ -121,10 +125,17 @@ def waiting(connection: sqlite3.Connection) -> int:
 
 
 class Sender:
-    """Takes an outbox to the platform; as long as another process does that, it waits for its turn."""
+    """Takes an outbox to the platform; as long as another process does that, it waits for its turn.
 
-    def __init__(self, folder: Path, *, endpoint: str, token: Callable[[], str], max_bytes: int = 1 << 30) -> None:
+    With a `source`, it tells once a minute that this one is watched, after everything that was in the outbox by then.
+    """
+
+    def __init__(
+        self, folder: Path, *, endpoint: str, token: Callable[[], str], source: str = "", max_bytes: int = 1 << 30
+    ) -> None:
         self._folder = folder
+        self._source = source
+        self._next_watermark = 0.0
         self._endpoint = endpoint
         self._token = token
         self._max_bytes = max_bytes
@@ -168,10 +179,25 @@ class Sender:
         except (SpoolFullError, sqlite3.Error) as error:
             log.error("outbox: %s; the records stay in it", error)
             packed = 0
+        if not packed:
+            self._watched(connection, spool)
         attempt = delivery.run_once()
         if attempt.outcome is Outcome.DELIVERED:
             return 0.0
         return attempt.wait_s or (0.0 if packed else idle_s)
+
+    def _watched(self, connection: sqlite3.Connection, spool: Spool) -> None:
+        """Tell up to when everything was told, if nothing older waits and it is time."""
+        until = time.time() - SETTLE_S
+        if not self._source or until < self._next_watermark:
+            return
+        self._next_watermark = until + WATERMARK_EVERY_S
+        body = watermark_body(agent=AGENT, source=self._source, watermark=datetime.fromtimestamp(until, UTC))
+        try:
+            with connection:
+                spool.put(WATERMARKS, body)
+        except (SpoolFullError, sqlite3.Error) as error:
+            log.error("outbox: %s", error)
 
     def _open(self) -> tuple[sqlite3.Connection, Spool, Delivery]:
         connection = open_outbox(self._folder / FILE)

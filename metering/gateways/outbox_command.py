@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the folder of SUANPAN_OUTBOX")
     parser.add_argument("--endpoint", required=True, help="address of the platform")
     parser.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="bearer token with usage:write")
+    parser.add_argument("--source", default="", help="that of SUANPAN_SOURCE: tell each minute that it is watched")
     parser.add_argument("--once", action="store_true", help="send what is there and end; else go on until SIGTERM")
     parser.add_argument("--deliver-seconds", type=float, default=600, metavar="S", help="with --once: how long to try")
 
@@ -29,7 +30,10 @@ def run(options: argparse.Namespace) -> int:
     """Send; 2 where something is wrong from the start, 3 where not everything could be delivered."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     token_file: Path = options.token_file
-    sender = Sender(options.state, endpoint=options.endpoint, token=lambda: token_file.read_text(encoding="utf-8").strip())
+    sender = Sender(
+        options.state, endpoint=options.endpoint, source=options.source,
+        token=lambda: token_file.read_text(encoding="utf-8").strip(),
+    )  # fmt: skip
     try:
         token_file.read_text(encoding="utf-8")
         return _once(options, sender) if options.once else _on_and_on(sender)

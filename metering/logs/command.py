@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -24,7 +25,7 @@ from metering.logs.formats import FORMATS, Translate, translator
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.reading import FileReader, Gleaner, Sink, SpoolSink
 from metering.records import RecordError
-from metering.spool import Spool, open_state
+from metering.spool import Spool, SpoolFullError, open_state
 
 HELP: Final = "token usage from the log of a gateway: to the platform, or into a usage file"
 BAD_INPUT: Final = 2
@@ -34,6 +35,8 @@ COLUMNS: Final = (
     "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
 TABLE_NAMES: Final = {"one-api": "logs", "new-api": "logs", "litellm-spend": "LiteLLM_SpendLogs"}
+ROTATED_BEFORE_S: Final = 60.0
+"""A log that was rotated away so shortly before the first start is read all the same: clocks and stamps differ."""
 log = logging.getLogger("metering.tokens")
 
 
@@ -45,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--format", required=True, choices=FORMATS, help="whose log it is")
     parser.add_argument("--source", help="name of this gateway in the ledger (default: the format)")
+    parser.add_argument("--agent", default="log reader", help="name of this reader among those of its source")
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="YAML: field -> path, on top of the format's own")
     parser.add_argument("--consumer", default="", metavar="PATH", help="which field names who is to pay")
     parser.add_argument("--pattern", default="*", help="which files of a directory (default: all)")
@@ -135,11 +139,13 @@ def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
         try:
             checkpoints = Checkpoints(connection, options.state / "rejected.jsonl")
             began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
+            since = began_at - ROTATED_BEFORE_S
             sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20))
-            follower = _follower(options, translate, connection, checkpoints, sink, since=began_at)
+            follower = _follower(options, translate, connection, checkpoints, sink, since=since)
             state = options.state / "tokens.sqlite"
+            heartbeat = Heartbeat(connection, sink, options.agent, options.source or options.format)
             with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
-                _read(options, follower)
+                _read(options, follower, heartbeat)
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
             status = _told(checkpoints.counts(), follower)
         finally:
@@ -161,7 +167,32 @@ def _follower(
     )  # fmt: skip
 
 
-def _read(options: argparse.Namespace, follower: Follower) -> None:
+class Heartbeat:
+    """Tells once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, sink: SpoolSink, agent: str, source: str, *, every_s: float = 60.0
+    ) -> None:
+        self._connection = connection
+        self._sink = sink
+        self._agent = agent
+        self._source = source
+        self._every_s = every_s
+        self._next = 0.0
+
+    def __call__(self, watched_until: datetime) -> None:
+        """Tell, if it is time; with a full spool the next minute does."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._every_s
+        try:
+            with self._connection:
+                self._sink.watched(self._agent, self._source, watched_until)
+        except SpoolFullError as error:
+            log.error("%s", error)
+
+
+def _read(options: argparse.Namespace, follower: Follower, heartbeat: Heartbeat) -> None:
     """Read once, or until somebody asks to stop."""
     if not options.follow:
         follower.read_all()
@@ -169,7 +200,7 @@ def _read(options: argparse.Namespace, follower: Follower) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    follower.follow(stop, poll_s=options.poll_seconds)
+    follower.follow(stop, poll_s=options.poll_seconds, at_end=heartbeat)
 
 
 @contextmanager

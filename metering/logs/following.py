@@ -5,6 +5,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -52,14 +53,18 @@ class Follower:
             pass
         self.close()
 
-    def follow(self, stop: threading.Event, *, poll_s: float) -> None:
-        """Read until `stop` is set, looking for more every `poll_s` seconds."""
+    def follow(self, stop: threading.Event, *, poll_s: float, at_end: Callable[[datetime], None]) -> None:
+        """Read until `stop` is set, looking for more every `poll_s` seconds; `at_end` with the
+        time at which there was nothing more.
+        """
         self._pause = stop
         if STDIN in self._given:
             self._read_stream()
             return
         while not stop.is_set():
+            began = datetime.now(UTC)
             if not self.look():
+                at_end(began)
                 stop.wait(poll_s)
         self.close()
 

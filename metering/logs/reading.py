@@ -9,6 +9,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -24,6 +25,7 @@ from metering.logs.mapping import Incomplete, Told
 from metering.logs.sqlite_table import begins_anew, glean_rows
 from metering.records import RecordError, TokenUsage
 from metering.spool import Spool, SpoolFullError
+from metering.watermarks import WATERMARKS, watermark_body
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 1 << 20
@@ -50,6 +52,10 @@ class SpoolSink:
         for start in range(0, len(told), BATCH_RECORDS):
             batch = [item if isinstance(item, TokenUsage) else item.fields for item in told[start : start + BATCH_RECORDS]]
             self._spool.put(DOOR, msgspec.json.encode(batch))
+
+    def watched(self, agent: str, source: str, until: datetime) -> None:
+        """Tell, after all that was put before, that a source was read up to here.  Raises SpoolFullError."""
+        self._spool.put(WATERMARKS, watermark_body(agent=agent, source=source, watermark=until))
 
 
 class Gleaner:

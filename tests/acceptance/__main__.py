@@ -161,6 +161,11 @@ def everything(rig: Rig) -> tuple[list[Answer], list[Event]]:
     return answers(rig.traffic(280, EVERYTHING)), quiet(rig)
 
 
+def other_routes(rig: Rig) -> tuple[list[Answer], list[Event]]:
+    """/v1/responses and /v1/messages, streamed and not."""
+    return answers(rig.traffic(80, "responses,responses-stream,messages,messages-stream")), quiet(rig)
+
+
 def slow_receiver(rig: Rig) -> tuple[list[Answer], list[Event]]:
     """Each POST takes 2 s."""
     rig.relay.delay_s = 2
@@ -205,11 +210,12 @@ def killed_after_the_answer(rig: Rig) -> tuple[list[Answer], list[Event]]:
 
 
 def killed_at_random(rig: Rig) -> tuple[list[Answer], list[Event]]:
-    """kill -9 in the middle of traffic, three times; what was answered counts."""
+    """kill -9 after some tens of answers, with others on their way, four times; what was answered counts."""
     chance, given = random.Random(11), []
-    for _ in range(3):
+    for _ in range(4):
         process = rig.traffic(400, "chat,hidden,stream", 16)
-        time.sleep(chance.uniform(1.5, 3.5))
+        assert process.stdout is not None
+        given += [json.loads(process.stdout.readline()) for _ in range(chance.randrange(20, 90))]
         rig.proxy.end(signal.SIGKILL)
         given += answers(process)
         rig.proxy.start()
@@ -232,8 +238,8 @@ def cut_streams(rig: Rig) -> bool:
 
 
 TRIALS: dict[str, Callable[[Rig], tuple[list[Answer], list[Event]]]] = {
-    "everything": everything, "slow": slow_receiver, "busy": busy_receiver, "gone": receiver_gone, "sigterm": terminated,
-    "kill": killed_after_the_answer, "kill-random": killed_at_random,
+    "everything": everything, "routes": other_routes, "slow": slow_receiver, "busy": busy_receiver,
+    "gone": receiver_gone, "sigterm": terminated, "kill": killed_after_the_answer, "kill-random": killed_at_random,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import json
 import sys
 from typing import Any
 
+import httpx
 import openai
 
 
@@ -47,6 +48,29 @@ async def embed(client: openai.AsyncOpenAI, number: int, call: str) -> dict[str,
     return {"input": answer.usage.prompt_tokens, "cached": 0, "output": 0, "reasoning": 0}
 
 
+async def responses(client: openai.AsyncOpenAI, number: int, call: str, *, streams: bool) -> dict[str, int] | None:
+    answer: Any = await client.responses.create(
+        model="chat", input=f"number {number}", stream=streams, extra_headers={"x-litellm-call-id": call}
+    )
+    if streams:
+        async for event in answer:
+            if event.type == "response.completed":
+                answer = event.response
+    usage = answer.usage
+    return usage and {
+        "input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.input_tokens_details.cached_tokens,
+        "reasoning": usage.output_tokens_details.reasoning_tokens,
+    }  # fmt: skip
+
+
+async def messages(client: openai.AsyncOpenAI, number: int, call: str, *, streams: bool) -> None:
+    body = {"model": "chat", "max_tokens": 100, "stream": streams,
+            "messages": [{"role": "user", "content": f"number {number}"}]}  # fmt: skip
+    headers = {"x-litellm-call-id": call}
+    answer = await client.post("/messages", body=body, cast_to=httpx.Response, options={"headers": headers})
+    await answer.aread()
+
+
 def told(usage: Any) -> dict[str, int]:
     given, produced = usage.prompt_tokens_details, usage.completion_tokens_details
     return {
@@ -63,6 +87,10 @@ async def one(clients: dict[str, openai.AsyncOpenAI], number: int, kind: str, ga
         "fallback": lambda: chat(client, number, call, "falling"), "failure": lambda: chat(client, number, call, "broken"),
         "stream": lambda: stream(client, number, call, asks=True),
         "hidden": lambda: stream(client, number, call, asks=False),
+        "responses": lambda: responses(client, number, call, streams=False),
+        "responses-stream": lambda: responses(client, number, call, streams=True),
+        "messages": lambda: messages(client, number, call, streams=False),
+        "messages-stream": lambda: messages(client, number, call, streams=True),
         "cut": lambda: cut(client, number, call), "embed": lambda: embed(client, number, call),
     }  # fmt: skip
     async with gate:

@@ -54,6 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
             counts = {"prompt_tokens": 100 + number, "total_tokens": 100 + number}
             self._json(200, {"object": "list", "model": "embed", "usage": counts,
                              "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 0.5]}]})  # fmt: skip
+        elif self.path.endswith("/responses"):
+            self._respond(body, int(str(body["input"]).replace("'", " ").replace("}", " ").replace("]", " ").split()[-1]))
         else:
             number = int(str(body["messages"][-1]["content"]).split()[-1])
             if body.get("stream"):
@@ -62,6 +64,38 @@ class _Handler(BaseHTTPRequestHandler):
                 message = {"role": "assistant", "content": f"answer {number}"}
                 self._json(200, {**_head(number, "chat.completion"), "usage": usage_of(number),
                                  "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})  # fmt: skip
+
+    def _respond(self, body: dict[str, Any], number: int) -> None:
+        usage = usage_of(number)
+        text = {"type": "output_text", "text": f"answer {number}", "annotations": []}
+        item = {"id": "msg", "type": "message", "status": "completed", "role": "assistant", "content": [text]}
+        response = {
+            "id": f"resp_{number}", "object": "response", "created_at": 1, "model": "upstream", "status": "completed",
+            "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True,
+            "tool_choice": "auto", "tools": [], "temperature": 1.0, "top_p": 1.0, "output": [item],
+            "usage": {"input_tokens": usage["prompt_tokens"], "input_tokens_details": usage["prompt_tokens_details"],
+                      "output_tokens": usage["completion_tokens"], "total_tokens": usage["total_tokens"],
+                      "output_tokens_details": usage["completion_tokens_details"]},
+        }  # fmt: skip
+        if not body.get("stream"):
+            self._json(200, response)
+            return
+        place = {"output_index": 0}
+        begun = {**response, "status": "in_progress", "output": [], "usage": None}
+        events: list[dict[str, Any]] = [
+            {"type": "response.created", "response": begun},
+            {**place, "type": "response.output_item.added", "item": {**item, "content": [], "status": "in_progress"}},
+            {**place, "type": "response.output_text.delta", "item_id": "msg", "content_index": 0, "delta": "answer"},
+            {**place, "type": "response.output_item.done", "item": item},
+            {"type": "response.completed", "response": response},
+        ]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for order, event in enumerate(events):
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': order})}\n\n".encode())
+        self.close_connection = True
 
     def _stream(self, body: dict[str, Any], number: int) -> None:
         self.send_response(200)

@@ -16,7 +16,7 @@ from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
-from billing.usage.reconciliation import EngineDay, engine_days
+from billing.usage.reconciliation import EngineDay, completeness
 from billing.usage.services import IngestOutcome, Reporter, engine_readings_ingest
 from metering.intervals import Interval
 from metering.records import EngineReading, decode_batch
@@ -42,9 +42,12 @@ def ingest(*readings: dict[str, Any], reporter: Reporter | None = None) -> Inges
     )  # fmt: skip
 
 
+def days() -> list[EngineDay]:
+    return completeness(Interval(*SHANGHAI_OCTOBER), "Asia/Shanghai", until=SHANGHAI_OCTOBER[1]).engine_days
+
+
 def day(number: int = 15) -> EngineDay:
-    found = {item.day: item for item in engine_days(Interval(*SHANGHAI_OCTOBER), "Asia/Shanghai")}
-    return found[date(2026, 10, number)]
+    return {item.day: item for item in days()}[date(2026, 10, number)]
 
 
 def counted(number: int = 15) -> tuple[int, int]:
@@ -88,7 +91,7 @@ def test_a_day_can_be_compared_if_readings_reach_over_both_its_ends() -> None:
     ingest(reading(-5, 0, 0), reading(1445, 10, 1), reading(1500, 20, 2))
     assert [day(number).comparable for number in (14, 15, 16)] == [False, True, False]
     ingest(reading(5, 0, 0, model="other", started_at=started(-1)), reading(1441, 10, 1, model="other"))
-    others = [item for item in engine_days(Interval(*SHANGHAI_OCTOBER), "Asia/Shanghai") if item.model == "other"]
+    others = [item for item in days() if item.model == "other"]
     assert [item.day.day for item in others if item.comparable] == [15]
 
 
@@ -226,3 +229,54 @@ def test_tokens_of_a_model_that_its_servers_never_counted_differ_wholly() -> Non
     ingest_tokens(token_record(1))
     engines_count(0, 0)
     assert [(item.kind, item.quantity) for item in october().blocking] == [("engine_difference", Decimal(1100))]
+
+
+# Watermarks and silence
+
+
+def watermark(**changed: Any) -> Any:
+    _, token = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="litellm-hq")
+    body = {"agent": "log reader", "source": "litellm-hq", "watermark": "2026-10-20T00:00:00Z", **changed}
+    return Client().post(
+        "/api/v1/usage/watermarks", json.dumps(body), content_type="application/json",
+        headers={"Authorization": f"Bearer {token}"},
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_reader_that_told_a_watermark_and_fell_silent_is_a_metering_gap() -> None:
+    assert watermark().status_code == 204
+    (gap,) = october().blocking
+    assert (gap.kind, gap.subject, gap.quantity) == (
+        "metering_gap", "litellm-hq/agent log reader", Decimal(11 * 86400 + 16 * 3600),
+    )  # fmt: skip
+    assert watermark(watermark="2026-11-01T00:00:00Z").status_code == 204
+    assert october().closable
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"source": "other"}, 403), ({"watermark": "2090-01-01T00:00:00Z"}, 400),
+        ({"watermark": "2026-10-20T00:00:00"}, 400), ({"agent": ""}, 400), ({"more": 1}, 400), ({"agent": "a" * 600}, 400),
+    ],
+)  # fmt: skip
+def test_a_wrong_watermark_is_refused(changed: dict[str, Any], status: int) -> None:
+    assert watermark(**changed).status_code == status
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_source_that_reported_every_day_and_then_nothing_for_a_day_is_told() -> None:
+    records = [token_record(number, time=f"2026-10-{number:02}T12:30:00+08:00") for number in range(20, 27)]
+    ingest_tokens(*records)
+    (silent,) = [item for item in october().exceptions if item.kind == "silent_source"]
+    assert (silent.subject, silent.quantity, silent.blocks) == ("litellm-hq", Decimal(5 * 86400 + 11 * 3600), False)
+    assert october().closable
+    watermark(watermark="2026-11-01T00:00:00Z")
+    assert [item for item in october().exceptions if item.kind == "silent_source"] == [], "its reader went on watching"
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_source_that_was_used_now_and_then_is_not_missed() -> None:
+    ingest_tokens(*(token_record(number, time=f"2026-10-{number:02}T12:30:00+08:00") for number in range(1, 7)))
+    assert [item for item in october().exceptions if item.kind == "silent_source"] == []

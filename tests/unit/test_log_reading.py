@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -304,6 +305,7 @@ class Platform(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.taken: Counter[str] = Counter()
         self.tokens: dict[str, int] = {}
+        self.watermarks: list[dict[str, str]] = []
         self.failing = failing
         self.random = random.Random(seed)
         self.lock = threading.Lock()
@@ -317,6 +319,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
+        if self.path.endswith("usage/watermarks"):
+            self.server.watermarks.append(json.loads(body))
+            self._say(204)
+            return
         records = json.loads(body)
         with self.server.lock:
             status = 503 if self.server.random.random() < self.server.failing else 200
@@ -324,9 +330,12 @@ class _Handler(BaseHTTPRequestHandler):
                 for record in records:
                     self.server.taken[record["id"]] += 1
                     self.server.tokens[record["id"]] = record["input_tokens"]
-        answer = b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}'
+        self._say(status, b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}')
+
+    def _say(self, status: int, answer: bytes = b"") -> None:
         self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
+        if status != 204:
+            self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
 
@@ -356,7 +365,8 @@ def test_a_reader_killed_at_any_moment_loses_nothing_through_rotations(
     tmp_path: Path, log: Path, platform: Platform
 ) -> None:
     """Half of the records have no id of their own; the log is rotated in both ways while readers come and go."""
-    chance, written = random.Random(7), 0
+    chance, written = random.Random(7), 1
+    log.write_text(line(0))
     arguments = [
         sys.executable,
         "-m",
@@ -365,7 +375,7 @@ def test_a_reader_killed_at_any_moment_loses_nothing_through_rotations(
     ]
     for round_number in range(8):
         reader = subprocess.Popen(arguments, cwd=PROJECT, stderr=subprocess.DEVNULL)
-        while not round_number and not (tmp_path / "state" / "tokens.sqlite").exists():
+        while not platform.taken:
             time.sleep(0.02)  # what was rotated away before the first start is nobody's
         end = time.monotonic() + chance.uniform(0.3, 1.2)
         while time.monotonic() < end:
@@ -419,8 +429,9 @@ def test_a_second_reader_on_the_same_state_is_refused(
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        while not platform.taken:
+        while not platform.taken or not platform.watermarks:
             time.sleep(0.05)
+        assert platform.watermarks[0] == {"agent": "log reader", "source": "envoy", "watermark": ANY}
         assert main(command(tmp_path, platform, str(log))) == 2
         assert "another reader works with this state directory" in capsys.readouterr().err
     finally:

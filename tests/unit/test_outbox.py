@@ -110,6 +110,7 @@ class Platform:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[Any] = []
+        self.watermarks: list[Any] = []
         self.busy = 0
         transport = httpx.MockTransport(self._answer)
         client = httpx.Client
@@ -122,7 +123,8 @@ class Platform:
         body = request.content
         if request.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        self.taken += json.loads(body)
+        told = json.loads(body)
+        (self.taken if isinstance(told, list) else self.watermarks).extend(told if isinstance(told, list) else [told])
         return httpx.Response(200, json={"accepted": 1, "rejected": []})
 
 
@@ -352,3 +354,21 @@ def test_the_books_of_a_proxy_send_by_themselves(tmp_path: Path, monkeypatch: py
         pass
     books.close()
     assert [record["input_tokens"] for record in platform.taken] == [100]
+    assert {(told["agent"], told["source"]) for told in platform.watermarks} <= {("litellm callback", "litellm")}
+
+
+def test_a_watermark_is_behind_the_records_that_it_vouches_for(tmp_path: Path, outbox: Outbox) -> None:
+    outbox.put("a", b'{"n":1}').result(10)
+    connection = open_outbox(tmp_path / FILE)
+    spool = Spool(connection)
+    sender = Sender(tmp_path, endpoint="http://nowhere", token=lambda: "t", source="hq")
+    before = time.time()
+    sender._watched(connection, spool)
+    sender._watched(connection, spool)
+    first = spool.oldest()
+    assert first is not None
+    assert first.door == "usage/watermarks"
+    told = datetime.fromisoformat(json.loads(first.body)["watermark"]).timestamp()
+    assert told <= before - 1.9, "what may still be corrected is not vouched for"
+    assert len(spool) == 1, "once a minute"
+    connection.close()

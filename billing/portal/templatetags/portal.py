@@ -77,6 +77,7 @@ WORDS = {
     "period_not_ended": _("The month has not ended"),
     "overlap": _("Held twice"),
     "over_capacity": _("Above capacity"),
+    "silent_source": _("Source without usage lately"),
     "engine_difference": _("Gateways and inference servers differ"),
     "engine_difference_day": _("Gateways and inference servers differ on a day"),
     "invalid": _("Breaks the contract"),
