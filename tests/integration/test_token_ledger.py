@@ -274,7 +274,7 @@ def test_a_report_is_written_again_over_a_new_connection_if_its_own_was_dead(com
 
 
 
-AFTERWARDS = [("usage", "0007_one_row_per_key")]
+AFTERWARDS = [("usage", "0008_one_row_per_key")]
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def older_form(transactional_db: None) -> Iterator[None]:
                CREATE TABLE token_event_2026_10 PARTITION OF token_event
                    FOR VALUES FROM ('2026-10-01Z') TO ('2026-11-01Z')"""
         )
-        cursor.execute("DELETE FROM django_migrations WHERE app = 'usage' AND name >= '0007'")
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'usage' AND name >= '0008'")
     yield
     MigrationExecutor(connection).migrate(latest)
 

@@ -108,5 +108,5 @@ def _as_reported(attributes: str | None) -> str:
 class Migration(migrations.Migration):
     """There is no way back but a backup: two tables would need a hash of contents that is no longer kept."""
 
-    dependencies = [("usage", "0006_watchnote")]
+    dependencies = [("usage", "0007_engine_reading")]
     operations = [migrations.RunSQL(FORWARD), migrations.RunPython(move), migrations.RunSQL(SWITCH)]

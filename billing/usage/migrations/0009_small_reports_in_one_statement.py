@@ -53,5 +53,5 @@ DROP FUNCTION token_take(uuid[], timestamptz[], integer[], integer[], integer[],
 
 
 class Migration(migrations.Migration):
-    dependencies = [("usage", "0007_one_row_per_key")]
+    dependencies = [("usage", "0008_one_row_per_key")]
     operations = [migrations.RunSQL(FORWARD, REVERSE)]
