@@ -21,8 +21,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from billing.api.admission import gate
 from billing.api.authentication import has_scope
-from billing.api.bodies import read_body
+from billing.api.bodies import declared_bytes, read_body
 from billing.api.price_shapes import (
     DiffShape,
     DraftChangeShape,
@@ -80,7 +81,9 @@ class ExactJsonParser(BaseParser):
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         try:
-            body = read_body(parser_context["request"])
+            asked = parser_context["request"]._request
+            with gate.admit(declared_bytes(asked)) as admitted:
+                body = read_body(asked, admitted)
             return parse_json(body.decode(), "body") if body.strip() else {}
         except (DocumentError, UnicodeDecodeError) as error:
             raise ParseError(str(error)) from error

@@ -161,7 +161,7 @@ class WatermarksDoor(UsageDoor):
         responses={204: OpenApiResponse(None, "durable")},
     )
     def post(self, request: Request) -> Response:
-        body = _envelope(WatermarkBody, read_body(request))
+        body = _envelope(WatermarkBody, self.body(request))
         _check_instant("watermark", body.watermark)
         bound = self.reporter(request).source
         if bound and body.source != bound:
@@ -188,7 +188,7 @@ class EngineCountersDoor(UsageDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        return self.take(request, raw_records(read_body(request)), EngineReading, engine_readings_ingest)
+        return self.take(request, raw_records(self.body(request, RECORD_BODIES)), EngineReading, engine_readings_ingest)
 
 
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):

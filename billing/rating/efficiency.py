@@ -121,6 +121,8 @@ def _jobs(
     samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
     for sample in efficiency_samples(window, epochs.before):
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
+    if not samples:
+        return
     asked = any(one.queues for _, policy in policies if policy is not None for one in policy.classes)
     queues = job_queues(window, epochs) if asked else {}
     grouped: dict[tuple[str, str, str, str], list[GpuSum]] = defaultdict(list)
