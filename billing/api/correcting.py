@@ -1,9 +1,10 @@
-"""The doors to issued corrections: credit notes and rebills. What a token or person may not see is not found."""
+"""The doors to issued corrections and to disputes. What a token or person may not see is not found."""
 
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -16,9 +17,11 @@ from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
 from billing.api.reading import MONTH, TEAM, asked, rendered
-from billing.invoicing.models import Note
+from billing.invoicing.disputed import dispute_as_dict, disputes_of
+from billing.invoicing.models import Dispute, Note
 from billing.invoicing.selectors import note_as_dict, notes_issued
 
+STATUS = OpenApiParameter("status", str, description="where the dispute is", enum=Dispute.Status.values)
 KIND = OpenApiParameter("kind", str, description="credit or rebill", enum=Note.Kind.values)
 
 
@@ -79,3 +82,52 @@ class CreditNote(APIView):
         return HttpResponse(
             body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
         )
+
+
+class DisputeShape(serializers.Serializer[Dispute]):
+    """A dispute with its deadlines, steps and outcome."""
+
+    id = serializers.IntegerField()
+    status = serializers.ChoiceField(Dispute.Status.choices)
+    team = serializers.CharField()
+    document = serializers.CharField()
+    lines = serializers.ListField(child=serializers.IntegerField())
+    amount = serializers.CharField()
+    reason_code = serializers.ChoiceField(Dispute.Reason.choices)
+    triage_due = serializers.DateTimeField()
+    decision_due = serializers.DateTimeField()
+    steps = serializers.ListField(child=serializers.DictField())
+
+    def to_representation(self, instance: Dispute) -> dict[str, Any]:
+        return dispute_as_dict(instance, timezone.now())
+
+
+@extend_schema_view(get=extend_schema(parameters=[TEAM, STATUS]))
+class Disputes(ListAPIView[Dispute]):
+    """Disputes about lines of issued documents, the newest first."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = DisputeShape
+
+    def get_queryset(self) -> QuerySet[Dispute]:
+        disputes = disputes_of(teams_of(self.request))
+        if team := asked(self.request, "team"):
+            disputes = disputes.filter(team__code=team)
+        if status := asked(self.request, "status"):
+            if status not in Dispute.Status.values:
+                raise ParseError(f"status {status!r} is none of {', '.join(Dispute.Status.values)}")
+            disputes = disputes.filter(status=status)
+        return disputes
+
+
+class OneDispute(APIView):
+    """One dispute."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: DisputeShape})
+    def get(self, request: Request, pk: int) -> Response:
+        dispute = disputes_of(teams_of(request)).filter(pk=pk).first()
+        if dispute is None:
+            raise Http404
+        return Response(dispute_as_dict(dispute, timezone.now()))

@@ -43,6 +43,8 @@ urlpatterns = [
         r"^credit-notes/(?P<number>[^/]+?)(?:\.(?P<suffix>json|pdf|csv|xlsx))?$", correcting.CreditNote.as_view(),
         name="credit-note",
     ),
+    path("disputes", correcting.Disputes.as_view(), name="disputes"),
+    path("disputes/<int:pk>", correcting.OneDispute.as_view(), name="dispute"),
     path("periods/<str:month>", reading.Period.as_view(), name="period"),
     path("periods/<str:month>/report", reading.PeriodReport.as_view(), name="period-report"),
     re_path(r"^.*$", problems.not_found),

@@ -4,7 +4,7 @@ from allauth.account.views import login as sign_in
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from billing.portal.views import budgets, closing, corrections, invoices, overview, prices, reference, teams
+from billing.portal.views import budgets, closing, corrections, disputes, invoices, overview, prices, reference, teams
 
 app_name = "portal"
 urlpatterns = [
@@ -21,6 +21,10 @@ urlpatterns = [
     path("corrections/", corrections.correction_list, name="corrections"),
     path("corrections/new/<int:pk>/", corrections.correction_new, name="correction_new"),
     path("corrections/<int:pk>/<str:step>/", corrections.correction_step, name="correction_step"),
+    path("disputes/", disputes.dispute_list, name="disputes"),
+    path("disputes/new/<int:pk>/", disputes.dispute_new, name="dispute_new"),
+    path("disputes/<int:pk>/", disputes.dispute, name="dispute"),
+    path("disputes/<int:pk>/<str:step>/", disputes.dispute_step, name="dispute_step"),
     path("notes/<int:pk>/", corrections.note, name="note"),
     path("notes/<int:pk>/download.<str:kind>", corrections.note_download, name="note_download"),
     path("budgets/", budgets.budget_list, name="budgets"),

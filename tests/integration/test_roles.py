@@ -20,6 +20,7 @@ from billing.invoicing.services import (
     period_close,
 )
 from billing.invoicing.services.corrections import LineCredit, Wanted
+from billing.invoicing.services.disputes import Claim, dispute_open
 from billing.rates.models import PriceVersion
 from billing.rates.services import price_draft_create
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -190,6 +191,10 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "corrections/": ("GET", SIGNED_IN),
     "corrections/new/<int:pk>/": ("GET", only("finance", status=200)),
     "corrections/<int:pk>/<str:step>/": ("POST", only("finance", status=409)),
+    "disputes/": ("GET", SIGNED_IN),
+    "disputes/new/<int:pk>/": ("GET", {**OWN, "viewer": 403, "approver": 403, "admin": 403, "auditor": 403}),
+    "disputes/<int:pk>/": ("GET", OWN),
+    "disputes/<int:pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302, "other": 404}),
     "notes/<int:pk>/": ("GET", OWN),
     "notes/<int:pk>/download.<str:kind>": ("GET", OWN),
     "budgets/": ("GET", SIGNED_IN),
@@ -237,6 +242,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/charges": ("GET", LIST),
     "api/v1/invoices": ("GET", LIST),
     "api/v1/^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
+    "api/v1/disputes": ("GET", LIST),
+    "api/v1/disputes/<int:pk>": ("GET", API),
     "api/v1/credit-notes": ("GET", LIST),
     "api/v1/^credit-notes/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
     "api/v1/periods/<str:month>": ("GET", LIST),
@@ -279,6 +286,8 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
         for role in READERS:
             factories.person(role, role)
         note = corrected()
+        claim = Claim(str(Invoice.objects.get().number), [1], "sla", "a test")
+        dispute = dispute_open(claim=claim, actor="lead", now=factories.AFTER)
         operation = Operation.objects.create(kind="issue", month="2026-10", requested_by="finance", status="done")
         draft = price_draft_create(
             name="later", valid_from=factories.now() + factories.hours(1000), actor="maker", now=factories.now(),
@@ -290,7 +299,7 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
             z=1, basis="own", found_at=factories.AFTER,
         )  # fmt: skip
         budgets = {"budget": Budget.objects.get(), "finding": finding}
-        made = {"operation": operation, "note": note, "draft": draft, "version": version, **budgets}
+        made = {"operation": operation, "note": note, "draft": draft, "version": version, "dispute": dispute, **budgets}
         yield {"invoice": Invoice.objects.get(), **made}
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
@@ -328,10 +337,13 @@ def filled(route: str, house: dict[str, Any]) -> str:
         route += "?against=2026-10"
     rooms = {"operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
              "corrections/": house["note"].correction_id, "prices/drafts/": house["draft"].pk,
-             "prices/": house["version"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk}  # fmt: skip
+             "prices/": house["version"].pk, "disputes/new/": house["invoice"].pk, "disputes/": house["dispute"].pk,
+             "api/v1/disputes/": house["dispute"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk,
+             }  # fmt: skip
     pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
     values = {
-        "<str:step>": "submit" if "price" in route else "void", "<str:code>": "nlp", "<int:pk>": str(pk),
+        "<str:step>": "submit" if "price" in route else "evidence" if "dispute" in route else "void",
+        "<str:code>": "nlp", "<int:pk>": str(pk),
         "<str:kind>-": "version-", "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
         "<int:mute_pk>": "1",
     }  # fmt: skip

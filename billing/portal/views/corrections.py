@@ -83,12 +83,13 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
             refusal = str(error)
     context = {
         "nav": "corrections", "setup": setup, "invoice": invoice, "refusal": refusal,
-        "lines": _lines(invoice), "codes": Correction.Reason.values,
+        "lines": lines_of(invoice), "codes": Correction.Reason.values,
     }  # fmt: skip
     return render(request, "portal/correction_new.html", context, status=422 if refusal else 200)
 
 
-def _lines(invoice: Invoice) -> list[dict[str, Any]]:
+def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
+    """The lines of an issued invoice, with what was credited of each."""
     credited = credited_by_position(invoice)
     rows = invoice.lines.order_by("position").values(
         "position", "sku", "token_class", "reason", "consumer", "cluster", "namespace", "amount"
@@ -99,10 +100,10 @@ def _lines(invoice: Invoice) -> list[dict[str, Any]]:
 def _credits(request: HttpRequest, invoice: Invoice) -> list[LineCredit]:
     """What the form asks for.  Raises NoteError."""
     whole = set(request.POST.getlist("whole"))
-    price, quantity = (_decimal(request, name) for name in ("rebill_price", "rebill_quantity"))
+    price, quantity = (form_decimal(request, name) for name in ("rebill_price", "rebill_quantity"))
     credits = []
     for position in invoice.lines.order_by("position").values_list("position", flat=True):
-        amount = _decimal(request, f"amount-{position}")
+        amount = form_decimal(request, f"amount-{position}")
         if str(position) in whole and amount is None:
             credits.append(LineCredit(position, None, price, quantity))
         elif amount is not None:
@@ -110,7 +111,8 @@ def _credits(request: HttpRequest, invoice: Invoice) -> list[LineCredit]:
     return credits
 
 
-def _decimal(request: HttpRequest, name: str) -> Decimal | None:
+def form_decimal(request: HttpRequest, name: str) -> Decimal | None:
+    """A decimal of a form, None where it is empty.  Raises NoteError."""
     text = request.POST.get(name, "").strip().replace(",", "")
     try:
         value = Decimal(text) if text else None

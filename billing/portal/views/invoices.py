@@ -9,14 +9,15 @@ from django.shortcuts import render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.lines import canonical_json
 from billing.invoicing.models import BillingPeriod, Invoice, Note
-from billing.invoicing.selectors import document_of
+from billing.invoicing.selectors import document_of, state_of
 from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible, notes_visible
-from billing.tenancy.access import teams_visible_to
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 
 PAGE_SIZE = 50
@@ -44,7 +45,9 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     document = document_of(found)
     context = {
         "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": sections_of(document),
-        "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found),
+        "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
+        "disputes": disputes_of().filter(invoice=found),
+        "may_dispute": found.number is not None and access_of(request.user).may(Right.DISPUTE, found.team),
     }  # fmt: skip
     return render(request, "portal/invoice.html", context)
 

@@ -18,7 +18,7 @@ from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, month_statements
 from billing.portal.views.overview import stage_of
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
-from billing.tenancy.access import teams_visible_to
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 
@@ -61,6 +61,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "line": shown,
         "month": month, "stage": stage_of(month), "statement": statement,
+        "may_dispute": access_of(request.user).may(Right.DISPUTE, found),
     }  # fmt: skip
     if shown.key.kind == "tokens":
         context |= _token_levels(request, shown, period, month)

@@ -1,0 +1,86 @@
+"""Disputes: what a team does not agree with on an issued document, and how that ended."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from billing.invoicing.models.corrections import Correction, Note
+from billing.invoicing.models.invoices import Invoice
+from billing.tenancy.models import Team
+
+
+class Dispute(models.Model):
+    """Lines of one document that a team disputes, with an amount and a reason; decided within deadlines.
+
+    A rejected dispute may be escalated once; then another person decides, and that is the end of it.
+    """
+
+    class Status(models.TextChoices):
+        OPEN = "open", "open"
+        TRIAGED = "triaged", "triaged"
+        EVIDENCE = "evidence", "evidence asked for"
+        ESCALATED = "escalated", "escalated"
+        UPHELD = "upheld", "upheld"
+        REJECTED = "rejected", "rejected"
+        WITHDRAWN = "withdrawn", "withdrawn"
+
+    class Reason(models.TextChoices):
+        QUANTITY = "quantity", "wrong quantity"
+        PRICE = "price", "wrong price"
+        OWNERSHIP = "ownership", "not ours"
+        MFU = "mfu", "wrong efficiency data"
+        SLA = "sla", "fault of the platform"
+        DUPLICATE = "duplicate", "billed twice"
+
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="disputes")
+    invoice = models.ForeignKey(Invoice, null=True, on_delete=models.PROTECT, related_name="disputes")
+    note = models.ForeignKey(Note, null=True, on_delete=models.PROTECT, related_name="disputes")
+    positions = ArrayField(models.IntegerField())
+    amount = models.DecimalField(max_digits=20, decimal_places=2)
+    currency = models.CharField(max_length=3)
+    reason_code = models.CharField(max_length=16, choices=Reason.choices)
+    statement = models.TextField()
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.OPEN)
+    opened_by = models.CharField(max_length=200)
+    opened_at = models.DateTimeField()
+    triage_due = models.DateTimeField()
+    decision_due = models.DateTimeField()
+    decided_by = models.CharField(max_length=200, blank=True)
+    decided_at = models.DateTimeField(null=True)
+    decision = models.TextField(blank=True)
+    escalated_at = models.DateTimeField(null=True)
+    correction = models.ForeignKey(Correction, null=True, on_delete=models.PROTECT, related_name="disputes")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(invoice=None, note__isnull=False) | Q(invoice__isnull=False, note=None),
+                name="a_dispute_is_of_one_document",
+            ),
+            models.CheckConstraint(condition=Q(amount__gt=0), name="a_dispute_has_an_amount"),
+            models.CheckConstraint(
+                condition=Q(status__in=["upheld", "rejected", "withdrawn"], decided_at__isnull=False)
+                | Q(status__in=["open", "triaged", "evidence", "escalated"]),
+                name="a_decided_dispute_has_its_instant",
+            ),
+        ]
+
+    @property
+    def document(self) -> Invoice | Note:
+        """The invoice or rebill that it is about."""
+        document: Invoice | Note = self.invoice or self.note  # type: ignore[assignment]
+        return document
+
+
+class DisputeStep(models.Model):
+    """One step of a dispute, with what was said or shown: append-only."""
+
+    dispute = models.ForeignKey(Dispute, on_delete=models.PROTECT, related_name="steps")
+    kind = models.CharField(max_length=16)
+    actor = models.CharField(max_length=200)
+    at = models.DateTimeField()
+    text = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["id"]

@@ -1,0 +1,283 @@
+"""Disputes: opened on lines by a team, decided within deadlines by somebody else, credited where the team is right."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.disputed import dispute_figures, disputes_of, overdue
+from billing.invoicing.models import Dispute, Invoice, Note
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.selectors import document_of, state_of
+from billing.invoicing.services.disputes import (
+    Claim,
+    DisputeError,
+    dispute_add_evidence,
+    dispute_ask_evidence,
+    dispute_escalate,
+    dispute_open,
+    dispute_reject,
+    dispute_triage,
+    dispute_uphold,
+    dispute_withdraw,
+)
+from billing.invoicing.services.settlement import SettlementError, document_settle
+from billing.tenancy.models import AuditEntry, Team
+from billing.tenancy.tokens import api_token_create
+from tests.correction_makers import bill, credit, draft, issue, part, people, proofs_hold, shown, whole
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)
+"""Issued on Sunday 1 November 00:05 UTC (local morning): the window ends with Friday the 13th."""
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> str:
+    """nlp owes 1000.00 of GPU hours (line 1) and 8.00 of tokens (line 2); tom leads it."""
+    people()
+    apply(tmp_path)
+    person("tom", "lead", team="nlp")
+    person("kim", "lead", team="cv")
+    end = "2026-10-10T10:00:00Z"
+    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
+    ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=1_000_000))
+    bill()
+    return str(Invoice.objects.get().number)
+
+
+def opened(number: str, positions: tuple[int, ...] = (1,), amount: str | None = "100.00", actor: str = "tom",
+           now: datetime = FRIDAY, code: str = "sla") -> Dispute:  # fmt: skip
+    claim = Claim(number, positions, code, "node lost at noon", "INC-9", None if amount is None else Decimal(amount))
+    return dispute_open(claim=claim, actor=actor, now=now)
+
+
+def test_a_dispute_that_is_upheld_becomes_a_credit_note(october: str) -> None:
+    dispute = opened(october)
+    assert (dispute.status, dispute.triage_due.isoformat(), dispute.decision_due.isoformat()) == (
+        "open", "2026-11-11T00:00:00+08:00", "2026-11-21T00:00:00+08:00",
+    )  # fmt: skip
+    assert state_of(Invoice.objects.get()) == "disputed"
+    dispute_triage(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="looking")
+    dispute_ask_evidence(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="the log of the node")
+    assert dispute_add_evidence(dispute_id=dispute.pk, actor="tom", now=FRIDAY, text="log").status == "triaged"
+    upheld = dispute_uphold(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="node-7 failed for 10 minutes")
+    assert state_of(Invoice.objects.get()) == "issued"
+    assert upheld.correction is not None
+    assert upheld.correction.evidence == f"dispute {dispute.pk}"
+    (note,) = issue(upheld.correction, "lea")
+    assert shown(note) == [("allowance", "credit", None, None, "-100.00")]
+    assert document_of(note)["reason"] == {"code": "sla", "text": "node-7 failed for 10 minutes"}
+    assert [step.kind for step in dispute.steps.all()] == ["open", "triaged", "evidence", "evidence", "upheld"]
+    actions = AuditEntry.objects.filter(action__startswith="dispute_").values_list("action", flat=True)
+    assert list(actions) == [f"dispute_{kind}" for kind in ("open", "triaged", "evidence", "evidence", "upheld")]
+
+
+def test_all_of_several_lines_is_credited_line_by_line(october: str) -> None:
+    dispute = opened(october, (1, 2), None, code="duplicate")
+    assert dispute.amount == money("1008.00")
+    upheld = dispute_uphold(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="billed twice indeed")
+    assert upheld.correction is not None
+    (note,) = issue(upheld.correction, "fin")
+    assert [(line[0], line[-1]) for line in shown(note)] == [("reversal", "-1000.00"), ("reversal", "-8.00")]
+
+
+def test_an_amount_of_several_lines_is_shared_out_to_the_cent(october: str) -> None:
+    """100.00 over 1000.00 and 8.00: 99.206... and 0.793..."""
+    upheld = dispute_uphold(dispute_id=opened(october, (1, 2)).pk, actor="sam", now=FRIDAY, text="yes")
+    assert upheld.correction is not None
+    (note,) = issue(upheld.correction, "lea")
+    assert [line[-1] for line in shown(note)] == ["-99.21", "-0.79"]
+
+
+def test_a_rejected_dispute_is_escalated_once_and_decided_by_somebody_else(october: str) -> None:
+    dispute = opened(october)
+    dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="the node was up")
+    with pytest.raises(DisputeError, match="was rejected for that reason: escalate it"):
+        opened(october)
+    with pytest.raises(AuthorityError, match="kim may not escalate"):
+        dispute_escalate(dispute_id=dispute.pk, actor="kim", now=FRIDAY, text="no")
+    dispute_escalate(dispute_id=dispute.pk, actor="tom", now=FRIDAY, text="the log says otherwise")
+    assert state_of(Invoice.objects.get()) == "disputed"
+    with pytest.raises(AuthorityError, match="sam may not decide"):
+        dispute_uphold(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="well")
+    again = dispute_reject(dispute_id=dispute.pk, actor="fin", now=FRIDAY, text="the log is of another node")
+    assert (again.status, again.decided_by) == ("rejected", "fin")
+    with pytest.raises(DisputeError, match="escalated already"):
+        dispute_escalate(dispute_id=dispute.pk, actor="tom", now=FRIDAY, text="but")
+    assert not Note.objects.exists()
+
+
+def test_an_escalated_dispute_may_still_be_upheld(october: str) -> None:
+    dispute = opened(october)
+    dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="no")
+    dispute_escalate(dispute_id=dispute.pk, actor="tom", now=FRIDAY, text="yes")
+    upheld = dispute_uphold(dispute_id=dispute.pk, actor="fin", now=FRIDAY, text="the team is right")
+    assert upheld.correction is not None
+    assert upheld.correction.requested_by == "sam"
+    assert issue(upheld.correction, "fin")[0].total == money("-100.00")
+
+
+def test_an_escalation_after_its_window_is_too_late(october: str) -> None:
+    dispute = opened(october)
+    dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="no")
+    with pytest.raises(DisputeError, match="more than 10 business days ago"):
+        dispute_escalate(dispute_id=dispute.pk, actor="tom", now=FRIDAY + timedelta(days=15), text="late")
+
+
+def test_a_team_takes_its_dispute_back(october: str) -> None:
+    dispute = opened(october)
+    dispute_withdraw(dispute_id=dispute.pk, actor="tom", now=FRIDAY, text="found it")
+    assert state_of(Invoice.objects.get()) == "issued"
+    assert opened(october).status == "open"
+
+
+def test_a_rebill_is_disputed_like_an_invoice_and_a_credit_note_is_not(october: str) -> None:
+    note, rebill = credit(whole(rebill_price=Decimal("9.5")), number=october)
+    dispute = opened(str(rebill.number), now=datetime(2026, 11, 13, tzinfo=UTC))
+    upheld = dispute_uphold(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="yes")
+    assert upheld.correction is not None
+    assert issue(upheld.correction, "lea")[0].total == money("-100.00")
+    with pytest.raises(DisputeError, match="credits: dispute the invoice"):
+        opened(str(note.number))
+    assert proofs_hold("2026-10")
+
+
+def test_the_window_after_issue_ends_with_its_tenth_business_day(october: str) -> None:
+    last = datetime(2026, 11, 13, 15, 59, 59, tzinfo=UTC)
+    with pytest.raises(DisputeError, match="could be disputed until 2026-11-14T00:00:00"):
+        opened(october, now=last + timedelta(seconds=1))
+    assert opened(october, now=last).status == "open"
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"positions": (7,)}, "line 7"),
+        ({"positions": ()}, "at least one line"),
+        ({"positions": (1, 1)}, "name each line once"),
+        ({"amount": "1000.01"}, "not between 0.01 and the 1000.00 left"),
+        ({"amount": "0"}, "not between 0.01"),
+        ({"amount": "0.001"}, "not between 0.01"),
+        ({"code": "taste"}, "reason code 'taste'"),
+    ],
+)
+def test_what_cannot_be_disputed_is_named(october: str, facts: dict[str, Any], said: str) -> None:
+    with pytest.raises(DisputeError, match=said):
+        opened(october, **facts)
+
+
+def test_who_may_do_what(october: str) -> None:
+    with pytest.raises(AuthorityError, match="kim may not dispute lines of nlp"):
+        opened(october, actor="kim")
+    dispute = opened(october, actor="lea")
+    with pytest.raises(AuthorityError, match="tom may not work on"):
+        dispute_triage(dispute_id=dispute.pk, actor="tom", now=FRIDAY)
+    with pytest.raises(AuthorityError, match="lea opened dispute"):
+        dispute_reject(dispute_id=dispute.pk, actor="lea", now=FRIDAY, text="no")
+    with pytest.raises(DisputeError, match="not decided yet"):
+        opened(october)
+
+
+def test_a_line_with_an_undecided_correction_waits_for_it(october: str) -> None:
+    draft(part("1.00"), number=october)
+    with pytest.raises(NoteError, match="is not decided yet"):
+        opened(october)
+
+
+def test_a_disputed_invoice_settles_after_the_decision(october: str) -> None:
+    dispute = opened(october)
+    with pytest.raises(SettlementError, match="is disputed"):
+        document_settle(number=october, reference="FI-1", actor="sam", now=FRIDAY)
+    dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="no")
+    assert document_settle(number=october, reference="FI-1", actor="sam", now=FRIDAY)
+
+
+def test_figures_and_deadlines(october: str) -> None:
+    """100.00 of 1008.00 disputed; decided after three days, upheld; then 8.00 more, past both deadlines."""
+    first = opened(october)
+    later = datetime(2026, 11, 9, 9, tzinfo=UTC)
+    dispute_uphold(dispute_id=first.pk, actor="sam", now=later, text="yes")
+    second = opened(october, (2,), None)
+    assert overdue(second, datetime(2026, 11, 10, 15, 59, tzinfo=UTC)) is None
+    assert overdue(second, datetime(2026, 11, 10, 16, tzinfo=UTC)) == "triage"
+    dispute_triage(dispute_id=second.pk, actor="sam", now=later)
+    second.refresh_from_db()
+    assert overdue(second, datetime(2026, 11, 10, 16, tzinfo=UTC)) is None
+    now = datetime(2026, 11, 20, 16, tzinfo=UTC)
+    assert overdue(second, now) == "decision"
+    figures = dispute_figures(list(disputes_of()), now)
+    assert (figures.number, figures.disputed, figures.billed, figures.overdue) == (2, money("108"), money("1008"), 1)
+    assert (figures.rate, figures.median_age, figures.upheld_share) == (Fraction(3, 28), timedelta(days=3), 1)
+
+
+def test_what_a_dispute_claims_stays(october: str) -> None:
+    opened(october)
+    for statement in (
+        "UPDATE invoicing_dispute SET amount = 1",
+        "DELETE FROM invoicing_dispute",
+        "UPDATE invoicing_disputestep SET text = 'x'",
+    ):
+        with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+# Pages and API
+
+
+def signed_in(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def test_a_lead_opens_a_dispute_on_a_page_and_finance_decides_it(october: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    invoice = Invoice.objects.get()
+    monkeypatch.setattr("django.utils.timezone.now", lambda: FRIDAY)
+    tom, sam, kim = signed_in("tom"), signed_in("sam"), signed_in("kim")
+    assert "Dispute lines" in tom.get(f"/invoices/{invoice.pk}/").content.decode()
+    address = f"/disputes/new/{invoice.pk}/"
+    assert kim.get(address).status_code == 404
+    assert 'value="1" checked' in tom.get(f"{address}?line=1").content.decode()
+    form = {"code": "sla", "statement": "node lost", "evidence": "INC-9", "line": "1"}
+    refused = tom.post(address, {**form, "amount": "1000.01"})
+    assert (refused.status_code, "is not between 0.01" in refused.content.decode()) == (422, True)
+    assert tom.post(address, {**form, "amount": "100"}).status_code == 302
+    dispute = Dispute.objects.get()
+    steps = f"/disputes/{dispute.pk}/"
+    assert kim.get(steps).status_code == 404
+    assert "Uphold" not in tom.get(steps).content.decode()
+    assert tom.post(steps + "uphold/", {"text": "yes"}).status_code == 409
+    assert "Uphold" in sam.get(steps).content.decode()
+    assert sam.post(steps + "ask/", {"text": "which node?"}).status_code == 302
+    assert tom.post(steps + "evidence/", {"text": "node-7"}).status_code == 302
+    assert sam.post(steps + "uphold/").status_code == 409
+    assert sam.post(steps + "uphold/", {"text": "node-7 failed"}).status_code == 302
+    assert sam.post(steps + "other/").status_code == 404
+    assert "node-7 failed" in tom.get(steps).content.decode()
+    listed = sam.get("/disputes/").content.decode()
+    assert "9.9 %" in listed  # 100 of 1008
+    assert "100.0 %" in listed
+
+
+def test_the_api_lists_disputes_to_who_may_see_the_team(october: str) -> None:
+    dispute = opened(october)
+    cv = api_token_create(name="cv", scopes=["invoices:read"], actor="t", team=Team.objects.get(code="cv"))[1]
+    house = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
+
+    def get(path: str, token: str) -> Any:
+        return Client().get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
+
+    (one,) = get("disputes?team=nlp&status=open", house).json()["results"]
+    assert (one["document"], one["lines"], one["amount"], one["steps"][0]["text"]) == (october, [1], "100.00", "INC-9")
+    assert get("disputes", cv).json()["results"] == []
+    assert get("disputes?status=x", house).status_code == 400
+    assert get(f"disputes/{dispute.pk}", house).json()["id"] == dispute.pk
+    assert get(f"disputes/{dispute.pk}", cv).status_code == 404
