@@ -96,7 +96,8 @@ def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard |
 
 def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, correction: bool) -> Assessment:
     """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before), under `books`."""
-    epochs = EpochFilter(before=closing, first=closing - 1 if correction else 0)
+    first = closing - 1 if correction else 0
+    epochs = EpochFilter(before=closing, first=first, last_sample=books.last_sample(window))
     assessment = Assessment()
     _assess_window(assessment, books, window, epochs, zone, correction=correction)
     assessment.charges.sort(key=lambda charge: charge.key)

@@ -119,7 +119,7 @@ def _jobs(
     pieces = [piece for piece, _ in policies]
     window = Interval(pieces[0].start, pieces[-1].end)
     samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
-    for sample in efficiency_samples(window, epochs.before):
+    for sample in efficiency_samples(window, epochs.before, epochs.last_sample):
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
     if not samples:
         return

@@ -74,7 +74,7 @@ class EfficiencyVerdict(models.Model):
 
 
 class RetroactiveChange(models.Model):
-    """A price or an owner of closed time that turned out to be another one.
+    """A price or an owner of closed time that turned out to be another one, or samples that count although late.
 
     Facts of closed time are never overwritten: a change lies over them from `epoch` on, the number of closes made when
     it was approved, so that every close can be computed again as it knew the world. Among changes of one thing the one
@@ -85,6 +85,7 @@ class RetroactiveChange(models.Model):
         PRICE = "price", "prices"
         NAMESPACE = "namespace", "owner of a namespace"
         CONSUMER = "consumer", "owner of a consumer"
+        EFFICIENCY = "efficiency", "efficiency samples that came late"
 
     class Status(models.TextChoices):
         PROPOSED = "proposed", "proposed"
@@ -97,6 +98,7 @@ class RetroactiveChange(models.Model):
     valid_from = models.DateTimeField()
     valid_until = models.DateTimeField()
     fact = models.JSONField(help_text="the prices, or the scope, name and team")
+    last_sample = models.BigIntegerField(null=True, help_text="the last sample that was there when it was approved")
     reason = models.TextField()
     evidence = models.TextField(blank=True)
     requested_by = models.CharField(max_length=200)

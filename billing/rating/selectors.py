@@ -11,7 +11,7 @@ from billing.rating.models import RetroactiveChange
 from billing.tenancy.ownership import Owner, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.models import ClosedWindow
-from billing.usage.selectors import late_windows
+from billing.usage.selectors import last_sample, late_windows
 from metering.intervals import Interval
 
 Kind = RetroactiveChange.Kind
@@ -45,7 +45,13 @@ def books_with(changes: list[RetroactiveChange]) -> Books:
         CorrectedOwnershipBook(consumer_book(), [ownership_row(change) for change in of_kind[Kind.CONSUMER]]),
         CorrectedRateCard(rate_card().versions, [price_correction(change) for change in of_kind[Kind.PRICE]]),
         PolicyBook(),
+        [(Interval(change.valid_from, change.valid_until), _samples_of(change)) for change in of_kind[Kind.EFFICIENCY]],
     )
+
+
+def _samples_of(change: RetroactiveChange) -> int:
+    """The last sample that a change lets count; before its approval the last there is."""
+    return last_sample() if change.last_sample is None else change.last_sample
 
 
 def ownership_row(change: RetroactiveChange) -> OwnershipRow:

@@ -26,14 +26,23 @@ SAMPLED = """usage_efficiencysample e
                    AND m.start < e."end" AND m.until > e.start)"""
 """Samples `e` with the allocations `a` that they measured: which held devices at that time, as was known before the
 close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one."""
+KNOWN_SAMPLE = "(e.epoch < %(before)s OR e.id <= %(last_sample)s)"
 
 
 @dataclass(frozen=True, slots=True)
 class EpochFilter:
-    """Rows with first <= epoch < before."""
+    """Rows with first <= epoch < before; of efficiency samples also those up to the `last_sample`-th, however late."""
 
     before: int = 2**31 - 1
     first: int = 0
+    last_sample: int = 0
+
+
+def last_sample() -> int:
+    """Id of the last efficiency sample; nobody adds one with a lower id while usage is frozen."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM usage_efficiencysample")
+        return int(cursor.fetchone()[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[Gpu
     """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces."""
     scored = f"""(a.cluster, a.namespace, {JOB}) IN (
         SELECT a.cluster, a.namespace, {JOB} FROM {SAMPLED}
-        WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s)"""
+        WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s)"""
     return _gpu_sums(pieces, epochs, job=JOB, where=scored)
 
 
@@ -121,7 +130,7 @@ def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, wher
                 JOIN usage_gpuallocation a ON a.id = s.allocation_id
                 WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {where}
                 GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6""",
-            {**_bounds(pieces), "first": epochs.first, "before": epochs.before},
+            {**_bounds(pieces), "first": epochs.first, "before": epochs.before, "last_sample": epochs.last_sample},
         )
         return [GpuSum(int(row[0]) - 1, *row[1:]) for row in cursor.fetchall()]
 
@@ -228,16 +237,16 @@ class Sample:
     coverage: Decimal
 
 
-def efficiency_samples(window: Interval, before: int) -> list[Sample]:
-    """Samples that overlap `window`, each once, with the job of its pod or workload."""
+def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> list[Sample]:
+    """Samples that overlap `window`, each once, with the job of its pod or workload; see `EpochFilter`."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
                        e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage
                 FROM {SAMPLED}
-                WHERE e.epoch < %(before)s AND e.start < %(end)s AND e."end" > %(start)s
+                WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s
                 ORDER BY e.id, a.namespace, a.allocation_id""",
-            {"before": before, "end": window.end, "start": window.start},
+            {"before": before, "last_sample": last_sample, "end": window.end, "start": window.start},
         )
         return [Sample(*row) for row in cursor.fetchall()]
 

@@ -19,7 +19,9 @@ from billing.invoicing.lines import document_hash
 from billing.invoicing.models import Invoice, Note, NoteLine
 from billing.invoicing.note_lines import NoteError
 from billing.invoicing.selectors import document_of
-from billing.invoicing.services import correction_approve, correction_issue, correction_void
+from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
+from billing.invoicing.services.corrections import Wanted
+from billing.invoicing.services.sla import LostWork, sla_credit_draft
 from billing.tenancy.models import AuditEntry
 from tests.correction_makers import (
     FIRST,
@@ -33,6 +35,7 @@ from tests.correction_makers import (
     people,
     proofs_hold,
     shown,
+    wanted,
     whole,
 )
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
@@ -168,6 +171,39 @@ def test_only_issued_documents_are_credited(tmp_path: Path) -> None:
     apply(tmp_path)
     with pytest.raises(NoteError, match="no invoice or note of that number"):
         draft(whole())
+
+
+def lost(position: int = 1, gpus: int = 64, number: str = FIRST) -> Any:
+    work = LostWork(gpus, Decimal("3.5"), Decimal("1"))
+    return sla_credit_draft(number=number, position=position, lost=work, wanted=wanted("sla"))
+
+
+def test_lost_work_is_credited_up_to_one_checkpoint_interval(october: None) -> None:
+    """F18: 64 GPUs lose 3.5 h, one interval is 1 h, the price is 10: -640.00."""
+    (note,) = issue(lost(), "lea")
+    assert shown(note) == [("allowance", "credit", "-64.000000", "10.0000", "-640.00")]
+    with pytest.raises(NoteError, match=r"not between 0\.01 and the 360\.00 left"):
+        lost(gpus=37)
+    assert lost(gpus=36).amount == money("360.00")
+
+
+def test_only_lines_of_gpu_hours_lose_work(october: None, tmp_path: Path) -> None:
+    with pytest.raises(NoteError, match="line 2: AI-INFRA-2026-000001 charges no line"):
+        lost(2)
+    with pytest.raises(NoteError, match="gpus 0, lost_hours"):
+        lost(gpus=0)
+    ingest_tokens(token_record(output_tokens=10_000_000, time="2026-11-15T12:00:00+08:00"))
+    bill("2026-11", NOVEMBER_OVER)
+    with pytest.raises(NoteError, match="charges no GPU hours"):
+        lost(number="AI-INFRA-2026-000002")
+
+
+@pytest.mark.parametrize("code", ["sla", "mfu", "write_off"])
+def test_what_nobody_can_see_on_the_document_needs_evidence(october: None, code: str) -> None:
+    with pytest.raises(NoteError, match="needs evidence"):
+        credit_note_draft(
+            number=FIRST, credits=[part("1.00")], wanted=Wanted(code, "it failed", " ", "sam", IN_NOVEMBER)
+        )
 
 
 # Who

@@ -272,6 +272,46 @@ def test_an_efficiency_adjustment_follows_the_price_and_the_owner(tmp_path: Path
     call_command("export_journal", "2026-11", "--out", str(tmp_path / "j.csv"))
 
 
+def measured(mfu: str, uid: str = "uid-1") -> None:
+    """An hour of a job's samples that arrive now."""
+    raw = (
+        f'{{"cluster": "hq-1", "pod_uid": "{uid}", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",'
+        f' "gpu_seconds": "28800", "mfu": "{mfu}", "hfu": "{mfu}", "dtype": "bf16", "coverage": "1"}}'
+    ).encode()
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
+    )
+
+
+def test_samples_that_came_after_the_close_count_once_somebody_lets_them(tmp_path: Path) -> None:
+    """8 GPU-hours at 10 without samples: neutral, 80.00. Samples of MFU 0.60 come late: by themselves they move nothing,
+    a change that is approved gives the reward of 10 per cent; samples that come after it count for nothing."""
+    policy = {"name": "std", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
+    people()
+    apply(tmp_path, efficiency_policies=[policy])
+    ingest_allocations(hold(1, 8, 1), hold(2, 8, 1, namespace="nlp-eval"))
+    bill()
+    measured("0.60")
+    assert account("nlp") == money("160.00")
+    assert proofs_hold("2026-10")
+    change = propose("efficiency", {}, name="late samples", reason="the exporter was down")
+    assert effect(change) == [("nlp", "2026-10", money("0.00"), money("-8.00"), money("-8.00"))]
+    approve(change)
+    measured("0.60", "uid-2")
+    rebill = Note.objects.get()
+    assert (rebill.kind, rebill.total, rebill.correction.reason_code) == ("rebill", money("-8.00"), "mfu")
+    assert shown(rebill) == [("rebill", "efficiency", "8.000000", "-1.0000", "-8.00")]
+    bill("2026-11", NOVEMBER_OVER)
+    assert account("nlp") == money("152.00")
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+    call_command("export_focus", "2026-11", "--out", str(tmp_path))
+    again = propose("efficiency", {}, name="later samples", reason="and of the other job", now=IN_DECEMBER)
+    assert effect(again) == [("nlp", "2026-10", money("0.00"), money("-8.00"), money("-8.00"))]
+
+
 # Who, and what is refused
 
 

@@ -59,6 +59,7 @@ from pricing.rating import DIVISOR
 
 SERIES_MARK = {Note.Kind.CREDIT: "CN", Note.Kind.REBILL: "RB"}
 ZERO = Decimal("0.00")
+NEED_EVIDENCE = (Correction.Reason.SLA, Correction.Reason.MFU, Correction.Reason.WRITE_OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ def _require_reason(wanted: Wanted) -> None:
         raise NoteError(f"reason code {wanted.reason_code!r} is none of {', '.join(Correction.Reason.values)}")
     if not wanted.reason.strip():
         raise NoteError("a correction needs a reason in words")
+    if wanted.reason_code in NEED_EVIDENCE and not wanted.evidence.strip():
+        raise NoteError(f"a correction for {wanted.reason_code} needs evidence: a ticket, an incident, a page")
 
 
 def _lines_asked_for(document: Invoice | Note, credits: Sequence[LineCredit]) -> list[BilledLine]:

@@ -34,11 +34,17 @@ from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.services import consumer_ownership_put, namespace_ownership_put
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import epoch_enter, usage_freeze
 from pricing.rating import Charge
 
 Kind = RetroactiveChange.Kind
 NOTHING = Decimal("0.00")
+REASONS = {
+    Kind.PRICE: Correction.Reason.PRICE,
+    Kind.NAMESPACE: Correction.Reason.OWNERSHIP,
+    Kind.CONSUMER: Correction.Reason.OWNERSHIP,
+    Kind.EFFICIENCY: Correction.Reason.MFU,
+}
 
 
 def retroactive_propose(**asked: Any) -> RetroactiveChange:
@@ -64,7 +70,10 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
     Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
     """
     with transaction.atomic():
-        epoch_enter()
+        if RetroactiveChange.objects.filter(pk=change_id, kind=Kind.EFFICIENCY).exists():
+            usage_freeze()  # which samples count is known only while none comes in
+        else:
+            epoch_enter()
         _refuse_while_closing()
         change = proposed(change_id)
         require_second_person(actor, change.requested_by, f"change {change.name}")
@@ -85,7 +94,7 @@ def _refuse_while_closing() -> None:
 
 
 def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:
-    if change.kind == Kind.PRICE:
+    if change.kind not in (Kind.NAMESPACE, Kind.CONSUMER):
         return
     missing = [team for team in effect.teams if team not in change.acknowledged]
     if missing:
@@ -106,8 +115,7 @@ def retroactive_acknowledge(*, change_id: int, team: str, actor: str, now: datet
 def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: datetime) -> None:
     plans = _plans(effect, change)
     if plans:
-        code = Correction.Reason.PRICE if change.kind == Kind.PRICE else Correction.Reason.OWNERSHIP
-        wanted = Wanted(code, change.reason, change.evidence, change.requested_by, now)
+        wanted = Wanted(REASONS[Kind(change.kind)], change.reason, change.evidence, change.requested_by, now)
         correction = correction_store(plans=plans, wanted=wanted, change=change)
         for approver in change.approvers:
             CorrectionApproval.objects.create(correction=correction, actor=approver, at=now)

@@ -15,7 +15,7 @@ from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import closed_until
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_ordinal, last_sample
 from metering.intervals import Interval
 from pricing.money import PRICE_PLACES, round_to
 
@@ -42,7 +42,7 @@ def change_propose(
     """Store what should have been in [valid_from, valid_until), or until the end of closed time; nothing moves yet.
 
     fact: for prices {"gpu": [{accelerator, resource, price}], "tokens": [{model, token_class, price}]}, for owners
-    {"scope", "name", "team", "onwards"}.  Raises ChangeError.
+    {"scope", "name", "team", "onwards"}, for late efficiency samples nothing.  Raises ChangeError.
     """
     end = closed_until()
     if end is None:
@@ -56,7 +56,7 @@ def change_propose(
     if not reason.strip():
         raise ChangeError("a change of closed time needs a reason")
     _check_name(name)
-    checked = _prices(fact, Interval(valid_from, until)) if kind == Kind.PRICE else _owner(fact)
+    checked = _checked(kind, fact, Interval(valid_from, until))
     with transaction.atomic():
         change = RetroactiveChange.objects.create(
             kind=kind, name=name, valid_from=valid_from, valid_until=until, fact=checked, reason=reason,
@@ -64,6 +64,16 @@ def change_propose(
         )  # fmt: skip
         audit_record(actor=actor, action="change_propose", subject=name, detail=_told(change))
     return change
+
+
+def _checked(kind: str, fact: dict[str, Any], when: Interval) -> dict[str, Any]:
+    if kind == Kind.PRICE:
+        return _prices(fact, when)
+    if kind in (Kind.NAMESPACE, Kind.CONSUMER):
+        return _owner(fact)
+    if kind == Kind.EFFICIENCY:
+        return {}
+    raise ChangeError(f"kind {kind!r} is none of {', '.join(Kind.values)}")
 
 
 def _told(change: RetroactiveChange) -> dict[str, Any]:
@@ -146,7 +156,7 @@ def change_acknowledge(*, change_id: int, team: str, actor: str, now: datetime) 
 def change_approve(*, change: RetroactiveChange, actor: str, persons: int, now: datetime) -> bool:
     """Say yes to a change, in the calling transaction; True once enough `persons` did and it is a fact from now on.
 
-    The caller has locked the change, entered the epoch and checked who may approve.
+    The caller has locked the change, entered the epoch (for samples: frozen usage) and checked who may approve.
     """
     change.approvers = [*change.approvers, *([] if actor in change.approvers else [actor])]
     audit_record(actor=actor, action="change_approve", subject=change.name, detail=_told(change))
@@ -156,7 +166,9 @@ def change_approve(*, change: RetroactiveChange, actor: str, persons: int, now: 
     last = RetroactiveChange.objects.order_by("-ordinal").exclude(ordinal=None).first()
     change.ordinal = (last.ordinal or 0) + 1 if last else 1
     change.epoch, change.status, change.decided_at = last_ordinal(), Status.APPROVED, now
-    change.save(update_fields=["approvers", "ordinal", "epoch", "status", "decided_at"])
+    if change.kind == Kind.EFFICIENCY:
+        change.last_sample = last_sample()
+    change.save(update_fields=["approvers", "ordinal", "epoch", "status", "decided_at", "last_sample"])
     return True
 
 

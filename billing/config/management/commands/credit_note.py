@@ -1,4 +1,4 @@
-"""`manage.py credit_note draft|approve|issue|void|list`"""
+"""`manage.py credit_note draft|sla|approve|issue|void|list`"""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from decimal import Decimal, InvalidOperation
@@ -18,6 +18,7 @@ from billing.invoicing.services import (
     credit_note_draft,
 )
 from billing.invoicing.services.corrections import LineCredit, Wanted
+from billing.invoicing.services.sla import LostWork, sla_credit_draft
 
 
 def decimal(text: str) -> Decimal:
@@ -43,8 +44,9 @@ class Command(HouseCommand):
     help = "Correct an issued document: credit its lines and, where something else was due, bill them again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="draft|approve|issue|void|list")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="draft|sla|approve|issue|void|list")
         self._add_draft(actions.add_parser("draft", help="ask for a correction; somebody else approves it"))
+        self._add_sla(actions.add_parser("sla", help="ask for a credit of work that a fault of the platform lost"))
         for action in ("approve", "issue", "void"):
             chosen = actions.add_parser(action, help=f"{action} a correction")
             chosen.add_argument("id", type=int, help="as `draft` and `list` show it")
@@ -67,6 +69,17 @@ class Command(HouseCommand):
         self.add_actor(parser)
         self.add_json(parser)
 
+    def _add_sla(self, parser: ArgumentParser) -> None:
+        parser.add_argument("number", help="the issued invoice or rebill")
+        parser.add_argument("--line", type=int, required=True, help="the line of GPU hours")
+        parser.add_argument("--gpus", type=int, required=True, help="devices that lost their work")
+        parser.add_argument("--lost-hours", type=decimal, required=True, help="since the last checkpoint that survived")
+        parser.add_argument("--cap-hours", type=decimal, required=True, help="one checkpoint interval: more is not credited")
+        parser.add_argument("--reason", required=True, help="which fault, in words")
+        parser.add_argument("--evidence", required=True, help="the incident")
+        self.add_actor(parser)
+        self.add_json(parser)
+
     def run(self, *, action: str, **options: Any) -> int:
         try:
             if action == "list":
@@ -82,6 +95,11 @@ class Command(HouseCommand):
         credits = [LineCredit(n, amount, price, quantity) for n, amount in options["line"]]
         wanted = Wanted(options["code"], options["reason"], options["evidence"], actor, timezone.now())
         return credit_note_draft(number=options["number"], credits=credits, wanted=wanted)
+
+    def _sla(self, actor: str, options: dict[str, Any]) -> Correction:
+        lost = LostWork(options["gpus"], options["lost_hours"], options["cap_hours"])
+        wanted = Wanted(Correction.Reason.SLA, options["reason"], options["evidence"], actor, timezone.now())
+        return sla_credit_draft(number=options["number"], position=options["line"], lost=lost, wanted=wanted)
 
     def _approve(self, actor: str, options: dict[str, Any]) -> Correction:
         return correction_approve(correction_id=options["id"], actor=actor, now=timezone.now())

@@ -1,4 +1,4 @@
-"""`manage.py retroactive_change price|namespace|consumer|show|acknowledge|approve|reject|list`"""
+"""`manage.py retroactive_change price|namespace|consumer|efficiency|show|acknowledge|approve|reject|list`"""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import datetime
@@ -22,7 +22,7 @@ from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services import ChangeError
 
-FACTS = ("price", "namespace", "consumer")
+FACTS = ("price", "namespace", "consumer", "efficiency")
 
 
 def instant(text: str) -> datetime:
@@ -55,7 +55,7 @@ def token_price(text: str) -> dict[str, str]:
 
 
 class Command(HouseCommand):
-    help = "Change a price or an owner of closed time: see what it does, then let a second person approve it."
+    help = "Change a price, an owner or late samples of closed time: see what it does, then let a second person approve it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="|".join((*FACTS, "show|approve|list|…")))
@@ -68,6 +68,7 @@ class Command(HouseCommand):
             owner.add_argument("thing", metavar=thing.upper())
             owner.add_argument("--team", required=True, help="the team that it belonged to")
             owner.add_argument("--onwards", action="store_true", help="and belongs to from the end of closed time on")
+        actions.add_parser("efficiency", help="let efficiency samples that came after the close count")
         for kind in FACTS:
             self._add_proposal(actions.choices[kind])
         for action in ("show", "acknowledge", "approve", "reject"):
@@ -144,4 +145,6 @@ class Command(HouseCommand):
 def _fact(kind: str, options: dict[str, Any]) -> dict[str, Any]:
     if kind == "price":
         return {"gpu": options["gpu"], "tokens": options["token"]}
+    if kind == "efficiency":
+        return {}
     return {"scope": options["scope"], "name": options["thing"], "team": options["team"], "onwards": options["onwards"]}
