@@ -203,7 +203,8 @@ class Period(APIView):
     def get(self, request: Request, month: str) -> Response:
         period = _period(month)
         own = teams_of(request)
-        invoices = period.invoices.all() if own is None else period.invoices.filter(team__in=own)
+        live = period.invoices.exclude(status=Invoice.Status.VOID)
+        invoices = live if own is None else live.filter(team__in=own)
         return Response(
             {
                 "month": period.month, "zone": period.zone, "start": period.start, "end": period.end,

@@ -4,7 +4,18 @@ from allauth.account.views import login as sign_in
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from billing.portal.views import budgets, closing, corrections, disputes, invoices, overview, prices, reference, teams
+from billing.portal.views import (
+    budgets,
+    changes,
+    closing,
+    corrections,
+    disputes,
+    invoices,
+    overview,
+    prices,
+    reference,
+    teams,
+)
 
 app_name = "portal"
 urlpatterns = [
@@ -19,6 +30,8 @@ urlpatterns = [
     path("invoices/<int:pk>/proof/", invoices.proof, name="proof"),
     path("invoices/<int:pk>/download.<str:kind>", invoices.download, name="download"),
     path("corrections/", corrections.correction_list, name="corrections"),
+    path("corrections/changes/", changes.change_list, name="changes"),
+    path("corrections/changes/<int:pk>/<str:step>/", changes.change_step, name="change_step"),
     path("corrections/new/<int:pk>/", corrections.correction_new, name="correction_new"),
     path("corrections/<int:pk>/<str:step>/", corrections.correction_step, name="correction_step"),
     path("disputes/", disputes.dispute_list, name="disputes"),

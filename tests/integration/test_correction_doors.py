@@ -17,10 +17,11 @@ from django.test import Client
 
 from billing.invoicing.models import Correction, Invoice, Note, NumberSeries
 from billing.invoicing.services import correction_approve, correction_issue
+from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.correction_makers import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
-from tests.factories import allocation_record, apply, ingest_allocations, money, person
+from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, ingest_allocations, money, person
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 
@@ -231,6 +232,30 @@ def test_an_issue_killed_at_each_statement_in_turn_leaves_all_notes_or_none(comm
     correction_issue(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
     assert Note.objects.filter(number__isnull=False).count() == 2
     assert_sound_series()
+
+
+def test_a_change_of_closed_time_killed_at_any_statement_is_a_fact_with_its_notes_or_nothing(committed: None) -> None:
+    change = retroactive_propose(
+        kind="price", name="fix", fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9.5"}]}, evidence="",
+        valid_from=SHANGHAI_OCTOBER[0], valid_until=None, reason="r", actor="sam", now=IN_NOVEMBER,
+    )  # fmt: skip
+    killed = 0
+    for statement in range(1, 160, 3):
+        pid = forked(
+            lambda: retroactive_approve(change_id=change.pk, actor="fin", now=IN_NOVEMBER), statement,
+            executed=statement % 2 == 0,
+        )  # fmt: skip
+        killed += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        change.refresh_from_db()
+        issued = Note.objects.filter(number__isnull=False).count()
+        assert (change.status, Note.objects.count(), issued) in (("proposed", 0, 0), ("approved", 2, 2))
+        assert_sound_series()
+        if change.status == "approved":
+            break
+    assert killed > 20
+    if change.status == "proposed":
+        retroactive_approve(change_id=change.pk, actor="fin", now=IN_NOVEMBER)
+    assert sum(note.total for note in Note.objects.all()) == money("-50.00")
 
 
 def test_many_issue_at_once_and_every_number_is_taken_once(committed: None, tmp_path: Path) -> None:

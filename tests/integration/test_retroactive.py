@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
+from django.test import Client
 
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.effect import effect_of
-from billing.invoicing.models import Correction, Invoice, Note
+from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
 from billing.invoicing.note_lines import NoteError
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services.retroactive import (
@@ -20,9 +22,10 @@ from billing.invoicing.services.retroactive import (
     retroactive_propose,
     retroactive_reject,
 )
+from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError
-from billing.tenancy.models import AuditEntry, NamespaceOwnership
+from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from tests.correction_makers import (
@@ -37,7 +40,7 @@ from tests.correction_makers import (
     shown,
     whole,
 )
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 
 pytestmark = pytest.mark.django_db
 OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)
@@ -443,3 +446,45 @@ def test_the_command_refuses_with_one_line(
 ) -> None:
     status, _, err = run(capsys, *arguments, "--by", "sam")
     assert (status, said in err, err.count("\n")) == (2, True, 1)
+
+
+# Pages
+
+
+def signed_in(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+@pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
+def test_teams_take_note_on_the_page_and_an_approver_brings_it_about(october: None) -> None:
+    person("tom", "lead", team="nlp")
+    person("kim", "lead", team="cv")
+    change = propose("namespace", moved(), reason="project moved")
+    tom, kim, fin = signed_in("tom"), signed_in("kim"), signed_in("fin")
+    page = tom.get("/corrections/changes/").content.decode()
+    assert "Take note for nlp" in page
+    assert "Take note for cv" not in page  # other teams' money is not shown
+    assert ">Approve<" not in page
+    steps = f"/corrections/changes/{change.pk}/"
+    refused = fin.post(steps + "approve/")
+    assert (refused.status_code, "has not taken note yet" in refused.content.decode()) == (409, True)
+    assert tom.post(steps + "acknowledge/", {"team": "cv"}).status_code == 409
+    assert tom.post(steps + "acknowledge/", {"team": "nlp"}).status_code == 302
+    assert kim.post(steps + "acknowledge/", {"team": "cv"}).status_code == 302
+    assert fin.post(steps + "approve/").status_code == 302
+    assert (account("nlp"), account("cv")) == (money("8.00"), money("1210.00"))
+    assert "approved by fin" in kim.get("/corrections/changes/").content.decode()
+    assert fin.post(steps + "other/").status_code == 404
+
+
+@pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
+def test_a_line_of_a_corrected_price_opens_into_its_usage(october: None) -> None:
+    approve(propose())
+    ingest_allocations(hold(3, 4, 3))
+    bill("2026-11", NOVEMBER_OVER)
+    statement = month_statements(BillingPeriod.objects.get(month="2026-11"), Team.objects.filter(code="nlp")).statements[0]
+    page = signed_in("sam").get(f"/teams/nlp/lines/{statement.lines[0].digest}/?month=2026-11").content.decode()
+    assert "uid-3" in page
+    assert "114.00" in page

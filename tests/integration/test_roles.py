@@ -21,8 +21,10 @@ from billing.invoicing.services import (
 )
 from billing.invoicing.services.corrections import LineCredit, Wanted
 from billing.invoicing.services.disputes import Claim, dispute_open
+from billing.invoicing.services.retroactive import retroactive_propose
 from billing.rates.models import PriceVersion
 from billing.rates.services import price_draft_create
+from billing.rating.models import RetroactiveChange
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import RoleError, role_grant, role_revoke, roles_from_provider
@@ -189,6 +191,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "invoices/<int:pk>/proof/": ("POST", HOUSE),
     "invoices/<int:pk>/download.<str:kind>": ("GET", OWN),
     "corrections/": ("GET", SIGNED_IN),
+    "corrections/changes/": ("GET", SIGNED_IN),
+    "corrections/changes/<int:pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302, "other": 404}),
     "corrections/new/<int:pk>/": ("GET", only("finance", status=200)),
     "corrections/<int:pk>/<str:step>/": ("POST", only("finance", status=409)),
     "disputes/": ("GET", SIGNED_IN),
@@ -298,11 +302,19 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
             team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=1, median=1, mad=1,
             z=1, basis="own", found_at=factories.AFTER,
         )  # fmt: skip
-        budgets = {"budget": Budget.objects.get(), "finding": finding}
-        made = {"operation": operation, "note": note, "draft": draft, "version": version, "dispute": dispute, **budgets}
+        made = {"operation": operation, "note": note, "draft": draft, "version": version, "dispute": dispute,
+                "budget": Budget.objects.get(), "finding": finding, "change": proposed_change()}  # fmt: skip
         yield {"invoice": Invoice.objects.get(), **made}
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
+
+
+def proposed_change() -> RetroactiveChange:
+    """Another price for October, which reaches team nlp."""
+    return retroactive_propose(
+        kind="price", name="fix", fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]}, evidence="",
+        valid_from=factories.SHANGHAI_OCTOBER[0], valid_until=None, reason="a test", actor="finance", now=factories.AFTER,
+    )  # fmt: skip
 
 
 def corrected() -> Note:
@@ -335,14 +347,17 @@ def filled(route: str, house: dict[str, Any]) -> str:
         return "api/v1/nothing-here"
     if route.endswith("/diff"):
         route += "?against=2026-10"
-    rooms = {"operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
+    rooms = {"corrections/changes/": house["change"].pk,
+             "operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
              "corrections/": house["note"].correction_id, "prices/drafts/": house["draft"].pk,
              "prices/": house["version"].pk, "disputes/new/": house["invoice"].pk, "disputes/": house["dispute"].pk,
              "api/v1/disputes/": house["dispute"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk,
              }  # fmt: skip
     pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
+    steps = {"price": "submit", "dispute": "evidence", "changes": "reject"}
+    step = next((word for part, word in steps.items() if part in route), "void")
     values = {
-        "<str:step>": "submit" if "price" in route else "evidence" if "dispute" in route else "void",
+        "<str:step>": step,
         "<str:code>": "nlp", "<int:pk>": str(pk),
         "<str:kind>-": "version-", "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
         "<int:mute_pk>": "1",

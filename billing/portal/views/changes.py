@@ -1,0 +1,84 @@
+"""Changes of closed time: what each would do, and for whom it is to take note, approve or reject."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.effect import TeamMonth, effect_of
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.services.retroactive import (
+    retroactive_acknowledge,
+    retroactive_approve,
+    retroactive_reject,
+)
+from billing.portal.access import page
+from billing.rating.models import RetroactiveChange
+from billing.rating.selectors import changes_all
+from billing.rating.services import ChangeError
+from billing.tenancy.access import Right, access_of, teams_visible_to
+from billing.tenancy.models import BillingSetup
+
+SHOWN = 50
+OWNERSHIP = (RetroactiveChange.Kind.NAMESPACE, RetroactiveChange.Kind.CONSUMER)
+
+
+@dataclass(frozen=True)
+class ShownChange:
+    """A change with the part of its effect that the person may see, and the teams that they may take note for."""
+
+    change: RetroactiveChange
+    effect: list[TeamMonth]
+    to_acknowledge: list[str]
+
+
+@require_safe
+@page
+def change_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Changes that reach a team that somebody may see; for the house all of them."""
+    return _list(request, setup)
+
+
+def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:
+    shown = [found for change in changes_all()[:SHOWN] if (found := _shown(request, change)) is not None]
+    context = {"nav": "corrections", "setup": setup, "changes": shown, "refusal": refusal}
+    return render(request, "portal/changes.html", context, status=status)
+
+
+def _shown(request: HttpRequest, change: RetroactiveChange) -> ShownChange | None:
+    """Effects are those of one's own teams; a change that reaches none of them is not there."""
+    access = access_of(request.user)
+    mine = set(teams_visible_to(request.user).values_list("code", flat=True))
+    effect = [row for row in effect_of(change).by_team_and_month() if row.team in mine]
+    if not effect and not access.may(Right.READ):
+        return None
+    disputable = set(access.teams(Right.DISPUTE).values_list("code", flat=True))
+    asked = change.kind in OWNERSHIP and change.status == RetroactiveChange.Status.PROPOSED
+    teams = sorted({row.team for row in effect if row.team in disputable} - set(change.acknowledged))
+    return ShownChange(change, effect, teams if asked else [])
+
+
+@require_POST
+@page
+def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
+    """Take note of a change for a team, approve or reject it; a refusal is told on the page."""
+    change = RetroactiveChange.objects.filter(pk=pk).first()
+    if change is None or _shown(request, change) is None:
+        raise Http404(f"no change {pk} that {request.user} may see")
+    facts: dict[str, Any] = {"change_id": pk, "actor": request.user.get_username(), "now": timezone.now()}
+    try:
+        if step == "approve":
+            retroactive_approve(**facts)
+        elif step == "reject":
+            retroactive_reject(**facts, reason=request.POST.get("reason", "").replace("\0", ""))
+        elif step == "acknowledge":
+            retroactive_acknowledge(**facts, team=request.POST.get("team", "").replace("\0", ""))
+        else:
+            raise Http404(f"no step {step!r}")
+    except (ChangeError, NoteError, AuthorityError) as error:
+        return _list(request, setup, str(error), status=409)
+    return redirect("portal:changes")
