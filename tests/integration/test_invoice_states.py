@@ -152,6 +152,7 @@ def test_a_shadow_has_no_number_and_is_in_no_journal_and_no_export(shadowed: Pat
     mine = Invoice.objects.get(team__code="nlp")
     assert (mine.shadow, mine.status, mine.number, mine.total) == (True, "preview", None, money("100.00"))
     assert Invoice.objects.get(team__code="cv").number == FIRST
+    call_command("invoice_issue", "2026-10")  # nothing waits for approval
     call_command("export_journal", "2026-10", "--out", str(shadowed / "j.csv"))
     with (shadowed / "j.csv").open(newline="") as file:
         assert {row["invoice_number"] for row in csv.DictReader(file)} == {FIRST}
@@ -235,6 +236,9 @@ def test_the_command_moves_invoices_through_their_states(drafted: Path, capsys: 
         return status, out.splitlines(), err
 
     assert run("preview", "2026-10")[1] == ["shown to cv: 30.00 CNY", "shown to nlp: 100.00 CNY"]
+    with pytest.raises(SystemExit, match="3"):
+        call_command("invoice_issue", "2026-10")
+    assert "2 drafts wait for approval" in capsys.readouterr().err
     assert run("void", "2026-10", "--team", "cv", "--reason", "r")[1] == ["void: 30.00 CNY of cv"]
     assert run("rebuild", "2026-10", "--team", "cv")[1] == ["built again: 30.00 CNY of cv"]
     assert run("mode", "cv", "shadow", "--from", "2026-11", "--reason", "r", "--by", "fin")[1] == ["cv: shadow from 2026-11"]

@@ -31,12 +31,12 @@ def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     period = choice.period
     report = build_report(period, now=timezone.now())
     operations = operations_of(choice.month)
-    invoices = Invoice.objects.filter(period__month=choice.month).values_list("status", flat=True)
+    invoices = Invoice.objects.filter(period__month=choice.month, shadow=False).values_list("status", flat=True)
     context = {
         "nav": "close", "setup": setup, "choice": choice, "period": period, "report": report,
         "pools": [_bar(pool) for pool in report.pools], "uses": USES, "operations": operations,
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
-        "drafts": sum(status == Invoice.Status.DRAFT for status in invoices),
+        "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": timezone.now(),

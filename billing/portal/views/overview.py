@@ -33,8 +33,8 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def stage_of(month: MonthStatements) -> str:
-    """Where the month stands: preview, closing, closed, or issued once every visible invoice is."""
+    """Where the month stands: preview, closing, closed, or issued once every visible invoice that is charged is."""
     if month.preview:
         return "closing" if month.period.status == "closing" else "preview"
-    invoices = [statement.invoice for statement in month.statements if statement.invoice]
+    invoices = [item.invoice for item in month.statements if item.invoice and not item.invoice.shadow]
     return "issued" if invoices and all(invoice.number for invoice in invoices) else "closed"

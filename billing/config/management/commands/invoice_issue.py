@@ -29,9 +29,10 @@ class Command(HouseCommand):
             self.print_json(invoices_as_dict(month))
         else:
             for invoice in invoices_of(month):
-                name = invoice.number or f"({invoice.status})"
+                name = invoice.number or f"({'shadow' if invoice.shadow else invoice.status})"
                 self.say(f"  {name:<24} {invoice.team.code:<20} {invoice.total:>16} {invoice.currency}")
-        waiting = invoices_of(month).filter(status=Invoice.Status.DRAFT).count()
+        unapproved = (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)
+        waiting = invoices_of(month).filter(status__in=unapproved, shadow=False).count()
         if waiting:
             self.stderr.write(f"{waiting} drafts wait for approval: `manage.py invoice_approve {month} --by USER`")
         return DECIDE if waiting else DONE
