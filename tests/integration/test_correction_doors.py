@@ -258,6 +258,13 @@ def test_a_change_of_closed_time_killed_at_any_statement_is_a_fact_with_its_note
     assert sum(note.total for note in Note.objects.all()) == money("-50.00")
 
 
+def test_of_many_who_credit_the_same_line_at_once_one_succeeds(committed: None) -> None:
+    pids = [forked(lambda: draft(part("600.00"))) for _ in range(12)]
+    for pid in pids:
+        os.waitpid(pid, 0)
+    assert [correction.amount for correction in Correction.objects.all()] == [money("600.00")]
+
+
 def test_many_issue_at_once_and_every_number_is_taken_once(committed: None, tmp_path: Path) -> None:
     end = "2026-10-10T01:00:00Z"
     owners = [{"cluster": "hq-1", "namespace": f"t{n}", "team": f"t{n}"} for n in range(20)]
