@@ -34,7 +34,7 @@ from billing.api.price_shapes import (
     StepRequestShape,
 )
 from billing.api.problems import PROBLEM_JSON, problem
-from billing.api.reading import PriceVersions
+from billing.api.reading import PriceVersions, asked
 from billing.invoicing.price_preview import last_month, month_effect
 from billing.invoicing.selectors import period_of
 from billing.rates.models import PriceDraft, PriceVersion
@@ -223,7 +223,7 @@ class PriceDiffDoor(_Door):
     def get(self, request: Request, name: str) -> Response:
         """Compare a version or draft with another one."""
         new = self.listed(name)
-        against = request.query_params.get("against")
+        against = asked(request, "against")
         old = self.listed(against) if against else price_version_before(new)
         if old is None:
             raise Http404
@@ -243,7 +243,7 @@ class PriceEffectDoor(_Door):
     )
     def get(self, request: Request, name: str) -> Response:
         """Price the usage of a month as it was and with this list; per team and SKU."""
-        found, month = self.listed(name), request.query_params.get("month") or last_month(timezone.now())
+        found, month = self.listed(name), asked(request, "month") or last_month(timezone.now())
         effect = month_effect(period=period_of(month), prices=plain_version(found))
         return Response({"name": found.name, "month": month, "currency": found.currency, **effect.as_dict()})
 

@@ -255,7 +255,9 @@ def test_the_effect_on_a_month_by_team_and_sku(maker: Caller) -> None:
     assert told["rows"] == [
         {"team": "nlp", "kind": "gpu", "sku": "NVIDIA-H800", "token_class": None, **told["total"]}
     ]
-    problem(maker("GET", "price-versions/2099-01/effect?month=soon"), 400)
+    for month in ("soon", "%00", "2026-13", "0000-00"):
+        problem(maker("GET", f"price-versions/2099-01/effect?month={month}"), 400)
+    problem(maker("GET", "price-versions/2099-01/diff?against=%00"), 400)
 
 
 def test_drafts_are_listed_with_their_history_and_notice(maker: Caller) -> None:

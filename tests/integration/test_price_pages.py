@@ -199,4 +199,6 @@ def test_two_lists_are_compared_and_a_draft_is_no_choice_for_a_team(finance: Cli
 
 
 def test_a_month_that_is_none_is_not_found(finance: Client) -> None:
-    assert finance.get(f"/prices/drafts/{draft().pk}/effect/?month=soon").status_code == 404
+    made = draft()
+    for month in ("soon", "%00", "2026-13", "0000-00"):
+        assert finance.get(f"/prices/drafts/{made.pk}/effect/?month={month}").status_code == 404, month

@@ -195,6 +195,8 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
 def draft_effect(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """What a draft would have done to the real usage of a month, per team and SKU."""
     found, month = get_object_or_404(PriceDraft, pk=pk), request.GET.get("month") or last_month(timezone.now())
+    if "\0" in month:
+        raise Http404("a month has no NUL character")
     try:
         effect = month_effect(period=period_of(month), prices=plain_version(found))
     except IntervalError as error:
