@@ -211,6 +211,7 @@ BUDGET_HOLDS = os.environ.get("BUDGET_HOLDS", str(home_dir() / "run" / "budget-h
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # a price list is one form: 4 fields a GPU price, 6 a model
 try:
     EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))
     LITELLM_CONSUMER = read_consumer(os.environ.get("LITELLM_CONSUMER", ""))

@@ -4,11 +4,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from django.db.models import QuerySet
 
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_diff import PriceChange, price_changes
+from billing.rates.price_file import in_written_order
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import draft_prices, plain_version, price_version_before
 from metering.intervals import billing_month, month_of, next_month
@@ -26,6 +28,11 @@ class GpuLine:
     price: Decimal
     facility_kw: Decimal | None
     cost_sheet: CostSheet | None
+
+    @property
+    def inputs(self) -> list[tuple[str, Any]]:
+        """The fields of the cost sheet, in the order in which people write them."""
+        return list(in_written_order(self.cost_sheet.inputs).items()) if self.cost_sheet else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,14 +64,14 @@ def export_yaml(listed: PriceDraft | PriceVersion, zone: str) -> str:
         sections["cost_sheets"] = sheets
     if sheets := _sheets(TokenCostSheet, content["tokens"]):
         sections["token_cost_sheets"] = sheets
-    lists = {name: [_ordered(entry) for entry in content[name]] for name in ("gpu", "tokens") if content[name]}
+    lists = {name: [in_written_order(entry) for entry in content[name]] for name in ("gpu", "tokens") if content[name]}
     sections["price_versions"] = [{"name": listed.name, "valid_from": _instant(listed.valid_from, zone), **lists}]
     return yaml.safe_dump(sections, sort_keys=False, allow_unicode=True, width=120)
 
 
 def draft_document(draft: PriceDraft, zone: str) -> str:
     """A draft as one YAML document, as `price_draft_write` reads it; its sheets are stored and not repeated."""
-    lists = {name: [_ordered(entry) for entry in draft.content[name]] for name in ("gpu", "tokens")}
+    lists = {name: [in_written_order(entry) for entry in draft.content[name]] for name in ("gpu", "tokens")}
     document = {"name": draft.name, "valid_from": _instant(draft.valid_from, zone), "reason": draft.reason, **lists}
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
 
@@ -79,16 +79,17 @@ def draft_document(draft: PriceDraft, zone: str) -> str:
 def _sheets(model: type[CostSheet] | type[TokenCostSheet], entries: Iterable[dict[str, str]]) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(entry["cost_sheet"] for entry in entries if "cost_sheet" in entry))
     stored = {sheet.name: sheet.inputs for sheet in model.objects.filter(name__in=names)}
-    return [{"name": name, "sheet": _ordered(stored[name])} for name in names]
+    return [{"name": name, "sheet": in_written_order(stored[name])} for name in names]
 
 
-def _ordered(value: Any) -> Any:
+def in_written_order(value: Any) -> Any:
     """The same value with its fields in the order in which people write them: the database does not keep one."""
     if isinstance(value, list):
-        return [_ordered(item) for item in value]
+        return [in_written_order(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {name: _ordered(value[name]) for name in sorted(value, key=lambda name: (ORDER.get(name, len(ORDER)), name))}
+    names = sorted(value, key=lambda name: (ORDER.get(name, len(ORDER)), name))
+    return {name: in_written_order(value[name]) for name in names}
 
 
 def _instant(instant: datetime, zone: str) -> str:

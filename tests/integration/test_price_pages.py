@@ -10,12 +10,12 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.rates.models import PriceDraft, PriceVersion
-from billing.rates.services import cost_sheet_put, price_draft_create, price_draft_submit
+from billing.rates.services import cost_sheet_put, price_draft_create, price_draft_submit, token_cost_sheet_put
 from pricing.cost_sheet import parse_cost_sheet
 from pricing.tco import cost_of_gpu_hour
 from tests import factories
 from tests.integration.test_commands import since_2024
-from tests.integration.test_price_drafts import LIST, SHEET
+from tests.integration.test_price_drafts import LIST, SHEET, TOKEN_SHEET
 
 pytestmark = pytest.mark.django_db
 
@@ -186,6 +186,33 @@ def test_what_a_list_costs_is_for_those_who_may_see_costs(finance: Client) -> No
     file = yaml.safe_load(finance.get(f"/prices/version-{version.pk}.yaml").content)
     assert file["cost_sheets"][0]["sheet"]["pue"] == "1.3"
     assert finance.get(f"/prices/sheet-{version.pk}.yaml").status_code == 404
+
+
+def test_a_price_is_traced_to_every_input_and_to_the_load_test(finance: Client) -> None:
+    cost_sheet_put(name="h800", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
+    token_cost_sheet_put(name="llama", inputs=TOKEN_SHEET, actor="ana")
+    content = {
+        "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}],
+        "tokens": [{"model": "llama-3-8b", "cost_sheet": "llama"}],
+    }
+    made = price_draft_create(
+        name="2099-01", valid_from=datetime(2099, 1, 1, tzinfo=UTC), content=content, actor="ana", now=timezone.now()
+    )
+    text = finance.get(f"/prices/drafts/{made.pk}/").content.decode()
+    for name, value in SHEET.items():
+        assert f'<td class="mono">{name}</td><td class="n">{value}</td>' in text
+    for told in ("1 × NVIDIA-H800", "vllm 0.11", "fp8", "output-only", "500 output tokens/s", "TTFT p99 900 ms"):
+        assert told in text
+
+
+def test_a_list_of_a_large_house_fits_into_one_form(finance: Client) -> None:
+    columns = ("input", "cache_read", "cache_creation", "output")
+    many = {
+        "tokens_model": [f"model-{number}" for number in range(300)],
+        **{f"tokens_{name}": ["1.0000"] * 300 for name in columns}, "tokens_cost_sheet": [""] * 300,
+    }  # fmt: skip
+    assert finance.post("/prices/drafts/new/", {**FORM, **many}).status_code == 302
+    assert len(PriceDraft.objects.get().content["tokens"]) == 300
 
 
 def test_two_lists_are_compared_and_a_draft_is_no_choice_for_a_team(finance: Client) -> None:
