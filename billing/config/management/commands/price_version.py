@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail
+from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail, progress
 from billing.config.price_import import price_lists_import
 from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.price_preview import draft_effect, last_month
@@ -116,7 +116,11 @@ class Command(HouseCommand):
 
     def _preview(self, *, name: str, month: str | None, json: bool, **_: Any) -> int:
         draft, chosen = _draft(name), month or last_month(timezone.now())
-        effect = draft_effect(draft=draft, month=chosen)
+        bar = progress(None, f"pricing the usage of {chosen} twice")
+        try:
+            effect = draft_effect(draft=draft, month=chosen)
+        finally:
+            bar.close()
         if json:
             self.print_json({"draft": name, "month": chosen, "currency": draft.currency, **effect.as_dict()})
         else:
