@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts one part of Suanpan: web, worker, scheduler, migrate, or any command of manage.py.
+# Starts one part of Suanpan: web, check, counter, worker, scheduler, migrate, or any command of manage.py.
 set -eu
 
 # Without these the parts would look for servers inside their own container, or sign with a key each of its own.
@@ -19,6 +19,13 @@ case "$part" in
             --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-16}" --respawn-failed-workers \
             billing.config.wsgi:application "$@"
         ;;
+    check)
+        exec granian --interface asgi --host 0.0.0.0 --port 8001 --workers 1 --no-ws --loop asyncio \
+            --respawn-failed-workers billing.config.budget_check:application "$@"
+        ;;
+    counter)
+        exec python manage.py budget_counter --follow "$@"
+        ;;
     worker)
         exec celery -A billing.config.celery worker --loglevel INFO --concurrency "${WORKER_PROCESSES:-2}" "$@"
         ;;
@@ -33,7 +40,7 @@ case "$part" in
         exec python manage.py "$@"
         ;;
     *)
-        echo "error: $part is none of web, worker, scheduler, migrate, manage" >&2
+        echo "error: $part is none of web, check, counter, worker, scheduler, migrate, manage" >&2
         exit 2
         ;;
 esac

@@ -3,7 +3,7 @@
 Comparable days are working days for a working day and weekend days for a weekend day.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -68,15 +68,16 @@ def least_impact(daily_budget: Fraction | None) -> Fraction:
 
 
 def judged(
-    own: Sequence[Fraction], peers: Sequence[Fraction], value: Fraction
+    own: Sequence[Fraction], peers: Callable[[], Sequence[Fraction]], value: Fraction
 ) -> tuple[Score, str] | None:
     """The score by the scope's own days, else (fewer than ten of them) by its peers'; None where neither suffices.
 
     A scope that never spent before has no scale of its own: the peers decide then, too.
     """
-    for basis, series in (("own", own), ("peers", peers)):
-        if len(series) >= FEWEST_DAYS:
-            found = score(series, value)
+    for basis, series in (("own", lambda: own), ("peers", peers)):
+        known = series()
+        if len(known) >= FEWEST_DAYS:
+            found = score(known, value)
             if found.z is not None:
                 return found, basis
     return None

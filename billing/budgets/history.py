@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max
+from django.db.models import Max, Sum
 
 from billing.budgets.models import SpendDay
 from billing.budgets.scope import Scope
@@ -17,21 +17,27 @@ from metering.intervals import Interval
 DAY = timedelta(days=1)
 REMEMBERED_DAYS = 240
 """Windows of 92 days over three months, and eight weeks before them to learn weekdays from."""
+COMPARED_DAYS = 56
+"""Fourteen weekend days are seven weeks; one more for days that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Every stored day up to `last`, the last complete one, and what today brought until the instant of asking."""
+    """The stored days up to `last`, the last complete one, and what today brought until the instant of asking."""
 
-    days: dict[date, list[Spent]]
     last: date
     today: list[Spent]
 
     def of_scope(self, scope: Scope) -> dict[date, Fraction]:
         """Spending per day since the scope first spent; days without any are zero."""
-        sums = {
-            day: sum((item.amount for item in items if scope.covers(item)), Fraction(0)) for day, items in self.days.items()
-        }
+        rows = SpendDay.objects.filter(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last, team__in=scope.teams)
+        if scope.is_everything:
+            summed = rows.values_list("day").annotate(Sum("amount"))
+            return filled({day: Fraction(amount) for day, amount in summed}, self.last)
+        sums: dict[date, Fraction] = defaultdict(Fraction)
+        for row in rows.iterator():
+            if scope.covers(row):
+                sums[row.day] += Fraction(row.amount)
         return filled(sums, self.last)
 
     def today_of(self, scope: Scope) -> Fraction:
@@ -39,11 +45,11 @@ class Past:
         return sum((item.amount for item in self.today if scope.covers(item)), Fraction(0))
 
     def by_sku(self) -> dict[tuple[str, str, str], dict[date, Fraction]]:
-        """Spending per day of each (team, kind, SKU), filled with zeros since its first day."""
-        sums: dict[tuple[str, str, str], dict[date, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-        for day, items in self.days.items():
-            for item in items:
-                sums[item.team, item.kind, item.sku][day] += item.amount
+        """Spending per day of each (team, kind, SKU) of the last weeks, filled with zeros since its first day there."""
+        sums: dict[tuple[str, str, str], dict[date, Fraction]] = defaultdict(dict)
+        rows = SpendDay.objects.filter(day__gt=self.last - COMPARED_DAYS * DAY, day__lte=self.last)
+        for team, kind, sku, day, amount in rows.values_list("team", "kind", "sku", "day").annotate(Sum("amount")):
+            sums[team, kind, sku][day] = Fraction(amount)
         return {key: filled(days, self.last) for key, days in sums.items()}
 
 
@@ -61,18 +67,11 @@ def days_between(first: date, last: date) -> Iterable[date]:
 
 
 def past_until(now: datetime, zone: str) -> Past:
-    """The stored days and today, at list price."""
+    """The past as of now, at list price."""
     where = ZoneInfo(zone)
     today = now.astimezone(where).date()
-    days: dict[date, list[Spent]] = defaultdict(list)
-    rows = SpendDay.objects.filter(day__gte=today - REMEMBERED_DAYS * DAY, day__lt=today).values_list(
-        "day", "team", "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "amount"
-    )
-    for day, *what, amount in rows.iterator():
-        days[day].append(Spent(*what, Fraction(amount)))
     midnight = datetime(today.year, today.month, today.day, tzinfo=where)
-    part = [Interval(midnight, now)] if midnight < now else []
-    return Past(dict(days), today - DAY, spent_in(part))
+    return Past(today - DAY, spent_in([Interval(midnight, now)] if midnight < now else []))
 
 
 def last_stored_day() -> date | None:

@@ -33,6 +33,11 @@ class Scope:
     accelerator: str = ""
     model: str = ""
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether all that the teams spend counts."""
+        return not (self.cluster or self.namespace or self.consumer or self.accelerator or self.model)
+
     def covers(self, item: Spending) -> bool:
         """Whether the spending counts. What a pattern asks for and the spending does not have, does not match."""
         return (

@@ -9,8 +9,16 @@ from billing.tenancy.models import BillingSetup
 
 @shared_task
 def budgets_evaluate() -> int:
-    """Refresh standings and fire thresholds and burn rates; returns how many alerts fired."""
-    return len(services.budgets_evaluate(now=timezone.now())) if _is_set_up() else 0
+    """Refresh standings and fire thresholds and burn rates; returns how many alerts fired.
+
+    A period that has no forecast yet (the house has just started, a month has just begun) gets one first.
+    """
+    if not _is_set_up():
+        return 0
+    now = timezone.now()
+    if services.forecast_is_missing(now=now):
+        outlook_update()
+    return len(services.budgets_evaluate(now=now))
 
 
 @shared_task

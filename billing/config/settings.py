@@ -258,7 +258,7 @@ CELERY_BEAT_SCHEDULE = {
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
     "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
-    "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 1800.0},
+    "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 
 LOGGING = {

@@ -338,3 +338,27 @@ def test_recipients_that_cannot_be_told_are_refused(tmp_path: Path, names: list[
 def test_channels_of_every_kind_are_known(tmp_path: Path, url: str) -> None:
     apply(tmp_path)
     assert channel_put(wish=ChannelWish("c", url), actor="tests")
+
+
+def test_the_background_tasks_do_nothing_before_a_set_up_and_everything_after(tmp_path: Path, hook: Webhook) -> None:
+    from django.utils import timezone
+
+    from billing.budgets import tasks
+
+    assert (tasks.budgets_evaluate(), tasks.alerts_deliver(), tasks.outlook_update()) == (0, 0, 0)
+    since = "2024-01-01T00:00:00+08:00"
+    apply(
+        tmp_path, channels=[{"name": "hook", "url": hook.url}],
+        budgets=[{"team": "nlp", "amount": "0.01", "recipients": ["hook"], "forecast_thresholds": []}],
+        ownership=[{"cluster": "hq-1", "namespace": "nlp-*", "team": "nlp", "valid_from": since}],
+        price_versions=[{"name": "p", "valid_from": since, "tokens": [],
+                         "gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"}]}],
+    )  # fmt: skip
+    now = timezone.now()
+    held(1, now - HOUR, 1)
+    assert tasks.budgets_evaluate() == 3
+    assert BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).count() == 1, "just made"
+    assert tasks.budgets_evaluate() == 0
+    assert not BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
+    assert tasks.alerts_deliver() == 3
+    assert len(hook.messages) == 1

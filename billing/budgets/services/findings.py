@@ -1,5 +1,6 @@
 """Days on which a team spent unusually much on one SKU: found, told once, and judged by people."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from fractions import Fraction
@@ -8,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
-from billing.budgets.anomaly import COMPARABLE_DAYS, Score, comparable, is_anomaly, judged, least_impact, threshold_of
+from billing.budgets.anomaly import LEAST_IMPACT, Score, comparable, is_anomaly, judged, least_impact, threshold_of
 from billing.budgets.history import DAY, past_until
 from billing.budgets.models import Alert, Budget, BudgetStanding, Channel, Finding
 from billing.budgets.services.alerts import alert_fire
@@ -31,13 +32,12 @@ Days = Mapping[date, Fraction]
 def findings_update(*, now: datetime) -> list[Finding]:
     """Judge yesterday and today of every team and SKU; returns what is new. Asked again, nothing is told twice."""
     zone = billing_setup().zone
-    past = past_until(now, zone)
-    by_sku = past.by_sku()
-    teams = {team.code: team for team in Team.objects.all()}
+    judge = _Judge(past_until(now, zone).by_sku(), now)
     found: list[Finding] = []
-    for day, values in _days_judged(now, zone, by_sku):
+    for day, values in _days_judged(now, zone, judge.days):
         for key, value in values.items():
-            if key[0] in teams and (finding := _judge(key, day, value, by_sku, teams[key[0]], now)):
+            finding = judge.finding(key, day, value)
+            if finding is not None:
                 found.append(finding)
     return found
 
@@ -54,37 +54,45 @@ def _days_judged(now: datetime, zone: str, by_sku: Mapping[Key, Days]) -> list[t
     return [(today - DAY, yesterday), (today, sums)]
 
 
-def _judge(
-    key: Key, day: date, value: Fraction, by_sku: Mapping[Key, Days], team: Team, now: datetime
-) -> Finding | None:
-    own = _unplanned(by_sku.get(key, {}), team, key)
-    peers = [amount for other, days in by_sku.items() if _peer(other, key) for amount in comparable(days, day)]
-    answer = judged(comparable(own, day), peers[-COMPARABLE_DAYS * 20 :], value)
-    if answer is None:
-        return None
-    found, basis = answer
-    if not is_anomaly(found, threshold=_threshold(team, key, now), impact=least_impact(_daily_budget(team, now))):
-        return None
-    return _keep(key, day, value, found, basis, team, now)
+class _Judge:
+    """One round of judging: the past, what people said about earlier findings, and peers, gathered when first needed."""
 
+    def __init__(self, days: Mapping[Key, Days], now: datetime) -> None:
+        self.days, self._now = days, now
+        self._teams = {team.code: team for team in Team.objects.all()}
+        self._feedback: dict[Key, list[tuple[str, date]]] = defaultdict(list)
+        said = Finding.objects.exclude(feedback="").select_related("team")
+        for row in said.filter(feedback_at__gt=now - FEEDBACK_COUNTS):
+            self._feedback[row.team.code, row.kind, row.sku].append((row.feedback, row.day))
+        self._peers: dict[tuple[str, str, date], dict[str, list[Fraction]]] = {}
 
-def _peer(other: Key, key: Key) -> bool:
-    return other[1:] == key[1:] and other[0] != key[0]
+    def finding(self, key: Key, day: date, value: Fraction) -> Finding | None:
+        """The finding, if the day is unusual and was not found before."""
+        team = self._teams.get(key[0])
+        answer = judged(comparable(self._unplanned(key), day), lambda: self._peers_of(key, day), value)
+        if team is None or answer is None or not is_anomaly(answer[0], threshold=self._threshold(key), impact=LEAST_IMPACT):
+            return None
+        if answer[0].impact < least_impact(_daily_budget(team, self._now)):
+            return None
+        return _keep(key, day, value, *answer, team, self._now)
 
+    def _unplanned(self, key: Key) -> Days:
+        """The days without those that somebody called planned: they say nothing about what is usual."""
+        planned = {day for said, day in self._feedback[key] if said == Finding.Feedback.PLANNED}
+        days = self.days.get(key, {})
+        return {day: amount for day, amount in days.items() if day not in planned} if planned else days
 
-def _unplanned(days: Days, team: Team, key: Key) -> Days:
-    """The days without those that somebody called planned: they say nothing about what is usual."""
-    if not days:
-        return days
-    planned = Finding.objects.filter(team=team, kind=key[1], sku=key[2], feedback=Finding.Feedback.PLANNED)
-    left_out = set(planned.values_list("day", flat=True))
-    return {day: amount for day, amount in days.items() if day not in left_out}
+    def _threshold(self, key: Key) -> Fraction:
+        answers = [said for said, _ in self._feedback[key]]
+        return threshold_of(answers.count(Finding.Feedback.FALSE), answers.count(Finding.Feedback.TRUE))
 
-
-def _threshold(team: Team, key: Key, now: datetime) -> Fraction:
-    rows = Finding.objects.filter(team=team, kind=key[1], sku=key[2], feedback_at__gt=now - FEEDBACK_COUNTS)
-    answers = list(rows.values_list("feedback", flat=True))
-    return threshold_of(answers.count(Finding.Feedback.FALSE), answers.count(Finding.Feedback.TRUE))
+    def _peers_of(self, key: Key, day: date) -> list[Fraction]:
+        """Comparable days of the same SKU of all other teams."""
+        team, kind, sku = key
+        if (kind, sku, day) not in self._peers:
+            alike = {other[0]: comparable(days, day) for other, days in self.days.items() if other[1:] == (kind, sku)}
+            self._peers[kind, sku, day] = alike
+        return [amount for other, days in self._peers[kind, sku, day].items() if other != team for amount in days]
 
 
 def _daily_budget(team: Team, now: datetime) -> Fraction | None:

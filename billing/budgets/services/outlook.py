@@ -64,6 +64,11 @@ def _day_row(day: date, item: Spent) -> SpendDay:
     )  # fmt: skip
 
 
+def forecast_is_missing(*, now: datetime) -> bool:
+    """Whether a standing of now was never looked at."""
+    return BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
+
+
 def forecasts_update(*, now: datetime) -> int:
     """Forecast every standing of a period that contains `now`; returns how many have one."""
     zone = billing_setup().zone
