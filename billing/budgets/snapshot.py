@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from uuid import UUID
 
 from django.db import connection
 from django.db.models import Q
@@ -13,6 +12,7 @@ from billing.budgets.selectors import ladder_of, scope_of, team_tree
 from billing.rates.selectors import rate_card
 from billing.tenancy.models import ApiToken, BillingSetup
 from billing.tenancy.selectors import consumer_book
+from billing.usage.selectors import known_keys
 
 SCOPE = "budgets:read"
 
@@ -62,9 +62,8 @@ def landed_among(keys: Sequence[bytes]) -> tuple[list[bytes], int]:
 
     Looks at the ledger first and at the refresh second: any refresh that begins later has read what was seen.
     """
+    seen = known_keys(keys)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT key FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
-        seen = [row[0].bytes for row in cursor.fetchall()]
         cursor.execute("SELECT last_value FROM budget_refresh")
         return seen, int(cursor.fetchone()[0])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
@@ -395,6 +396,13 @@ def rollup_difference(window: Interval) -> dict[str, int]:
             parameters,
         )
         return dict(zip(COUNTS, cursor.fetchone(), strict=True))
+
+
+def known_keys(keys: Sequence[bytes]) -> list[bytes]:
+    """Which of these token records (`metering.token_keys`) are in the ledger."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT key FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
+        return [row[0].bytes for row in cursor.fetchall()]
 
 
 def usage_months(before: datetime, zone: str) -> list[str]:
