@@ -12,11 +12,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.budgets.scope import Scope, Spending
 from billing.invoicing.lines import invoice_lines
 from billing.invoicing.models import BillingPeriod, InvoiceLine
 from billing.rates.selectors import rate_card
@@ -28,6 +29,7 @@ from metering.intervals import Interval, billing_month
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
 from pricing.rating import GpuUsage, LineKey, Rated, TokenSum, rate_gpu, rate_tokens
 
+OfTeam = TypeVar("OfTeam", bound=Spending)
 PLANNED_END = "suanpan.io/planned-end"
 """A label of a job that says when it plans to end, RFC 3339."""
 
@@ -191,6 +193,19 @@ def _planned(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return planned.astimezone(UTC) if planned.tzinfo else None
+
+
+def by_team(items: Iterable[OfTeam]) -> dict[str, list[OfTeam]]:
+    """The same by team, so that a budget looks only at what its teams spend."""
+    found: dict[str, list[OfTeam]] = defaultdict(list)
+    for item in items:
+        found[item.team].append(item)
+    return found
+
+
+def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]:
+    """What of it the scope covers."""
+    return [item for team in scope.teams for item in items.get(team, ()) if scope.covers(item)]
 
 
 def encumbered(jobs: Iterable[Running], window: Interval) -> Fraction:

@@ -362,3 +362,16 @@ def test_the_background_tasks_do_nothing_before_a_set_up_and_everything_after(tm
     assert not BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
     assert tasks.alerts_deliver() == 3
     assert len(hook.messages) == 1
+
+
+def test_names_in_a_mail_are_text_and_never_markup_or_headers(tmp_path: Path, mail: MailServer) -> None:
+    budget_of(tmp_path, channels=("ann@example.com",), name="<img src=x onerror=alert(1)> & co", owner="Ann\tLee")
+    held(1, at(2), 50)
+    assert heard(at(5)) == 1
+    ((_, message),) = mail.mails
+    for part in message.walk():
+        payload = part.get_payload(decode=True)
+        if part.get_content_type() == "text/html":
+            assert b"<img" not in bytes(payload)
+            assert b"&lt;img" in bytes(payload)
+    assert "<img src=x onerror=alert(1)> & co" in mail.texts[0]

@@ -13,7 +13,7 @@ from django.db import transaction
 from billing.budgets.models import Alert, BudgetStanding, Channel, Delivery
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.services.standings import standings_refresh
-from billing.budgets.spending import Spent, spent_in
+from billing.budgets.spending import Spent, by_team, covered, spent_in
 from billing.budgets.thresholds import BURN_RULES, BurnRule, burning, reached
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
@@ -31,7 +31,8 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
     standings = standings_refresh(now=now, past=True)
     candidates = [alert for standing in standings for alert in _reached(standing, now)]
     candidates += _burns([standing for standing in standings if standing.start <= now < standing.end], now)
-    return [alert for alert in candidates if alert_fire(alert)]
+    known = set(Alert.objects.filter(cause__in=[alert.cause for alert in candidates]).values_list("cause", flat=True))
+    return [alert for alert in candidates if alert.cause not in known and alert_fire(alert)]
 
 
 def alert_fire(alert: Alert, channels: Iterable[Channel] | None = None) -> bool:
@@ -82,12 +83,12 @@ def _burns(standings: list[BudgetStanding], now: datetime) -> Iterator[Alert]:
         return
     bounds = sorted({now, *(now - span for rule in BURN_RULES for span in (rule.window, rule.confirm))})
     parts = [Interval(lo, hi) for lo, hi in pairwise(bounds)]
-    spent = spent_in(parts)
+    spent = by_team(spent_in(parts))
     tree = team_tree()
     day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
     for standing in standings:
         scope = scope_of(standing.budget, tree)
-        own = [item for item in spent if scope.covers(item)]
+        own = covered(spent, scope)
         for rule in BURN_RULES:
             alert = _burn(standing, rule, own, parts, now)
             if alert is not None:

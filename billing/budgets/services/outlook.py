@@ -13,7 +13,7 @@ from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, last_stored_day,
 from billing.budgets.models import BudgetStanding, SpendDay
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
-from billing.budgets.spending import Running, Spent, local_days, running_jobs, spent_in
+from billing.budgets.spending import Running, Spent, by_team, covered, local_days, running_jobs, spent_in
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to
@@ -75,11 +75,11 @@ def forecasts_update(*, now: datetime) -> int:
     standings = list(BudgetStanding.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
     if not standings:
         return 0
-    past, tree, jobs = past_until(now, zone), team_tree(), running_jobs(now)
+    past, tree, jobs = past_until(now, zone), team_tree(), by_team(running_jobs(now))
     made = 0
     for standing in standings:
         scope = scope_of(standing.budget, tree)
-        own = [job for job in jobs if scope.covers(job)]
+        own = covered(jobs, scope)
         answer, extra = _forecast(standing, scope, past, own, now, zone)
         made += answer is not None
         _keep(standing, answer, extra, now)

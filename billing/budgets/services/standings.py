@@ -9,10 +9,12 @@ from django.db import connection
 from billing.budgets.models import Budget, BudgetStanding
 from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
-from billing.budgets.spending import MonthLines, Running, Spent, encumbered, month_lines, running_jobs
+from billing.budgets.spending import Running, Spent, by_team, covered, encumbered, month_lines, running_jobs
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import month_of
 from pricing.money import round_amount
+
+Jobs = dict[str, list[Running]]
 
 
 def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStanding]:
@@ -26,7 +28,7 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStandi
     wanted = budgets_with_periods(now, zone, past=past)
     lines = _Lines(zone, now)
     tree = team_tree()
-    jobs = running_jobs(now) if wanted else []
+    jobs = by_team(running_jobs(now)) if wanted else {}
     rows = [_row(budget, period, scope_of(budget, tree), lines, jobs, now, generation) for budget, period in wanted]
     for row in rows:
         _store(row)
@@ -44,26 +46,27 @@ class _Lines:
 
     def __init__(self, zone: str, now: datetime) -> None:
         self._zone, self._last = zone, month_of(now, zone)
-        self._months: dict[str, MonthLines] = {}
+        self._months: dict[str, tuple[dict[str, list[Spent]], bool]] = {}
 
-    def of(self, months: Iterable[str]) -> Iterable[Spent]:
-        """Late usage of closed months is billed with the first month that is open: it counts there only."""
+    def of(self, months: Iterable[str], scope: Scope) -> Iterable[Spent]:
+        """The lines that count. Late usage of closed months is billed with the first open month: it counts there only."""
         late_billed = False
         for month in months:
             if month > self._last:
                 return
             if month not in self._months:
-                self._months[month] = month_lines(month, self._zone)
-            known = self._months[month]
-            yield from (line for line in known.lines if not (late_billed and line.correction))
-            late_billed = late_billed or known.preview
+                known = month_lines(month, self._zone)
+                self._months[month] = by_team(known.lines), known.preview
+            lines, preview = self._months[month]
+            yield from (line for line in covered(lines, scope) if not (late_billed and line.correction))
+            late_billed = late_billed or preview
 
 
 def _row(
-    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: list[Running], now: datetime, generation: int
+    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: Jobs, now: datetime, generation: int
 ) -> BudgetStanding:
-    spent = sum((line.amount for line in lines.of(period.months) if scope.covers(line)), Fraction(0))
-    ahead = encumbered((job for job in jobs if scope.covers(job)), period.window)
+    spent = sum((line.amount for line in lines.of(period.months, scope)), Fraction(0))
+    ahead = encumbered(covered(jobs, scope), period.window)
     return BudgetStanding(
         budget=budget, period=period.label, start=period.window.start, end=period.window.end, amount=period.amount,
         spent=round_amount(spent), encumbered=round_amount(ahead), as_of=now, generation=generation,
