@@ -15,6 +15,7 @@ part=${1:-web}
 [ "$#" -eq 0 ] || shift
 case "$part" in
     web)
+        export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"  # else every thread keeps what its largest body needed
         exec granian --interface wsgi --host 0.0.0.0 --port 8000 \
             --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-16}" --respawn-failed-workers \
             billing.config.wsgi:application "$@"

@@ -1,6 +1,7 @@
 """Bodies of the usage doors: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
 
 import gzip
+import threading
 import zlib
 from collections.abc import Collection
 from io import BytesIO
@@ -18,8 +19,9 @@ JSON_BODY: Final = frozenset({"application/json"})
 RECORD_BODIES: Final = JSON_BODY | {"application/x-ndjson", "application/ndjson", "application/jsonl"}
 MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
 """What RFC 8878 asks every decoder to support; a frame may name far more, and its decoder would allocate it."""
-ZSTD_PIECE: Final = 1024
-"""Bytes unpacked at a time: at most 32 MB come out of them, four bytes being a block of 128 KB."""
+ZSTD_PIECE: Final = 256
+"""Bytes unpacked at a time: at most 8 MB come out of them, four bytes being a block of 128 KB."""
+_unpacking = threading.Lock()
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -53,18 +55,21 @@ def declared_bytes(request: Incoming) -> int:
 def read_body(request: Incoming, admitted: Admitted, accepted: Collection[str] = JSON_BODY) -> bytes:
     """The whole body, unpacked.  Raises TooLarge, ParseError, UnsupportedMediaType or Busy."""
     limit: int = settings.INGEST_MAX_BYTES
-    check_content_type(request, accepted)
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
+    body = request.read(limit + 1)  # also of what is refused: the next request of the connection stands behind it
+    check_content_type(request, accepted)
     if encoding not in _UNPACKERS:
         raise UnsupportedMediaType(encoding[:80], f"Content-Encoding {encoding[:80]!r}: send identity, gzip or zstd")
-    body = request.read(limit + 1)
     if len(body) > limit:
+        del body
         raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
     admitted.grow(max(len(body) - admitted.held, 0))
     if encoding == "identity":
         return bytes(body)
-    unpacked = _UNPACKERS[encoding](body, limit)
+    with _unpacking:  # one after the other: what only unpacking will show to be too large is in memory once
+        unpacked = _UNPACKERS[encoding](body, limit)
     if len(unpacked) > limit:
+        del body, unpacked  # the error would keep them for as long as anybody keeps it
         raise TooLarge(f"the body unpacks to more than {limit} bytes: send smaller batches")
     admitted.grow(len(unpacked))
     return unpacked
@@ -106,7 +111,7 @@ def _unzstd(body: bytes, limit: int) -> bytes:
             place = min(place, len(view)) - len(frame.unused_data)
     except zstandard.ZstdError as error:
         raise ParseError(f"the body is not valid zstd: {error}") from error
-    return bytes(unpacked)
+    return bytes(memoryview(unpacked)[: limit + 1])
 
 
 _UNPACKERS: Final = {"identity": lambda body, limit: body, "gzip": _gunzip, "zstd": _unzstd}

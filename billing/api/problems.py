@@ -1,6 +1,7 @@
 """Errors as `application/problem+json` (RFC 9457)."""
 
 import logging
+import traceback
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -23,8 +24,16 @@ def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonR
     )
 
 
+def forget_frames(error: BaseException | None) -> None:
+    """Drop what the frames behind a handled error hold: a refused body would wait for the garbage collector."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 def api_problem(error: exceptions.APIException) -> JsonResponse:
     """The answer to an error of the REST framework, for doors that stand outside of it."""
+    forget_frames(error)
     title = str(getattr(error, "default_detail", "Error")).rstrip(".")
     answer = problem(error.status_code, title, str(error.detail))
     if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
@@ -56,6 +65,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | Js
     response = exception_handler(error, context)
     if response is None:
         return None
+    forget_frames(error)
     title = {404: "Not Found"}.get(response.status_code) or getattr(error, "default_detail", "Error")
     extra: dict[str, object] = {}
     if isinstance(error, exceptions.ValidationError):

@@ -50,6 +50,7 @@ def children(port: int) -> list[Child]:
         "DJANGO_SETTINGS_MODULE": "billing.config.settings",
         "STATIC_ROOT": str(static),
         "BUDGET_CHECK_URL": f"http://127.0.0.1:{check}",
+        "MALLOC_ARENA_MAX": "2",  # else every thread keeps what its largest body needed
         # a private installation may well be root's
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }

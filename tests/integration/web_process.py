@@ -1,0 +1,97 @@
+"""The web part as a real process over the test's own database, to be talked to over HTTP, and killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+from django.db import connection
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parents[2]
+STARTUP_SECONDS = 60
+
+
+def environment() -> dict[str, str]:
+    """That of a process which shall use the database of this test."""
+    settings = connection.settings_dict
+    user, password = quote(settings["USER"], safe=""), quote(settings["PASSWORD"], safe="")
+    url = f"postgresql://{user}:{password}@{settings['HOST']}:{settings['PORT']}/{settings['NAME']}"
+    return {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "billing.config.settings"}
+
+
+class WebProcess:
+    """Granian with two workers, as in production; workers that die are started again."""
+
+    def __init__(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        argv = [
+            str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "2",
+            "--blocking-threads", "8", "--respawn-failed-workers", "--no-access-log", "--log-level", "error",
+            "billing.config.wsgi:application",
+        ]  # fmt: skip
+        bounded = {**environment(), "MALLOC_ARENA_MAX": "2"}
+        self.process = subprocess.Popen(
+            argv, env=bounded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + STARTUP_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                if httpx.get(f"{self.url}/healthz", timeout=2).status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise AssertionError("the web process does not answer")
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers that live now."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children]
+
+    def memory(self) -> int:
+        """Bytes of resident memory of all workers."""
+        total = 0
+        for pid in self.workers():
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    total += int(line.split()[1]) * 1024
+        return total
+
+    def kill(self) -> None:
+        """At once and all of it, workers included."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)  # it makes no new worker while the old ones are killed
+        for pid in [*self.workers(), self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+
+@contextmanager
+def web_process() -> Iterator[WebProcess]:
+    """A started web process; killed at the end."""
+    web = WebProcess()
+    web.start()
+    try:
+        yield web
+    finally:
+        web.kill()
