@@ -61,4 +61,5 @@ urlpatterns = [
     path("prices/<str:kind>-<int:pk>.yaml", prices.price_file, name="price_file"),
     path("ownership/", reference.ownership, name="ownership"),
     path("quarantine/", reference.quarantine, name="quarantine"),
+    path("quarantine/<int:pk>/", reference.quarantine_decide, name="quarantine_decide"),
 ]

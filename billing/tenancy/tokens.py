@@ -8,7 +8,10 @@ from time import monotonic
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
 
-SCOPES = ("usage:write", "usage:read", "prices:read", "prices:write", "prices:approve", "invoices:read", "budgets:read")
+SCOPES = (
+    "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
+    "budgets:read",
+)  # fmt: skip
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0
 MOST_RECENT = 10_000

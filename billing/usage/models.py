@@ -190,6 +190,7 @@ class QuarantinedRecord(models.Model):
     class Status(models.TextChoices):
         OPEN = "open", "open"
         DISMISSED = "dismissed", "dismissed with a reason"
+        REPLAYED = "replayed", "taken into the ledger"
 
     door = models.CharField(max_length=64)
     reporter = models.CharField(max_length=512)
@@ -205,6 +206,7 @@ class QuarantinedRecord(models.Model):
     resolved_by = models.CharField(max_length=200, blank=True)
     resolution = models.TextField(blank=True)
     resolved_at = models.DateTimeField(null=True)
+    corrected = models.TextField(blank=True, help_text="the record as it was taken, where that differs")
 
     class Meta:
         indexes = [models.Index(fields=["status", "at"], name="quarantine_open")]

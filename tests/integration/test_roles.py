@@ -170,6 +170,7 @@ API = {"nobody": 401, "other": 404, "viewer": 200, "lead": 200, **dict.fromkeys(
 LIST = {**API, "other": 200}
 REPORT = {**API, "viewer": 404, "lead": 404}
 COSTS = {**dict.fromkeys(WHO, 403), "nobody": 401, **dict.fromkeys(READERS, 200)}
+HOUSE_API = {**API, "other": 403, "viewer": 403, "lead": 403}
 WRITE = {**dict.fromkeys(WHO, 403), "nobody": 401}
 
 HOLDERS = {**only("lead", "finance", "admin"), "other": 404}  # of team nlp's budgets
@@ -222,6 +223,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "prices/<str:kind>-<int:pk>.yaml": ("GET", HOUSE),
     "ownership/": ("GET", SIGNED_IN),
     "quarantine/": ("GET", HOUSE),
+    "quarantine/<int:pk>/": ("POST", only("admin", status=404)),  # none is there
     "api/v1/schema/": ("GET", OPEN),
     "api/v1/usage/tokens": ("POST", WRITE),
     "api/v1/usage/gpu-allocations": ("POST", WRITE),
@@ -234,6 +236,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/budgets/check": ("GET", WRITE),
     "api/v1/budgets/reservations": ("POST", WRITE),
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
+    "api/v1/quarantine": ("GET", HOUSE_API),
+    "api/v1/quarantine/<int:pk>": ("POST", WRITE),
     "api/v1/teams": ("GET", LIST),
     "api/v1/prices": ("GET", LIST),
     "api/v1/price-versions": ("GET", LIST),

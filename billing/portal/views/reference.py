@@ -1,19 +1,21 @@
-"""What charges are made from besides prices: ownership, and what could not be taken in. Read only."""
+"""What charges are made from: besides prices: ownership, and what could not be taken in, with what becomes of it."""
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page, staff_page
+from billing.portal.access import page, page_for, staff_page
 from billing.portal.selectors import (
     QUARANTINE_SHOWN,
     consumers_owned,
     namespaces_owned,
     quarantined,
 )
-from billing.tenancy.access import teams_visible_to
+from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.usage.models import QuarantinedRecord
+from billing.usage.services import quarantine_dismiss, quarantine_replay
 
 
 @require_safe
@@ -31,11 +33,38 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @staff_page
 def quarantine(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Records that could not enter the ledger, with the reason."""
+    return _quarantine(request, setup)
+
+
+@require_POST
+@page_for(Right.OPERATE)
+def quarantine_decide(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Take a record into the ledger, corrected or as it came, or dismiss it; a refusal is told on the page."""
+    texts = {name: request.POST.get(name, "").replace("\0", "").strip() for name in ("action", "reason", "record")}
+    actor = request.user.get_username()
+    try:
+        if texts["action"] == "dismiss":
+            quarantine_dismiss(record_id=pk, actor=actor, resolution=texts["reason"])
+        elif texts["action"] == "replay":
+            corrected = texts["record"] or None
+            quarantine_replay(record_id=pk, actor=actor, reason=texts["reason"], now=timezone.now(), corrected=corrected)
+        else:
+            raise Http404(f"no action {texts['action'][:40]!r}")
+    except QuarantinedRecord.DoesNotExist as error:
+        raise Http404(f"no record {pk}") from error
+    except ValueError as error:
+        return _quarantine(request, setup, refused=(pk, str(error), texts["record"]), status=409)
+    return redirect("portal:quarantine")
+
+
+def _quarantine(
+    request: HttpRequest, setup: BillingSetup, refused: tuple[int, str, str] | None = None, status: int = 200
+) -> HttpResponse:
     wanted = request.GET.get("status", "")
-    status = wanted if wanted in QuarantinedRecord.Status.values else QuarantinedRecord.Status.OPEN
-    rows, total = quarantined(status)
+    shown = wanted if wanted in QuarantinedRecord.Status.values else QuarantinedRecord.Status.OPEN
+    rows, total = quarantined(shown)
     context = {
-        "nav": "quarantine", "setup": setup, "rows": rows, "total": total, "status": status,
-        "shown": QUARANTINE_SHOWN,
+        "nav": "quarantine", "setup": setup, "rows": rows, "total": total, "status": shown,
+        "shown": QUARANTINE_SHOWN, "refused": refused,
     }  # fmt: skip
-    return render(request, "portal/quarantine.html", context)
+    return render(request, "portal/quarantine.html", context, status=status)

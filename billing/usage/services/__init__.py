@@ -6,12 +6,14 @@ from billing.usage.services.efficiency import efficiency_ingest
 from billing.usage.services.engines import engine_readings_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
+from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.tokens import batch_ingest, rollups_fold, tokens_ingest
 from billing.usage.services.watermarks import watch_notes_add, watermark_advance
 
 __all__ = [
     "IngestOutcome",
+    "ReplayError",
     "Reporter",
     "allocations_ingest",
     "batch_ingest",
@@ -19,6 +21,7 @@ __all__ = [
     "efficiency_ingest",
     "engine_readings_ingest",
     "quarantine_dismiss",
+    "quarantine_replay",
     "rollups_fold",
     "token_batch",
     "tokens_ingest",

@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import blake2b
 
 import msgspec
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.tenancy.audit import audit_record
@@ -31,8 +31,8 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
             now = timezone.now()
             cursor.execute(
                 """INSERT INTO usage_quarantinedrecord (door, reporter, reason, error, key, record, digest, at,
-                       received_at, times_received, status, resolved_by, resolution)
-                   VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 1, 'open', '', '')
+                       received_at, times_received, status, resolved_by, resolution, corrected)
+                   VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 1, 'open', '', '', '')
                    ON CONFLICT (digest) DO UPDATE SET times_received = usage_quarantinedrecord.times_received + 1""",
                 [
                     reporter.door, reporter.name[:512], refusal.reason, _text(refusal.error), _text(refusal.key),
@@ -46,7 +46,13 @@ def quarantine_dismiss(*, record_id: int, actor: str, resolution: str) -> Quaran
     """Decide that a quarantined record is not usage; it stays readable with who decided and why."""
     if not resolution.strip():
         raise ValueError("a dismissal needs a reason")
-    record = QuarantinedRecord.objects.get(pk=record_id)
+    with transaction.atomic():
+        return _dismiss(QuarantinedRecord.objects.select_for_update().get(pk=record_id), actor, resolution)
+
+
+def _dismiss(record: QuarantinedRecord, actor: str, resolution: str) -> QuarantinedRecord:
+    if record.status == QuarantinedRecord.Status.REPLAYED:
+        raise ValueError(f"record {record.pk} was taken into the ledger on {record.resolved_at} by {record.resolved_by}")
     record.status = QuarantinedRecord.Status.DISMISSED
     record.resolved_by, record.resolution, record.resolved_at = actor, resolution, timezone.now()
     record.save(update_fields=["status", "resolved_by", "resolution", "resolved_at"])

@@ -1,0 +1,119 @@
+"""Quarantine over the API: what could not enter the ledger, and what becomes of it."""
+
+from typing import Any, ClassVar
+
+import msgspec
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.exceptions import APIException, ParseError, PermissionDenied
+from rest_framework.generics import ListAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.event_schema import PROBLEM
+from billing.tenancy.models import ApiToken
+from billing.usage.models import QuarantinedRecord
+from billing.usage.services import ReplayError, quarantine_dismiss, quarantine_replay
+
+MAX_REASON = 2000
+
+
+class Refused(APIException):
+    """What was decided cannot be done; nothing has changed."""
+
+    status_code = 409
+    default_detail = "Conflict"
+
+
+class Entry(serializers.ModelSerializer[QuarantinedRecord]):
+    """A quarantined record as the API shows it."""
+
+    class Meta:
+        model = QuarantinedRecord
+        fields = (
+            "id", "door", "reporter", "reason", "error", "key", "record", "at", "received_at", "times_received",
+            "status", "resolved_by", "resolution", "resolved_at", "corrected",
+        )  # fmt: skip
+
+
+class Decision(serializers.Serializer[Any]):
+    """What somebody decides about a record."""
+
+    action = serializers.ChoiceField(["replay", "dismiss"])
+    reason = serializers.CharField(max_length=MAX_REASON)
+    record = serializers.DictField(required=False, help_text="replay: the corrected record, else it is taken as it came")
+
+
+def _whole_house(request: Request) -> None:
+    """Quarantine shows records of anybody: a token or person of one team has no business there."""
+    if teams_of(request) is not None:
+        raise PermissionDenied("quarantine holds records of every team: this needs a token that is bound to none")
+
+
+@extend_schema_view(
+    get=extend_schema(
+        operation_id="list_quarantine",
+        parameters=[OpenApiParameter("status", str, enum=QuarantinedRecord.Status.values), OpenApiParameter("reason", str)],
+    )
+)
+class Quarantine(ListAPIView[QuarantinedRecord]):
+    """Records that could not enter the ledger, the newest first; open ones hold the close of their month."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:read")]
+    serializer_class = Entry
+
+    def get_queryset(self) -> QuerySet[QuarantinedRecord]:
+        _whole_house(self.request)
+        wanted = {name: self.request.query_params.get(name) for name in ("status", "reason")}
+        known = {"status": QuarantinedRecord.Status.values, "reason": QuarantinedRecord.Reason.values}
+        for name, value in wanted.items():
+            if value is not None and value not in known[name]:
+                raise ParseError(f"{name} {value[:40]!r}: choose from {', '.join(known[name])}")
+        chosen = {name: value for name, value in wanted.items() if value is not None}
+        return QuarantinedRecord.objects.filter(**chosen).order_by("-id")
+
+
+class QuarantineEntry(APIView):
+    """One record, and what becomes of it."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:correct")]
+
+    @extend_schema(
+        operation_id="decide_quarantine",
+        request=Decision,
+        responses={
+            200: Entry, 404: OpenApiResponse(PROBLEM),
+            409: OpenApiResponse(PROBLEM, "refused again, or resolved already; nothing has changed"),
+        },
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """Take the record into the ledger, corrected or as it came, or decide that it is no usage."""
+        _whole_house(request)
+        decision = Decision(data=request.data)
+        decision.is_valid(raise_exception=True)
+        return Response(Entry(_decided(pk, decision.validated_data, _actor(request))).data)
+
+
+def _actor(request: Request) -> str:
+    return str(request.user) if isinstance(request.auth, ApiToken) else request.user.get_username()
+
+
+def _decided(pk: int, decision: dict[str, Any], actor: str) -> QuarantinedRecord:
+    try:
+        if decision["action"] == "dismiss":
+            return quarantine_dismiss(record_id=pk, actor=actor, resolution=decision["reason"])
+        record = decision.get("record")
+        corrected = None if record is None else msgspec.json.encode(record).decode()
+        return quarantine_replay(
+            record_id=pk, actor=actor, reason=decision["reason"], now=timezone.now(), corrected=corrected
+        )
+    except QuarantinedRecord.DoesNotExist as error:
+        raise Http404 from error
+    except (ReplayError, ValueError) as error:
+        raise Refused(str(error)) from error
