@@ -429,3 +429,21 @@ def test_as_a_process_it_reads_standard_input_and_knows_no_django() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout) == GPU_HOUR
+
+
+def test_charts_come_beside_the_keys_of_the_contract_and_as_tables(desk: Desk) -> None:
+    sheet = desk.file("a.json", {**SHEET, "sold_share": "0.65"})
+    told = desk.json("gpu-hour", sheet, "--charts")
+    plain = desk.json("gpu-hour", sheet)
+    assert {name: value for name, value in told.items() if name != "charts"} == plain
+    charts = told["charts"]
+    assert charts["waterfall"][-1]["name"] == "markup"
+    assert charts["sensitivity"][0]["field"] == "sold_share"
+    assert charts["models"]["simple"]["price_per_gpu_hour"] == "11.5861"
+    # F 8.329097103311, V 1.326, P = (F / 0.65 + V) x 1.2 = 16.9680: F / (P - V) = 0.53248
+    assert charts["break_even_sold_share"] == "0.5325"
+    status, out, _ = desk.run("gpu-hour", sheet, "--charts")
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[-1] == "the price recovers its cost from a sold share of 0.5325 on"
+    assert any(line.startswith("sold_share") and "0.585" in line and "0.715" in line for line in lines)

@@ -1,0 +1,188 @@
+"""PURE: what a cost sheet tells beyond its price: waterfall, sensitivity to each input, break-even, comparison.
+
+Everything is computed again from changed inputs by the same formulas, never estimated by derivatives.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Final
+
+from pricing.cost_sheet import COMPLETE, SIMPLE, CostSheet
+from pricing.fields import Bound
+from pricing.money import COST_PLACES, exact_decimal, round_price
+from pricing.tariff import flat
+from pricing.tco import GpuHourCost, cost_of_gpu_hour
+
+SWING: Final = Fraction(1, 10)
+"""Each input is moved by a tenth of itself, as far as its range allows; counts move by whole pieces."""
+
+
+class WhatIfError(ValueError):
+    """A question about a sheet that has no answer, such as a sold share of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One bar of a waterfall, per GPU-hour: it reaches from `start` to `start + amount`."""
+
+    name: str
+    start: Fraction
+    amount: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """The price (before it is rounded) with one input at a lower and at a higher value."""
+
+    field: str
+    low: Fraction
+    high: Fraction
+    price_at_low: Fraction
+    price_at_high: Fraction
+
+    @property
+    def width(self) -> Fraction:
+        """How far the price moves over the whole swing."""
+        return abs(self.price_at_high - self.price_at_low)
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentChange:
+    """One component in two sheets; None where a sheet does not have it."""
+
+    name: str
+    old: Fraction | None
+    new: Fraction | None
+
+    @property
+    def difference(self) -> Fraction:
+        """New less old; what is not there costs nothing."""
+        return (self.new or Fraction(0)) - (self.old or Fraction(0))
+
+
+def exact_price(sheet: CostSheet) -> Fraction:
+    """FS6 before the rounding of the price list: cost x (1 + markup), currency per GPU-hour."""
+    cost = cost_of_gpu_hour(sheet)
+    return cost.cost * (1 + cost.markup)
+
+
+def waterfall(cost: GpuHourCost) -> tuple[Step, ...]:
+    """The components one on the other, and the markup on top: the last bar ends at the exact price."""
+    steps: list[Step] = []
+    reached = Fraction(0)
+    parts = [(part.name, part.cost_per_gpu_hour) for part in cost.components]
+    for name, amount in (*parts, ("markup", cost.cost * cost.markup)):
+        steps.append(Step(name, reached, amount))
+        reached += amount
+    return tuple(steps)
+
+
+def sensitivity(sheet: CostSheet) -> tuple[Swing, ...]:
+    """Every input moved down and up by a tenth, the widest swing of the price first."""
+    return tuple(sorted(_swings(sheet), key=lambda swing: (-swing.width, swing.field)))
+
+
+def _swings(sheet: CostSheet) -> Iterator[Swing]:
+    bounds = {**SIMPLE, **COMPLETE}
+    for field, value in sheet.numbers.items():
+        if not value or (field == "electricity_price_per_kwh" and sheet.has_tariff):
+            continue
+        low, high = (_moved(value, sign, bounds[field]) for sign in (-1, 1))
+        if field == "spare_gpus":
+            high = min(high, sheet["installed_gpus"] - 1)
+        if field == "installed_gpus":
+            low = max(low, sheet.get("spare_gpus") + 1)
+        yield Swing(field, low, high, exact_price(_with(sheet, field, low)), exact_price(_with(sheet, field, high)))
+    if sheet.has_tariff:
+        mean = sheet.tariff.price_per_kwh
+        low, high = mean * (1 - SWING), mean * (1 + SWING)
+        prices = [exact_price(replace(sheet, tariff=flat(price))) for price in (low, high)]
+        yield Swing("tariff", low, high, *prices)
+
+
+def _moved(value: Fraction, sign: int, bound: Bound) -> Fraction:
+    """A tenth more or less, within the range; a range that is open at an end keeps the value."""
+    moved = value * (1 + sign * SWING)
+    if bound.whole:
+        moved = Fraction(ceil(moved) if sign > 0 else floor(moved))
+    moved = min(max(moved, Fraction(bound.low)), Fraction(bound.high))
+    return moved if bound.holds(moved) else value
+
+
+def _with(sheet: CostSheet, field: str, value: Fraction) -> CostSheet:
+    """The sheet with one number changed; a flat price of electricity is also the tariff."""
+    tariff = flat(value) if field == "electricity_price_per_kwh" and not sheet.has_tariff else sheet.tariff
+    return replace(sheet, numbers={**sheet.numbers, field: value}, tariff=tariff)
+
+
+def at_sold_share(sheet: CostSheet, sold_share: Fraction) -> CostSheet:
+    """The sheet as if `sold_share` of the available hours were sold.  Raises WhatIfError outside of (0, 1]."""
+    if not 0 < sold_share <= 1:
+        raise WhatIfError(f"sold_share: {exact_decimal(sold_share, 4)} must be above 0 and at most 1: 65 % is 0.65")
+    return _with(sheet, "sold_share", sold_share)
+
+
+def break_even(sheet: CostSheet, price: Fraction) -> Fraction | None:
+    """U [ratio]: the sold share at which `price` per GPU-hour just recovers the cost; above 1 it never does.
+
+    From P = (F / U + V) (1 + reserve): U = F / (P / (1 + reserve) - V). None where the price does not even pay for V,
+    the energy that a sold hour takes.  Source: FE3, break-even; with F the cost of an hour that is sold in full.
+    """
+    full = {part.name: part.cost_per_gpu_hour for part in cost_of_gpu_hour(at_sold_share(sheet, Fraction(1))).components}
+    energy = full["power"]
+    fixed = sum((amount for name, amount in full.items() if name not in ("power", "reserve")), Fraction(0))
+    left = price / (1 + sheet.get("reserve_ratio")) - energy
+    return fixed / left if left > 0 else None
+
+
+def simple_sheet(sheet: CostSheet) -> CostSheet:
+    """The same inputs under the simple formulas alone (FS2-FS6), electricity at its mean price."""
+    numbers = {field: number for field, number in sheet.numbers.items() if field in SIMPLE}
+    price = sheet.tariff.price_per_kwh
+    return replace(
+        sheet, numbers={**numbers, "electricity_price_per_kwh": price}, tariff=flat(price), has_tariff=False
+    )
+
+
+def compared(old: GpuHourCost, new: GpuHourCost) -> tuple[ComponentChange, ...]:
+    """Two costs component by component, in the order of the new one."""
+    before, after = ({part.name: part.cost_per_gpu_hour for part in cost.components} for cost in (old, new))
+    return tuple(ComponentChange(name, before.get(name), after.get(name)) for name in dict.fromkeys([*after, *before]))
+
+
+def chart_data(sheet: CostSheet) -> dict[str, Any]:
+    """What charts are drawn from, as decimal text: 12 decimals for costs, 4 for the sold share.
+
+    `simple` and `complete` are the two models on the same inputs.
+    """
+    cost = cost_of_gpu_hour(sheet)
+    share = break_even(sheet, Fraction(cost.price))
+    simple = cost_of_gpu_hour(simple_sheet(sheet))
+    return {
+        "waterfall": [
+            {"name": step.name, "start": _text(step.start), "amount": _text(step.amount)} for step in waterfall(cost)
+        ],
+        "sensitivity": [
+            {
+                "field": swing.field, "low": _text(swing.low), "high": _text(swing.high),
+                "price_at_low": _text(swing.price_at_low), "price_at_high": _text(swing.price_at_high),
+            }
+            for swing in sensitivity(sheet)
+        ],
+        "break_even_sold_share": None if share is None else exact_decimal(share, 4),
+        "models": {
+            name: {"cost_per_gpu_hour": exact_decimal(one.cost), "price_per_gpu_hour": format(one.price, "f")}
+            for name, one in (("simple", simple), ("complete", cost))
+        },
+    }  # fmt: skip
+
+
+def price_text(value: Fraction) -> str:
+    """A price as the list shows it, with 4 decimals."""
+    return format(round_price(value), "f")
+
+
+def _text(value: Fraction) -> str:
+    return exact_decimal(value, COST_PLACES)
