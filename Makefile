@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SUITES := tests/unit tests/property tests/golden tests/embedded tests/integration
+SUITES := tests/unit tests/property tests/golden tests/agent tests/embedded tests/integration
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 .DEFAULT_GOAL := help

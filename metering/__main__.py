@@ -13,6 +13,7 @@ from metering.backfill import command as backfill
 from metering.efficiency import command as efficiency
 from metering.engines import command as engines
 from metering.gateways import outbox_command as outbox
+from metering.k8s import command as gpu
 from metering.logs import command as tokens
 from metering.slurm import command as slurm
 
@@ -20,6 +21,7 @@ COMMANDS = {
     "backfill": backfill,
     "efficiency": efficiency,
     "engines": engines,
+    "gpu": gpu,
     "outbox": outbox,
     "slurm": slurm,
     "tokens": tokens,

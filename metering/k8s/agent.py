@@ -1,0 +1,329 @@
+"""Steps of the streams -> holds on disk -> reports in the spool.
+
+Every step is applied in one transaction with the version that it reaches. Reports are made from what is on disk, and
+only while nothing waits in the spool: the durable state of holds is the queue, so an outage of any length costs the disk
+no more than one row per pod. Reports tell states, not changes: to send one twice changes nothing.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from metering.allocation import Hold, Rule, hold_of, remember
+from metering.k8s.capacity import capacity_records, changed, offers, stored_node
+from metering.k8s.description import Scope, Surroundings, allocations_of, counted_requests, report_of
+from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
+from metering.k8s.store import Ending, PodRow, Store
+from metering.k8s.stream import Changes, Event, ListBegins, ListEnds, ListPage, Step
+from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
+from metering.records import GpuAllocation, RecordError
+from metering.requests import RequestError
+from metering.spool import Spool, SpoolFullError
+
+log = logging.getLogger(__name__)
+BODY_RECORDS: Final = 1000
+KEEP_GONE: Final = timedelta(days=1)
+"""How long an ended pod is remembered after its object vanished, so that an event that comes late cannot reopen it."""
+NODE_PATIENCE: Final = timedelta(minutes=2)
+"""How long a pod waits for its node to be seen, and for its start to be told, before it is reported without."""
+LONGEST_UNSEEN: Final = timedelta(minutes=2)
+"""Bookmarks come once a minute. A longer silence that only a list could end may hide whole pods, and is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one round of reporting put into the spool."""
+
+    allocations: int
+    nodes: int
+    bodies: int
+
+
+class Agent:
+    """Applies steps and reports.
+
+    `connection`: the state file, which the spool shares; `look_around` asks for what stands beside a pod; `name` and
+    `version` describe the agent to the platform.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        scope: Scope,
+        *,
+        name: str,
+        version: str = "",
+        look_around: Callable[[PodFacts], Surroundings] = lambda facts: Surroundings(),
+        max_spool_bytes: int = 1 << 30,
+    ) -> None:
+        self._connection = connection
+        self.store = Store(connection)
+        self.spool = Spool(connection, max_bytes=max_spool_bytes)
+        self.scope = scope
+        self._name, self._version = name, version
+        self._look_around = look_around
+        self.reconciliation: dict[str, Any] = {}
+        self.spool_full = False
+
+    def apply(self, kind: str, step: Step) -> None:
+        """Take one step of the stream of `pods` or `nodes`; durable when this returns."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            if isinstance(step, ListBegins):
+                self.store.list_begins(kind)
+            elif isinstance(step, ListPage):
+                self._page(kind, step)
+            elif isinstance(step, ListEnds):
+                self._list_ends(kind, step)
+            else:
+                self._changes(kind, step)
+
+    def _page(self, kind: str, step: ListPage[Any]) -> None:
+        number = self.store.cursor(kind).list
+        self._complain(kind, step.unreadable, step.asked_at)
+        if kind == "nodes":
+            for node in step.objects:
+                self._node(node, step.asked_at, number)
+            return
+        seen = [found for pod in step.objects if (found := self._read(pod, step.asked_at)) is not None]
+        known = self.store.unchanged([(pod.facts.uid, pod.version) for pod in seen], step.asked_at, number)
+        for pod in seen:
+            if pod.facts.uid not in known:
+                self._observe(pod, pod.snapshot(step.asked_at), number)
+
+    def _list_ends(self, kind: str, step: ListEnds) -> None:
+        number = self.store.cursor(kind).list
+        if kind == "nodes":
+            for name in self.store.absent_nodes(number):
+                self._node_gone(name, step.answered_at, seen_until=self.store.cursor(kind).synced_at)
+        else:
+            self._note_unwatched(step)
+            for row in self.store.absent(number, int(step.version)):
+                self._fold(row, PodMissing(row.uid, int(step.version), step.answered_at), row.facts, row.version, number)
+                self.store.mark_gone(row.uid, step.answered_at)
+            self.store.mark_absent_gone(number, step.answered_at)
+            self.store.forget_gone(step.asked_at - KEEP_GONE)
+        self.store.reached(kind, step.version, step.asked_at, listed=True)
+
+    def _note_unwatched(self, step: ListEnds) -> None:
+        """A list after a long silence: pods that came and went within it were seen by nobody."""
+        synced_at = self.store.cursor("pods").synced_at
+        if synced_at is not None and step.asked_at - synced_at > LONGEST_UNSEEN:
+            self.store.note_unwatched(synced_at, step.asked_at)
+
+    def _changes(self, kind: str, step: Changes[Any]) -> None:
+        cursor = self.store.cursor(kind)
+        self._complain(kind, step.unreadable, step.received_at)
+        for event in step.events:
+            if kind == "nodes":
+                self._node_event(event, step.received_at, cursor.list)
+            else:
+                self._pod_event(event, step, cursor.synced_at, cursor.list)
+        self.store.reached(kind, step.version, step.received_at if step.current else None)
+
+    def _pod_event(self, event: Event[Pod], step: Changes[Any], synced_at: datetime | None, number: int) -> None:
+        pod = self._read(event.object, step.received_at)
+        if pod is None:
+            return
+        at = step.received_at
+        if not step.current:  # the past being caught up: the pod was alive after what is known, but maybe not now
+            at = max(filter(None, (synced_at, pod.facts.created_at)), default=at)
+        if event.deleted:
+            final = pod.snapshot(step.received_at)
+            self._observe(pod, PodDeleted(pod.facts.uid, pod.version, step.received_at, final), number)
+            self.store.mark_gone(pod.facts.uid, step.received_at)
+            return
+        ended = pod.status.phase in ("Succeeded", "Failed")
+        self._observe(pod, pod.snapshot(step.received_at if ended else at), number)
+
+    def _read(self, pod: Pod, at: datetime) -> SeenPod | None:
+        """The pod if it requests anything that is billed; what cannot be read is a problem that is reported."""
+        try:
+            found = seen_pod(pod)
+        except (msgspec.DecodeError, RequestError) as error:
+            self._complain("pods", [str(error)], at)
+            return None
+        if found is None:
+            return None
+        counted, unknown = counted_requests(found.facts.requests, self.scope)
+        for name, units in unknown.items():
+            self.store.note_unknown(name, units, at)
+        return found if counted else None
+
+    def _observe(self, pod: SeenPod, observation: Observation, number: int) -> None:
+        row = self.store.pod(pod.facts.uid)
+        if row is not None and row.ended:
+            self.store.mark_listed(row.uid, number)
+            return
+        self._fold(row, observation, pod.facts, pod.version, number)
+
+    def _fold(self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int) -> None:
+        """Add an observation to what is known of a pod."""
+        history = remember(_seen_again(row), observation) if row else (observation,)
+        hold = hold_of(history)
+        if hold is None:
+            return
+        records = row.records if row else None
+        if records is None:
+            records = self._describe(facts, hold, observation.observed_at)
+        ending = _ending(hold)
+        self.store.put_pod(
+            PodRow(
+                uid=facts.uid, node=hold.node, version=max(version, row.version if row else 0),
+                first_version=row.first_version if row else version,
+                first_seen=row.first_seen if row else observation.observed_at,
+                seen=max(observation.observed_at, row.seen) if row else observation.observed_at,
+                ended=ending is not None, gone=row.gone if row else None,
+                dirty=row is None or row.dirty or ending is not None or records != row.records,
+                observed_until=max(hold.observed_until, row.observed_until) if row else hold.observed_until,
+                history=history, facts=facts, records=records, ending=ending,
+            ),
+            number,
+        )  # fmt: skip
+
+    def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
+        """What identifies the pod's allocations, once its node and its start are known or were waited for."""
+        node = self.store.node(hold.node)
+        waited = at - hold.start > NODE_PATIENCE
+        if (node is None or hold.start_rule is Rule.FIRST_SEEN) and not waited:
+            return None
+        try:
+            return tuple(allocations_of(facts, hold, node, self.scope, self._look_around(facts)))
+        except RecordError as error:
+            self.store.note_problem(f"pod {facts.namespace}/{facts.name}", str(error), at)
+            log.error("pod %s/%s cannot be reported: %s", facts.namespace, facts.name, error)
+            return ()
+
+    def _node_event(self, event: Event[Node], at: datetime, number: int) -> None:
+        name, version = event.object.metadata.name, int(event.object.metadata.resource_version)
+        known = self.store.node_version(name)
+        if known is not None and version < known:
+            return  # an event that was overtaken
+        if event.deleted:
+            self._node_gone(name, at)
+            return
+        self._node(event.object, at, number)
+
+    def _node(self, node: Node, at: datetime, number: int) -> None:
+        name = node.metadata.name
+        self.store.put_node(name, int(node.metadata.resource_version), number, stored_node(node))
+        ends, begins = changed(self.store.open_capacity(name), offers(node, at, self.scope))
+        for row in ends:
+            self.store.end_capacity(row, at)
+        for row in begins:
+            self.store.begin_capacity(row)
+
+    def _node_gone(self, name: str, at: datetime, seen_until: datetime | None = None) -> None:
+        for row in self.store.open_capacity(name).values():
+            self.store.end_capacity(row, min(at, seen_until or at))
+        self.store.node_left(name)
+
+    def _complain(self, kind: str, unreadable: Iterable[str], at: datetime) -> None:
+        for text in unreadable:
+            log.error("%s: an object cannot be read: %s", kind, text)
+            self.store.note_problem(f"{kind}: {text[:100]}", text, at)
+
+    def report(self, now: datetime, *, refresh: bool) -> Told | None:
+        """Put what is new into the spool, with the watermark; with `refresh` also how far open holds were seen.
+
+        None while the last reports are still waiting to be delivered, or before the first list is complete: nothing can
+        be said yet. What is not said now is said later.
+        """
+        if len(self.spool):
+            return None
+        pods, nodes = self.store.cursor("pods"), self.store.cursor("nodes")
+        if pods.synced_at is None:
+            return None
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._describe_late(now)
+                told = self._put(pods.synced_at, nodes.synced_at, refresh=refresh)
+        except SpoolFullError as error:
+            self.spool_full = True
+            log.critical("%s", error)
+            return None
+        self.spool_full = False
+        return told
+
+    def _describe_late(self, now: datetime) -> None:
+        for row in self.store.undescribed():
+            hold = hold_of(_seen_again(row))
+            if hold is not None:
+                at = now if row.ending is None else hold.start + 2 * NODE_PATIENCE
+                self.store.put_pod(replace(row, records=self._describe(row.facts, hold, at)), self.store.cursor("pods").list)
+
+    def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> Told:
+        records: list[GpuAllocation] = []
+        told: list[str] = []
+        watermark = pods_until
+        for row in self.store.to_tell(everything=refresh):
+            if row.records is None:
+                watermark = min(watermark, row.first_seen)
+                continue
+            told.append(row.uid)
+            until = max(row.observed_until, pods_until)
+            records += [report_of(record, until, row.ending) for record in row.records]
+        intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
+        nodes = capacity_records(intervals, nodes_until or pods_until, self.scope)
+        bodies = [*self._allocation_bodies(records, watermark), *self._capacity_bodies(nodes)]
+        for door, body in bodies:
+            self.spool.put(door, body)
+        self.store.told(told)
+        if nodes_until:
+            self.store.capacity_told()
+        self.store.unwatched_told()
+        return Told(len(records), len(nodes), len(bodies))
+
+    def _allocation_bodies(self, records: Sequence[GpuAllocation], watermark: datetime) -> Iterator[tuple[str, bytes]]:
+        """Bodies of up to a thousand records; the watermark stands in the last, for all of them."""
+        parts = [records[place : place + BODY_RECORDS] for place in range(0, len(records), BODY_RECORDS)] or [[]]
+        for number, part in enumerate(parts, start=1):
+            body: dict[str, Any] = {"agent": self.info(), "allocations": [_slim(record) for record in part]}
+            if number == len(parts):
+                body["watermark"] = watermark
+                if unwatched := self.store.unwatched():
+                    body["unwatched"] = [{"from": start, "until": end} for start, end in unwatched]
+            yield "usage/gpu-allocations", msgspec.json.encode(body)
+
+    def _capacity_bodies(self, records: Sequence[msgspec.Struct]) -> Iterator[tuple[str, bytes]]:
+        for place in range(0, len(records), BODY_RECORDS):
+            part = [_slim(record) for record in records[place : place + BODY_RECORDS]]
+            yield "usage/capacity", msgspec.json.encode({"agent": self.info(), "nodes": part})
+
+    def info(self) -> dict[str, Any]:
+        """Who reports, and what it could not meter."""
+        info: dict[str, Any] = {"name": self._name, "cluster": self.scope.cluster, "version": self._version}
+        if unknown := self.store.unknown_resources():
+            info["unknown_resources"] = unknown
+        if problems := self.store.problems():
+            info["problems"] = problems
+        if self.reconciliation:
+            info["reconciliation"] = self.reconciliation
+        return info
+
+
+def _slim(record: msgspec.Struct) -> dict[str, Any]:
+    """Fields that say something; ended_at stands even when it is null."""
+    fields = msgspec.to_builtins(record, str_keys=True)
+    return {name: value for name, value in fields.items() if value is not None or name == "ended_at"}
+
+
+def _seen_again(row: PodRow) -> tuple[Observation, ...]:
+    """The history with the last sight of a pod that had not changed."""
+    snapshots = [item for item in row.history if isinstance(item, PodSnapshot)]
+    if not snapshots or row.ended or row.seen <= snapshots[-1].observed_at:
+        return row.history
+    return remember(row.history, msgspec.structs.replace(snapshots[-1], observed_at=row.seen))
+
+
+def _ending(hold: Hold) -> Ending | None:
+    if hold.end is None or hold.end_rule is None or hold.end_reason is None:
+        return None
+    earliest, latest = hold.earliest_end or hold.start, hold.latest_end or hold.end
+    return Ending(hold.end, hold.end_reason, hold.end_rule, hold.estimated, earliest, latest)

@@ -1,0 +1,193 @@
+"""The Kubernetes API over HTTP: addresses, TLS and credentials as the official client finds them, bodies as raw bytes.
+
+Nothing is retried here: every failure says what it was, and the stream above decides how to go on.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+from kubernetes import client as official
+from kubernetes import config as official_config
+
+from metering.k8s.objects import Failure, failure_of
+
+LIST_TIMEOUT_S: Final = 60.0
+CONNECT_TIMEOUT_S: Final = 10.0
+CREDIBLE_SKEW: Final = timedelta(seconds=2)
+"""The Date header is whole seconds and some milliseconds old; less than this is no skew."""
+
+
+class ApiError(Exception):
+    """The API server did not answer as asked."""
+
+
+class VersionGoneError(ApiError):
+    """410: the version is older than the server's history; list again."""
+
+
+class ThrottledError(ApiError):
+    """429 or 503 with the wait that the server asks for, in seconds where it says one."""
+
+    def __init__(self, message: str, retry_after_s: float | None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UnreachableError(ApiError):
+    """No connection, a broken one, or one that was silent for too long."""
+
+
+class RefusedError(ApiError):
+    """401, 403, 404 and the like: credentials, RBAC or the address are wrong; somebody has to look."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ClusterClock:
+    """The agent's clock, corrected to that of the API server.
+
+    Holds begin on the API server's clock. An agent whose clock runs ahead would disbelieve true ends and report times
+    of the future; one that runs behind would end pods before they began.
+    """
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+        self.skew = timedelta(0)
+
+    def now(self) -> datetime:
+        """The time on the API server's clock, as far as it is known."""
+        return self._now() + self.skew
+
+    def hear(self, date: str | None) -> None:
+        """Take note of a Date header (RFC 9110, 6.6.1)."""
+        try:
+            told = parsedate_to_datetime(date) if date else None
+        except ValueError:
+            return
+        if told is None or told.tzinfo is None:
+            return
+        ahead = told - self._now()
+        credible = abs(ahead) > CREDIBLE_SKEW
+        self.skew = timedelta(seconds=round(ahead.total_seconds())) if credible else timedelta(0)
+
+
+class Api:
+    """Requests to one API server.  Raises ApiError, of the kind that tells how to go on."""
+
+    def __init__(self, configuration: Any, clock: ClusterClock, *, silence_s: float = 90.0) -> None:
+        self._client = official.ApiClient(configuration)
+        self._configuration = configuration
+        self._pool = self._client.rest_client.pool_manager
+        self._silence_s = silence_s
+        self.clock = clock
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._pool.clear()
+
+    def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+        """The body of one answer."""
+        with self._answer("GET", path, parameters, LIST_TIMEOUT_S) as response:
+            return bytes(response.read())
+
+    def send(self, method: str, path: str, body: Mapping[str, Any]) -> bytes:
+        """Write an object of the agent's own (its Lease)."""
+        with self._answer(method, path, {}, LIST_TIMEOUT_S, msgspec.json.encode(body)) as response:
+            return bytes(response.read())
+
+    def lines(self, path: str, parameters: Mapping[str, str]) -> Iterator[list[bytes]]:
+        """Lines of a watch, as many at a time as have come; ends where the server ends it.
+
+        Bookmarks come once a minute: a stream that is silent for longer than `silence_s` is dead, though its
+        connection may look alive for ever.
+        """
+        with self._answer("GET", path, {**parameters, "watch": "1"}, self._silence_s) as response:
+            rest = b""
+            for chunk in response.stream(1 << 16, decode_content=True):
+                *whole, rest = (rest + chunk).split(b"\n")
+                if lines := [line for line in whole if line.strip()]:
+                    yield lines
+            if rest.strip():
+                raise UnreachableError(f"{path}: the stream broke off within an event")
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, parameters: Mapping[str, str], read_s: float, body: bytes | None = None
+    ) -> Iterator[Any]:
+        address = f"{self._configuration.host}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
+        response = None
+        try:
+            response = self._pool.request(
+                method, address, body=body, headers=self._headers(body), preload_content=False, retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_s),
+            )  # fmt: skip
+            self.clock.hear(response.headers.get("Date"))
+            if response.status >= 300:
+                raise _error(path, response.status, response.headers, bytes(response.read()))
+            yield response
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise UnreachableError(f"{path}: {type(error).__name__}: {error}") from error
+        finally:
+            if response is not None:
+                _give_back(response)
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": "suanpan-agent"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
+        return headers
+
+
+def _give_back(response: Any) -> None:
+    """A connection that was read to its end is used again; any other is cut."""
+    if response.closed or getattr(response, "_fp", None) is None or not response.isclosed():
+        response.close()
+    response.release_conn()
+
+
+def _error(path: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    return error_of(path, status, body, _retry_after(headers.get("Retry-After")))
+
+
+def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = None) -> ApiError:
+    """The error behind a status: an HTTP answer's, or that of an ERROR event in a watch."""
+    try:
+        failure = failure_of.decode(body)
+    except msgspec.DecodeError:
+        failure = Failure()
+    text = f"{path}: {status} {failure.reason or ''} {failure.message or ''}".rstrip()
+    if status == 410 or failure.reason in ("Expired", "Gone"):
+        return VersionGoneError(text)
+    if status == 429 or status >= 500:
+        return ThrottledError(text, retry_after_s)
+    return RefusedError(text, status)
+
+
+def _retry_after(value: str | None) -> float | None:
+    return float(value) if value and value.isdigit() else None
+
+
+def configuration_of(kubeconfig: str | None, context: str | None = None) -> Any:
+    """Where the API server is and how to speak to it: a kubeconfig, or the service account of the agent's own pod.
+
+    Raises kubernetes.config.ConfigException where neither is there.
+    """
+    configuration = official.Configuration()
+    if kubeconfig:
+        load: Any = official_config.load_kube_config
+        load(kubeconfig, context=context, client_configuration=configuration)
+    else:
+        load = official_config.load_incluster_config
+        load(client_configuration=configuration)
+    return configuration
+
+

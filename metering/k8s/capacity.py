@@ -1,0 +1,68 @@
+"""PURE: what a node offers, and how its record continues when it is seen again.
+
+An interval lasts while product, quantity and condition stay the same, so that a node that nothing happens to is one row
+whose `until` moves on.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from metering.accelerator_resources import COUNTED
+from metering.accelerators import NodeFacts, accelerator_name, device_share, resource_row, unit_share
+from metering.k8s.description import UNKNOWN, Scope
+from metering.k8s.objects import Node, node_condition, node_quantities
+from metering.k8s.store import CapacityRow, StoredNode
+from metering.records import NodeCapacity
+
+
+def stored_node(node: Node) -> StoredNode:
+    """Labels and extended resources of a node."""
+    return StoredNode(node.metadata.labels or {}, node_quantities(node.status.capacity))
+
+
+def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
+    """What the node offers from `at` on, by resource, in units of the ledger.
+
+    Units that several pods share are counted as the devices behind them: allocations are fractions of those. What a
+    node has but cannot allocate (unhealthy devices) is no capacity.
+    """
+    stored = stored_node(node)
+    condition = node_condition(node)
+    found = {}
+    for resource, units in sorted(node_quantities(node.status.allocatable).items()):
+        if resource_row(resource).kind not in COUNTED and resource not in scope.extra_resources:
+            continue
+        product = scope.extra_resources.get(resource) or accelerator_name(resource, stored.labels) or UNKNOWN
+        quantity = _devices(resource, units, stored)
+        found[resource] = CapacityRow(node.metadata.name, resource, at, None, product, quantity, condition)
+    return found
+
+
+def _devices(resource: str, units: int, stored: StoredNode) -> int:
+    own = device_share(resource)
+    share = unit_share(resource, NodeFacts(stored.labels, stored.capacity))
+    devices = units * share / own if share is not None and own else None
+    return int(devices) if devices is not None and devices.denominator == 1 else units
+
+
+def same(known: CapacityRow, now: CapacityRow) -> bool:
+    """Whether the interval goes on."""
+    return (known.accelerator, known.quantity, known.condition) == (now.accelerator, now.quantity, now.condition)
+
+
+def capacity_records(rows: Iterable[CapacityRow], synced_at: datetime, scope: Scope) -> list[NodeCapacity]:
+    """Records of intervals; an open one reaches to where the node stream was read. Empty ones are left out."""
+    return [
+        NodeCapacity(
+            scope.cluster, row.node, row.accelerator, row.resource, row.quantity, row.start, until, row.condition or None
+        )
+        for row in rows
+        if (until := row.until or synced_at) > row.start
+    ]
+
+
+def changed(known: Mapping[str, CapacityRow], now: Mapping[str, CapacityRow]) -> tuple[list[CapacityRow], list[CapacityRow]]:
+    """Intervals that end and intervals that begin."""
+    ends = [row for name, row in known.items() if name not in now or not same(row, now[name])]
+    begins = [row for name, row in now.items() if name not in known or not same(known[name], row)]
+    return ends, begins

@@ -1,0 +1,114 @@
+"""`python -m metering gpu`: meter the accelerators of a Kubernetes cluster and report to the platform."""
+
+import argparse
+import logging
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from kubernetes.config import ConfigException
+
+from metering.k8s.agent import Agent
+from metering.k8s.api import Api, ClusterClock, configuration_of
+from metering.k8s.description import Scope
+from metering.k8s.health import HealthServer
+from metering.k8s.leader import Leader
+from metering.k8s.service import Pace, Service
+from metering.k8s.surroundings import Lookup
+from metering.options import token_of
+
+HELP: Final = "meter the accelerators of a Kubernetes cluster, until SIGTERM"
+BAD_INPUT: Final = 2
+VERSION: Final = "1"
+STATE_FILE: Final = "gpu.sqlite"
+PACE: Final = Pace()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    add = parser.add_argument
+    add("--endpoint", required=True, help="address of the platform")
+    add("--token-file", type=Path, required=True, metavar="FILE", help="bearer token with usage:write")
+    add("--cluster", required=True, help="name of the cluster, as ownership rules know it")
+    add("--state", type=Path, required=True, metavar="DIR", help="folder on a volume that outlives the pod")
+    add("--kubeconfig", metavar="FILE", help="else the service account of the agent's own pod")
+    add("--context", help="context of the kubeconfig")
+    add("--name", default="", help="name of this agent in reports (default: gpu-CLUSTER)")
+    add("--site", help="where the cluster stands")
+    add("--namespace-label", action="append", default=[], metavar="KEY", help="pass on this label of namespaces")
+    add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
+    add("--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
+        help="count an extended resource that the table does not know, one unit as one device")  # fmt: skip
+    add("--port", type=int, default=9101, help="of /healthz, /readyz and /metrics; 0 picks a free one, -1 none")
+    add("--report-seconds", type=float, default=PACE.report_s, metavar="S", help="tell what is new")
+    add("--refresh-seconds", type=float, default=PACE.refresh_s, metavar="S", help="tell how far open holds were seen")
+    add("--scan-seconds", type=float, default=PACE.scan_s, metavar="S", help="compare with an independent list")
+    add("--silence-seconds", type=float, default=90.0, metavar="S", help="a stream that is silent so long is dead")
+    add("--spool-bytes", type=int, default=1 << 30, metavar="N", help="most that may wait to be delivered")
+    add("--lease", metavar="NAMESPACE/NAME", help="speak only while holding this Lease (several agents)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Meter until SIGTERM; 2 where something is wrong from the start."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        token_of(options.token_file)()
+        configuration = configuration_of(options.kubeconfig, options.context)
+        service = _service(options, configuration)
+        server = HealthServer(service.health, options.port) if options.port >= 0 else None
+    except (OSError, sqlite3.Error, ConfigException, argparse.ArgumentTypeError) as error:
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        sys.stderr.write(f"{told}\n")
+        return BAD_INPUT
+    if server is not None:
+        logging.getLogger(__name__).info("health and metrics on port %d", server.server_port)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    service.run(stop)
+    if server is not None:
+        server.stop()
+    return 0
+
+
+def _service(options: argparse.Namespace, configuration: Any) -> Service:
+    clock = ClusterClock()
+
+    def make_api() -> Api:
+        return Api(configuration, clock, silence_s=options.silence_seconds)
+
+    scope = Scope(options.cluster, dict(options.resource), tuple(options.pod_label), options.site)
+    lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now)
+
+    def make_agent(connection: sqlite3.Connection) -> Agent:
+        return Agent(
+            connection, scope, name=options.name or f"gpu-{options.cluster}", version=VERSION, look_around=lookup,
+            max_spool_bytes=options.spool_bytes,
+        )  # fmt: skip
+
+    return Service(
+        state=options.state / STATE_FILE, make_agent=make_agent, make_api=make_api, endpoint=options.endpoint,
+        token=token_of(options.token_file), leader=_leader(options.lease, make_api()),
+        pace=Pace(options.report_seconds, options.refresh_seconds, options.scan_seconds),
+    )  # fmt: skip
+
+
+def _leader(lease: str | None, api: Api) -> Leader | None:
+    if not lease:
+        return None
+    namespace, slash, name = lease.partition("/")
+    if not (namespace and slash and name):
+        raise argparse.ArgumentTypeError(f"--lease {lease!r} must be written NAMESPACE/NAME")
+    return Leader(api, namespace=namespace, name=name, identity=socket.gethostname())
+
+
+def _resource(text: str) -> tuple[str, str]:
+    name, _, product = text.partition("=")
+    if "/" not in name:
+        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME or DOMAIN/NAME=PRODUCT")
+    return name, product

@@ -1,0 +1,374 @@
+"""PURE: bytes of the API server -> pods and nodes, cut down to what is billed.
+
+Only the fields that are billed are decoded: a relist of a large cluster then costs a sixtieth of what decoding whole
+objects costs, and environment values never reach the agent's memory or disk.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from metering.accelerators import is_extended
+from metering.attribution import Owner
+from metering.observations import Condition, ContainerState, PodSnapshot
+from metering.requests import Container, RequestError, effective_requests, quantities_of
+
+Stamp = Annotated[datetime, msgspec.Meta(tz=True)]
+BILLED_DOMAINS: Final = (
+    "volcano.sh", "scheduling.k8s.io", "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "hami.io",
+    "resource.kubernetes.io",
+)  # fmt: skip
+"""Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
+holds environment values."""
+LOST_NODE: Final = "node.kubernetes.io/unreachable"
+
+
+class Fields(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of what is read: unknown fields are skipped, names are those of the API."""
+
+
+class OwnerReference(Fields, frozen=True, gc=False):
+    """metadata.ownerReferences[]."""
+
+    kind: str
+    name: str
+    uid: str | None = None
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Fields, frozen=True, gc=False):
+    """metadata of a pod or node."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    creation_timestamp: Stamp | None = None
+    deletion_timestamp: Stamp | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+Quantities = dict[str, str | int] | None
+
+
+class Resources(Fields, frozen=True, gc=False):
+    """resources of a container."""
+
+    requests: Quantities = None
+    limits: Quantities = None
+
+
+class ContainerSpec(Fields, frozen=True, gc=False):
+    """A container of the spec."""
+
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class PodSpec(Fields, frozen=True, gc=False):
+    """spec of a pod."""
+
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority_class_name: str | None = None
+    containers: tuple[ContainerSpec, ...] | None = None
+    init_containers: tuple[ContainerSpec, ...] | None = None
+    overhead: Quantities = None
+
+
+class Terminated(Fields, frozen=True, gc=False):
+    """state.terminated."""
+
+    started_at: Stamp | None = None
+    finished_at: Stamp | None = None
+
+
+class Running(Fields, frozen=True, gc=False):
+    """state.running."""
+
+    started_at: Stamp | None = None
+
+
+class State(Fields, frozen=True, gc=False):
+    """Current state of a container."""
+
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Fields, frozen=True, gc=False):
+    """A container's status; `last_state` tells that it ran before a restart."""
+
+    name: str = ""
+    state: State | None = None
+    last_state: State | None = None
+
+
+class ObjectCondition(Fields, frozen=True, gc=False):
+    """A condition of a pod or node."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: Stamp | None = None
+
+
+class PodStatus(Fields, frozen=True, gc=False):
+    """status of a pod."""
+
+    phase: str = ""
+    reason: str | None = None
+    start_time: Stamp | None = None
+    conditions: tuple[ObjectCondition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(Fields, frozen=True, gc=False):
+    """A pod as far as it is billed. Metadata and status of pods without accelerators are never decoded."""
+
+    metadata: msgspec.Raw
+    spec: PodSpec
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Taint(Fields, frozen=True, gc=False):
+    """spec.taints[] of a node."""
+
+    key: str
+    effect: str = ""
+
+
+class NodeSpec(Fields, frozen=True, gc=False):
+    """spec of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Fields, frozen=True, gc=False):
+    """status of a node."""
+
+    capacity: Quantities = None
+    allocatable: Quantities = None
+    conditions: tuple[ObjectCondition, ...] | None = None
+
+
+class Node(Fields, frozen=True, gc=False):
+    """A node as far as it is billed."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose pod it is and what it requests: what does not change while it holds."""
+
+    namespace: str
+    name: str
+    uid: str
+    requests: dict[str, int]
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owners: tuple[Owner, ...] = ()
+    scheduler: str = ""
+    priority_class: str = ""
+    created_at: Stamp | None = None
+
+
+class SeenPod(msgspec.Struct, frozen=True):
+    """A pod with accelerators: its facts, and its snapshot by the time at which it was seen."""
+
+    facts: PodFacts
+    metadata: Metadata
+    status: PodStatus
+    node: str
+
+    @property
+    def version(self) -> int:
+        """Resource version; they grow, and are comparable by contract since KEP-5504."""
+        return int(self.metadata.resource_version)
+
+    def snapshot(self, observed_at: datetime) -> PodSnapshot:
+        """What was seen, as the rules of holds read it."""
+        statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
+        return PodSnapshot(
+            uid=self.facts.uid, version=self.version, observed_at=observed_at, phase=self.status.phase, node=self.node,
+            reason=self.status.reason or "",
+            conditions=tuple(_condition(item) for item in self.status.conditions or () if item.type in TELLING),
+            containers=tuple(_container_state(item) for item in statuses), start_time=self.status.start_time,
+            deletion_timestamp=self.metadata.deletion_timestamp,
+            deletion_grace_seconds=self.metadata.deletion_grace_period_seconds,
+        )  # fmt: skip
+
+
+TELLING: Final = frozenset({"PodScheduled", "DisruptionTarget", "Ready"})
+"""Conditions that say when a hold began or why it ended."""
+
+T = TypeVar("T")
+
+
+class ListMetadata(Fields, frozen=True, gc=False):
+    """metadata of a list page; `continue_` is the token of the next page."""
+
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class Page(Fields, Generic[T], frozen=True, gc=False):
+    """One page of a list."""
+
+    metadata: ListMetadata = ListMetadata()
+    items: list[T] | None = None
+
+
+class WatchEvent(Fields, frozen=True, gc=False):
+    """One line of a watch."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class Failure(Fields, frozen=True, gc=False):
+    """A Status object: why the server refuses."""
+
+    code: int = 0
+    reason: str | None = None
+    message: str | None = None
+
+
+class VersionOnly(Fields, frozen=True, gc=False):
+    """Any object, of which only the version matters."""
+
+    metadata: ListMetadata = ListMetadata()
+
+
+pod_page: Final = msgspec.json.Decoder(Page[Pod])
+node_page: Final = msgspec.json.Decoder(Page[Node])
+raw_page: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+pod_object: Final = msgspec.json.Decoder(Pod)
+node_object: Final = msgspec.json.Decoder(Node)
+watch_event: Final = msgspec.json.Decoder(WatchEvent)
+failure_of: Final = msgspec.json.Decoder(Failure)
+version_of: Final = msgspec.json.Decoder(VersionOnly)
+_metadata: Final = msgspec.json.Decoder(Metadata)
+_status: Final = msgspec.json.Decoder(PodStatus)
+
+
+def seen_pod(pod: Pod) -> SeenPod | None:
+    """The pod with what it requests of extended resources; None where it requests none.
+
+    Raises RequestError for a quantity that is no whole number, msgspec.ValidationError for an object that is no pod.
+    """
+    requests = _requests(pod.spec)
+    if not requests:
+        return None
+    metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
+    owners = sorted(metadata.owner_references or (), key=lambda owner: not owner.controller)
+    facts = PodFacts(
+        namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
+        labels=metadata.labels or {}, annotations=_billed(metadata.annotations or {}),
+        owners=tuple(
+            Owner(item.kind, item.name, item.uid, item.api_version.rpartition("/")[0]) for item in owners[:1]
+        ),
+        scheduler=pod.spec.scheduler_name or "", priority_class=pod.spec.priority_class_name or "",
+        created_at=metadata.creation_timestamp,
+    )  # fmt: skip
+    return SeenPod(facts, metadata, status, pod.spec.node_name or "")
+
+
+def node_quantities(given: Quantities) -> dict[str, int]:
+    """Units per extended resource; a quantity that cannot be read is left out, other resources of the node stay."""
+    found: dict[str, int] = {}
+    for name, value in (given or {}).items():
+        try:
+            found.update(quantities_of({name: value}))
+        except RequestError:
+            continue
+    return found
+
+
+def node_condition(node: Node) -> str:
+    """What stands in the way of using a node: `not ready`, `unknown`, `cordoned`, several joined; empty for nothing."""
+    ready = next((item.status for item in node.status.conditions or () if item.type == "Ready"), "Unknown")
+    lost = any(taint.key == LOST_NODE for taint in node.spec.taints or ())
+    words = {"True": [], "False": ["not ready"]}.get(ready, ["unknown"])
+    return ", ".join([*(["unknown"] if lost and not words else words), *(["cordoned"] if node.spec.unschedulable else [])])
+
+
+def _requests(spec: PodSpec) -> dict[str, int]:
+    """Effective requests, without building anything for the many pods that ask for cpu and memory only."""
+    everything = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if not any(_asks(item.resources) for item in everything):
+        return {}
+    overhead = quantities_of(spec.overhead) if spec.overhead else None
+    init = [_container(item) for item in spec.init_containers or ()]
+    return effective_requests([_container(item) for item in spec.containers or ()], init, overhead)
+
+
+def _asks(resources: Resources | None) -> bool:
+    if resources is None:
+        return False
+    return any("/" in name and is_extended(name) for name in (*(resources.requests or ()), *(resources.limits or ())))
+
+
+def _container(spec: ContainerSpec) -> Container:
+    given = spec.resources or Resources()
+    return Container(
+        spec.name,
+        quantities_of(given.requests, spec.name),
+        quantities_of(given.limits, spec.name),
+        spec.restart_policy == "Always",
+    )
+
+
+def _billed(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if _is_billed(key.partition("/")[0])}
+
+
+def _is_billed(domain: str) -> bool:
+    return any(domain == name or domain.endswith(f".{name}") for name in BILLED_DOMAINS)
+
+
+def _condition(item: ObjectCondition) -> Condition:
+    return Condition(item.type, item.status, item.last_transition_time, item.reason or "", (item.message or "")[:200])
+
+
+def _container_state(item: ContainerStatus) -> ContainerState:
+    state, before = item.state or State(), item.last_state or State()
+    ended = state.terminated
+    started = bool(state.running or ended or before.terminated or before.running)
+    return ContainerState(item.name, started, ended is not None, ended.finished_at if ended else None)
+
+
+def items_of(page: bytes, decoder: Any, single: Any) -> tuple[ListMetadata, list[Any], list[str]]:
+    """Metadata, items, and what is wrong with those that cannot be read: one bad object never costs its neighbours.
+
+    Raises msgspec.DecodeError where the page itself is no list.
+    """
+    try:
+        found = decoder.decode(page)
+    except msgspec.ValidationError:
+        return _one_by_one(page, single)
+    return found.metadata, found.items or [], []
+
+
+def _one_by_one(page: bytes, single: Any) -> tuple[ListMetadata, list[Any], list[str]]:
+    raw = raw_page.decode(page)
+    good: list[Any] = []
+    bad: list[str] = []
+    for item in raw.items or []:
+        try:
+            good.append(single.decode(item))
+        except msgspec.ValidationError as error:
+            bad.append(str(error))
+    return raw.metadata, good, bad

@@ -1,0 +1,195 @@
+"""The agent as a process: two streams and a delivery in threads, and one loop that writes.
+
+Only the loop touches holds; the streams hand it steps. Whatever goes wrong in a thread ends the process: its state is on
+disk, and to start again is the one way of recovery that is always exercised.
+"""
+
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from metering.delivery import Delivery
+from metering.k8s.agent import Agent
+from metering.k8s.api import Api, ApiError
+from metering.k8s.health import Health
+from metering.k8s.leader import Leader
+from metering.k8s.reconciliation import Scan, confirmed, scan, suspects
+from metering.k8s.stream import NODES, PODS, Kind, Step, Stream
+from metering.spool import Spool, open_state
+
+log = logging.getLogger(__name__)
+QUEUED_STEPS: Final = 8
+STUCK_S: Final = 300.0
+LEASE_RENEWAL_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often, in seconds: what is new is told; open holds are told again; everything is scanned."""
+
+    report_s: float = 30.0
+    refresh_s: float = 300.0
+    scan_s: float = 3600.0
+    flush_s: float = 20.0
+
+
+class Service:
+    """Runs an agent until told to stop. Each stream and the delivery have connections of their own."""
+
+    def __init__(
+        self,
+        *,
+        state: Path,
+        make_agent: Callable[[Any], Agent],
+        make_api: Callable[[], Api],
+        endpoint: str,
+        token: Callable[[], str],
+        pace: Pace,
+        leader: Leader | None = None,
+        spread: random.Random | None = None,
+    ) -> None:
+        self._state, self._make_agent, self._make_api = state, make_agent, make_api
+        self._endpoint, self._token, self._pace, self._leader = endpoint, token, pace, leader
+        self._spread = spread or random.Random()  # noqa: S311  (spreads waits, guards nothing)
+        self._steps: queue.Queue[tuple[str, Step]] = queue.Queue(QUEUED_STEPS)
+        self._failure: BaseException | None = None
+        self._beat = time.monotonic()
+        self._scan: Scan | None = None
+        self._next = dict.fromkeys(("report", "refresh", "lease"), 0.0) | {"scan": time.monotonic() + pace.scan_s}
+        self.health = Health(lambda: time.monotonic() - self._beat < STUCK_S)
+
+    def run(self, stop: threading.Event) -> None:
+        """Meter until `stop`; then tell what is known, for as long as `flush_s` allows.  Raises what ended a thread."""
+        agent = self._make_agent(open_state(self._state))
+        streams = {kind.name: self._stream(kind, agent) for kind in (NODES, PODS)}
+        for name, stream in streams.items():
+            self._thread(partial(self._watch, name, stream, stop), stop)
+        delivering = self._thread(partial(self._deliver, stop), stop)
+        api = self._make_api()
+        while not stop.is_set():
+            self._beat = time.monotonic()
+            self._take(agent)
+            self._duties(agent, api, streams)
+        self._drain(agent)
+        delivering.join()
+        self._flush(agent)
+        if agent.report(api.clock.now(), refresh=True):
+            self._flush(agent)
+        api.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _stream(self, kind: Kind, agent: Agent) -> Stream:
+        return Stream(self._make_api(), kind, version=agent.store.cursor(kind.name).version, spread=self._spread)
+
+    def _thread(self, work: Callable[[], None], stop: threading.Event) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:
+                log.exception("a thread of the agent ended")
+                self._failure = error
+                stop.set()
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        return thread
+
+    def _watch(self, name: str, stream: Stream, stop: threading.Event) -> None:
+        def deliver(step: Step) -> None:
+            while not stop.is_set():
+                try:
+                    self._steps.put((name, step), timeout=0.5)
+                    return
+                except queue.Full:
+                    continue
+
+        stream.run(deliver, stop.wait)
+
+    def _deliver(self, stop: threading.Event) -> None:
+        connection = open_state(self._state)
+        delivery = Delivery(Spool(connection), endpoint=self._endpoint, token=self._token)
+        delivery.run(stop)
+        delivery.close()
+        connection.close()
+
+    def _take(self, agent: Agent) -> None:
+        try:
+            name, step = self._steps.get(timeout=0.2)
+        except queue.Empty:
+            return
+        agent.apply(name, step)
+        self._drain(agent)
+
+    def _drain(self, agent: Agent) -> None:
+        while True:
+            try:
+                name, step = self._steps.get_nowait()
+            except queue.Empty:
+                return
+            agent.apply(name, step)
+
+    def _due(self, duty: str, every_s: float) -> bool:
+        now = time.monotonic()
+        if now < self._next[duty]:
+            return False
+        self._next[duty] = now + every_s
+        return True
+
+    def _duties(self, agent: Agent, api: Api, streams: dict[str, Stream]) -> None:
+        leading = self._leader is None or self._leader.leading
+        if self._leader is not None and self._due("lease", LEASE_RENEWAL_S):
+            leading = self._leader.renew()
+        self._reconcile(agent, api, streams)
+        if leading and self._due("report", self._pace.report_s):
+            refresh = time.monotonic() >= self._next["refresh"]
+            if agent.report(api.clock.now(), refresh=refresh) is not None and refresh:
+                self._next["refresh"] = time.monotonic() + self._pace.refresh_s
+            self._tell_health(agent, streams, leading=leading)
+
+    def _reconcile(self, agent: Agent, api: Api, streams: dict[str, Stream]) -> None:
+        """Scan when it is time; judge the last scan when the watch has passed it; list again where events were lost."""
+        if self._scan is None and self._due("scan", self._pace.scan_s):
+            try:
+                found = scan(api, agent.scope)
+            except ApiError as error:
+                log.warning("the scan has to wait: %s", error)
+                return
+            self._scan = Scan(found.version, found.at, found.holding, suspects(found, agent.store))
+        if self._scan is None:
+            return
+        difference = confirmed(self._scan, agent.store)
+        if difference is None:
+            return
+        self._scan, agent.reconciliation = None, difference
+        count = difference["unseen"] + difference["stale"] + difference["ended_too_early"]
+        self.health.set(reconciliation_difference=count)
+        if count:
+            log.error("the scan found %d pods that the watch does not know as they are: %s", count, difference)
+            streams["pods"].list_next()
+
+    def _tell_health(self, agent: Agent, streams: dict[str, Stream], *, leading: bool) -> None:
+        open_holds, kept, dirty = agent.store.counts()
+        synced_at = agent.store.cursor("pods").synced_at
+        oldest = agent.spool.oldest()
+        self.health.ready = synced_at is not None
+        self.health.set(
+            open_holds=open_holds, kept_holds=kept, unreported_holds=dirty, spool_bytes=agent.spool.bytes,
+            spool_full=agent.spool_full, oldest_parcel_age_seconds=time.time() - oldest.put_at if oldest else 0,
+            watermark_timestamp_seconds=synced_at.timestamp() if synced_at else 0, lists=streams["pods"].relists,
+            unknown_resources=len(agent.store.unknown_resources()), unreadable_objects=len(agent.store.problems()),
+            leading=leading,
+        )  # fmt: skip
+
+    def _flush(self, agent: Agent) -> None:
+        delivery = Delivery(agent.spool, endpoint=self._endpoint, token=self._token)
+        if not delivery.flush(seconds=self._pace.flush_s):
+            log.warning("%d bytes wait in the state for the next start", agent.spool.bytes)
+        delivery.close()

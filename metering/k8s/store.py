@@ -1,0 +1,376 @@
+"""What the agent knows, on disk: every hold, every node, and how far each stream was read.
+
+One SQLite file with the spool, on one connection: what was learned, the version up to which it was learned and what has
+to be told about it are there together after a crash, or not at all. Instants are whole microseconds since 1970.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from metering.k8s.objects import PodFacts
+from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
+from metering.records import GpuAllocation
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS stream (
+    kind TEXT PRIMARY KEY, version TEXT, synced_us INTEGER, listed_us INTEGER, list INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pod (
+    uid TEXT PRIMARY KEY, node TEXT NOT NULL, version INTEGER NOT NULL, first_version INTEGER NOT NULL,
+    first_seen_us INTEGER NOT NULL, seen_us INTEGER NOT NULL, list INTEGER NOT NULL, ended INTEGER NOT NULL,
+    gone_us INTEGER, dirty INTEGER NOT NULL, observed_us INTEGER NOT NULL, history BLOB NOT NULL, facts BLOB NOT NULL,
+    records BLOB, ending BLOB
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pod_open ON pod (list) WHERE ended = 0;
+CREATE INDEX IF NOT EXISTS pod_dirty ON pod (uid) WHERE dirty = 1;
+CREATE INDEX IF NOT EXISTS pod_gone ON pod (gone_us) WHERE gone_us IS NOT NULL;
+CREATE TABLE IF NOT EXISTS node (
+    name TEXT PRIMARY KEY, version INTEGER NOT NULL, list INTEGER NOT NULL, present INTEGER NOT NULL, facts BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS capacity (
+    node TEXT NOT NULL, resource TEXT NOT NULL, start_us INTEGER NOT NULL, until_us INTEGER, accelerator TEXT NOT NULL,
+    quantity INTEGER NOT NULL, condition TEXT NOT NULL, dirty INTEGER NOT NULL, PRIMARY KEY (node, resource, start_us)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS capacity_open ON capacity (node) WHERE until_us IS NULL;
+CREATE TABLE IF NOT EXISTS unknown_resource (name TEXT PRIMARY KEY, units INTEGER NOT NULL, seen_us INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS unwatched (start_us INTEGER PRIMARY KEY, end_us INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS problem (subject TEXT PRIMARY KEY, text TEXT NOT NULL, seen_us INTEGER NOT NULL) WITHOUT ROWID;
+"""
+MICROSECOND: Final = timedelta(microseconds=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Labels and quantities of a node as last seen."""
+
+    labels: dict[str, str] = {}
+    capacity: dict[str, int] = {}
+
+
+class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a hold ended, as it is reported."""
+
+    at: datetime
+    reason: str
+    rule: str
+    estimated: bool
+    earliest: datetime
+    latest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """What is known of one pod that was ever seen bound to a node."""
+
+    uid: str
+    node: str
+    version: int
+    first_version: int
+    first_seen: datetime
+    seen: datetime
+    ended: bool
+    gone: datetime | None
+    dirty: bool
+    observed_until: datetime
+    history: tuple[Observation, ...]
+    facts: PodFacts
+    records: tuple[GpuAllocation, ...] | None
+    ending: Ending | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRow:
+    """Units of a resource that a node offers from `start`; open while `until` is None."""
+
+    node: str
+    resource: str
+    start: datetime
+    until: datetime | None
+    accelerator: str
+    quantity: int
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a stream was read: its version, and the instants up to which everything is known and was last listed."""
+
+    version: str | None
+    synced_at: datetime | None
+    listed_at: datetime | None
+    list: int
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_history: Final = msgspec.json.Decoder(tuple[PodSnapshot | PodDeleted | PodMissing, ...])
+_facts: Final = msgspec.json.Decoder(PodFacts)
+_records: Final = msgspec.json.Decoder(tuple[GpuAllocation, ...])
+_ending: Final = msgspec.json.Decoder(Ending)
+_node: Final = msgspec.json.Decoder(StoredNode)
+POD_COLUMNS: Final = (
+    "uid, node, version, first_version, first_seen_us, seen_us, ended, gone_us, dirty, observed_us, history, facts, "
+    "records, ending"
+)
+
+
+def to_us(instant: datetime) -> int:
+    """Microseconds since 1970."""
+    return (instant - EPOCH) // MICROSECOND
+
+
+def from_us(microseconds: int) -> datetime:
+    """The instant of so many microseconds since 1970."""
+    return EPOCH + microseconds * MICROSECOND
+
+
+class Store:
+    """Statements over the tables; transactions are the caller's."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        connection.executescript(SCHEMA)
+
+    def cursor(self, kind: str) -> Cursor:
+        """How far a stream was read; nowhere, before its first list."""
+        row = self.connection.execute(
+            "SELECT version, synced_us, listed_us, list FROM stream WHERE kind = ?", (kind,)
+        ).fetchone()
+        if row is None:
+            return Cursor(None, None, None, 0)
+        return Cursor(row[0], _instant(row[1]), _instant(row[2]), row[3])
+
+    def list_begins(self, kind: str) -> int:
+        """Number of a new list."""
+        self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))
+        self.connection.execute("UPDATE stream SET list = list + 1 WHERE kind = ?", (kind,))
+        return self.cursor(kind).list
+
+    def reached(self, kind: str, version: str, synced_at: datetime | None, *, listed: bool = False) -> None:
+        """Note up to where a stream was read; `synced_at` only moves forward."""
+        self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))
+        synced_us = to_us(synced_at) if synced_at else None
+        self.connection.execute(
+            """UPDATE stream SET version = ?1, synced_us = max(coalesce(synced_us, ?2), coalesce(?2, synced_us)),
+                      listed_us = CASE WHEN ?3 THEN ?2 ELSE listed_us END WHERE kind = ?4""",
+            (version, synced_us, listed, kind),
+        )
+
+    def pod(self, uid: str) -> PodRow | None:
+        """A pod by its UID."""
+        row = self.connection.execute(f"SELECT {POD_COLUMNS} FROM pod WHERE uid = ?", (uid,)).fetchone()  # noqa: S608
+        return _pod_row(row) if row else None
+
+    def put_pod(self, row: PodRow, list_number: int) -> None:
+        """Write all that is known of a pod."""
+        self.connection.execute(
+            f"""INSERT INTO pod ({POD_COLUMNS}, list) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+                ON CONFLICT (uid) DO UPDATE SET node = excluded.node, version = excluded.version,
+                seen_us = excluded.seen_us, ended = excluded.ended, gone_us = excluded.gone_us, dirty = excluded.dirty,
+                observed_us = excluded.observed_us, history = excluded.history, facts = excluded.facts,
+                records = excluded.records, ending = excluded.ending, list = excluded.list""",  # noqa: S608
+            (
+                row.uid, row.node, row.version, row.first_version, to_us(row.first_seen), to_us(row.seen), row.ended,
+                to_us(row.gone) if row.gone else None, row.dirty, to_us(row.observed_until), _encode(row.history),
+                _encode(row.facts), _encode(row.records) if row.records is not None else None,
+                _encode(row.ending) if row.ending else None, list_number,
+            ),
+        )  # fmt: skip
+
+    def unchanged(self, versions: Sequence[tuple[str, int]], seen_at: datetime, list_number: int) -> set[str]:
+        """Mark those of (uid, version) that are known in this very version, or ended, as seen again; their uids."""
+        found: set[str] = set()
+        for uid, version in versions:
+            changed = self.connection.execute(
+                """UPDATE pod SET seen_us = max(seen_us, ?), list = ?, observed_us = max(observed_us, ?)
+                   WHERE uid = ? AND version = ? AND ended = 0""",
+                (us := to_us(seen_at), list_number, us, uid, version),
+            )
+            if changed.rowcount:
+                found.add(uid)
+        return found
+
+    def absent(self, list_number: int, version: int) -> list[PodRow]:
+        """Open pods that a list did not contain though they are older than it."""
+        rows = self.connection.execute(
+            f"SELECT {POD_COLUMNS} FROM pod WHERE ended = 0 AND list < ? AND version <= ?",  # noqa: S608
+            (list_number, version),
+        ).fetchall()
+        return [_pod_row(row) for row in rows]
+
+    def mark_gone(self, uid: str, at: datetime) -> None:
+        """An ended pod's object is no longer there."""
+        key = (to_us(at), uid)
+        self.connection.execute("UPDATE pod SET gone_us = coalesce(gone_us, ?) WHERE uid = ? AND ended = 1", key)
+
+    def mark_absent_gone(self, list_number: int, at: datetime) -> None:
+        """Ended pods that a list did not contain are gone."""
+        self.connection.execute(
+            "UPDATE pod SET gone_us = coalesce(gone_us, ?) WHERE ended = 1 AND list < ?", (to_us(at), list_number)
+        )
+
+    def mark_listed(self, uid: str, list_number: int) -> None:
+        """An ended pod's object is still there."""
+        self.connection.execute("UPDATE pod SET list = ? WHERE uid = ? AND ended = 1", (list_number, uid))
+
+    def forget_gone(self, before: datetime) -> int:
+        """Drop pods that ended, were told, and whose objects have been gone since before; how many."""
+        dropped = self.connection.execute("DELETE FROM pod WHERE gone_us < ? AND ended = 1 AND dirty = 0", (to_us(before),))
+        return dropped.rowcount
+
+    def to_tell(self, *, everything: bool) -> Iterator[PodRow]:
+        """Pods with news, or all open ones as well."""
+        which = "dirty = 1 OR ended = 0" if everything else "dirty = 1"
+        rows = self.connection.execute(f"SELECT {POD_COLUMNS} FROM pod WHERE {which} ORDER BY uid")  # noqa: S608
+        return (_pod_row(row) for row in rows.fetchall())
+
+    def undescribed(self) -> list[PodRow]:
+        """Pods whose node was not known when they were seen."""
+        rows = self.connection.execute(f"SELECT {POD_COLUMNS} FROM pod WHERE dirty = 1 AND records IS NULL")  # noqa: S608
+        return [_pod_row(row) for row in rows.fetchall()]
+
+    def told(self, uids: Iterable[str]) -> None:
+        """The news of these pods stand in the spool."""
+        self.connection.executemany("UPDATE pod SET dirty = 0 WHERE uid = ?", [(uid,) for uid in uids])
+
+    def open_versions(self) -> dict[str, int]:
+        """Versions of the pods that hold, by uid."""
+        return dict(self.connection.execute("SELECT uid, version FROM pod WHERE ended = 0"))
+
+    def counts(self) -> tuple[int, int, int]:
+        """Open pods, ended pods that are kept, pods with news."""
+        row = self.connection.execute(
+            "SELECT coalesce(sum(ended = 0), 0), coalesce(sum(ended), 0), coalesce(sum(dirty), 0) FROM pod"
+        ).fetchone()
+        return int(row[0]), int(row[1]), int(row[2])
+
+    def node(self, name: str) -> StoredNode | None:
+        """A node as last seen, whether it is still there or not."""
+        row = self.connection.execute("SELECT facts FROM node WHERE name = ?", (name,)).fetchone()
+        return _node.decode(row[0]) if row else None
+
+    def node_version(self, name: str) -> int | None:
+        """The version in which a present node was last seen."""
+        row = self.connection.execute("SELECT version FROM node WHERE name = ? AND present = 1", (name,)).fetchone()
+        return int(row[0]) if row else None
+
+    def put_node(self, name: str, version: int, list_number: int, facts: StoredNode, *, present: bool = True) -> None:
+        """Write a node as it is now."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO node (name, version, list, present, facts) VALUES (?, ?, ?, ?, ?)",
+            (name, version, list_number, present, _encode(facts)),
+        )
+
+    def absent_nodes(self, list_number: int) -> list[str]:
+        """Present nodes that a list did not contain."""
+        rows = self.connection.execute("SELECT name FROM node WHERE present = 1 AND list < ?", (list_number,))
+        return [name for (name,) in rows.fetchall()]
+
+    def node_left(self, name: str) -> None:
+        """A node is no longer there; what it was stays known."""
+        self.connection.execute("UPDATE node SET present = 0 WHERE name = ?", (name,))
+
+    def open_capacity(self, node: str) -> dict[str, CapacityRow]:
+        """What a node offers now, by resource."""
+        rows = self.connection.execute(f"SELECT {CAPACITY} FROM capacity WHERE node = ? AND until_us IS NULL", (node,))  # noqa: S608
+        return {row.resource: row for row in map(_capacity_row, rows.fetchall())}
+
+    def begin_capacity(self, row: CapacityRow) -> None:
+        """A node offers something from now on; an empty interval of the same start is replaced."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO capacity VALUES (?, ?, ?, NULL, ?, ?, ?, 1)",
+            (row.node, row.resource, to_us(row.start), row.accelerator, row.quantity, row.condition),
+        )
+
+    def end_capacity(self, row: CapacityRow, until: datetime) -> None:
+        """A node stopped offering it; what was offered for no time is forgotten."""
+        key = (row.node, row.resource, to_us(row.start))
+        if until <= row.start:
+            self.connection.execute("DELETE FROM capacity WHERE node = ? AND resource = ? AND start_us = ?", key)
+            return
+        self.connection.execute(
+            "UPDATE capacity SET until_us = ?, dirty = 1 WHERE node = ? AND resource = ? AND start_us = ?",
+            (to_us(until), *key),
+        )
+
+    def capacity_to_tell(self, *, everything: bool) -> list[CapacityRow]:
+        """Intervals with news, or all open ones as well."""
+        which = "dirty = 1 OR until_us IS NULL" if everything else "dirty = 1"
+        rows = self.connection.execute(f"SELECT {CAPACITY} FROM capacity WHERE {which} ORDER BY 1, 2, 3")  # noqa: S608
+        return [_capacity_row(row) for row in rows.fetchall()]
+
+    def capacity_told(self) -> None:
+        """All news of capacity stand in the spool; ended intervals are not needed any more."""
+        self.connection.execute("DELETE FROM capacity WHERE until_us IS NOT NULL")
+        self.connection.execute("UPDATE capacity SET dirty = 0 WHERE dirty = 1")
+
+    def note_unknown(self, name: str, units: int, at: datetime) -> None:
+        """Pods request an extended resource that nobody knows."""
+        self.connection.execute("INSERT OR REPLACE INTO unknown_resource VALUES (?, ?, ?)", (name, units, to_us(at)))
+
+    def unknown_resources(self) -> dict[str, int]:
+        """Extended resources that nobody knows, with the units of the last request."""
+        return dict(self.connection.execute("SELECT name, units FROM unknown_resource ORDER BY name"))
+
+    def note_unwatched(self, start: datetime, end: datetime) -> None:
+        """Nobody watched in [start, end): whole pods may have come and gone."""
+        self.connection.execute("INSERT OR REPLACE INTO unwatched VALUES (?, ?)", (to_us(start), to_us(end)))
+
+    def unwatched(self) -> list[tuple[datetime, datetime]]:
+        """Stretches that nobody watched and that were not told yet."""
+        rows = self.connection.execute("SELECT start_us, end_us FROM unwatched ORDER BY 1").fetchall()
+        return [(from_us(start), from_us(end)) for start, end in rows]
+
+    def unwatched_told(self) -> None:
+        """All such stretches stand in the spool."""
+        self.connection.execute("DELETE FROM unwatched")
+
+    def note_problem(self, subject: str, text: str, at: datetime) -> None:
+        """Something that could not be metered as it should."""
+        self.connection.execute("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", (subject, text[:500], to_us(at)))
+
+    def problems(self, limit: int = 20) -> dict[str, str]:
+        """The latest problems by what they are about."""
+        rows = self.connection.execute("SELECT subject, text FROM problem ORDER BY seen_us DESC, subject LIMIT ?", (limit,))
+        return dict(rows.fetchall())
+
+
+CAPACITY: Final = "node, resource, start_us, until_us, accelerator, quantity, condition"
+
+
+def _instant(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else from_us(microseconds)
+
+
+def _pod_row(row: tuple[object, ...]) -> PodRow:
+    uid, node, version, first_version, first_seen, seen, ended, gone, dirty, observed, *blobs = row
+    history, facts, records, ending = blobs
+    return PodRow(
+        str(uid), str(node), _int(version), _int(first_version), from_us(_int(first_seen)), from_us(_int(seen)),
+        bool(ended), None if gone is None else from_us(_int(gone)), bool(dirty), from_us(_int(observed)),
+        _history.decode(_bytes(history)), _facts.decode(_bytes(facts)),
+        None if records is None else _records.decode(_bytes(records)),
+        None if ending is None else _ending.decode(_bytes(ending)),
+    )  # fmt: skip
+
+
+def _capacity_row(row: tuple[str, str, int, int | None, str, int, str]) -> CapacityRow:
+    node, resource, start, until, accelerator, quantity, condition = row
+    return CapacityRow(node, resource, from_us(start), _instant(until), accelerator, quantity, condition)
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no integer")
+    return value
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{value!r} is no blob")
+    return value

@@ -1,0 +1,241 @@
+"""List, then watch; list again when the server has forgotten where we were.
+
+A stream turns one kind of objects into steps. Each step is complete in itself and names the version up to which it
+tells; whoever applies steps stores that version with what they changed, and goes on from there after a crash. So
+events that came twice or were read before a crash are read again, and none is skipped.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from metering.k8s.api import (
+    Api,
+    ApiError,
+    ThrottledError,
+    UnreachableError,
+    VersionGoneError,
+    error_of,
+)
+from metering.k8s.objects import (
+    WatchEvent,
+    failure_of,
+    items_of,
+    node_object,
+    node_page,
+    pod_object,
+    pod_page,
+    version_of,
+    watch_event,
+)
+
+log = logging.getLogger(__name__)
+PAGE: Final = 500
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 30.0
+LONGEST_RETRY_AFTER_S: Final = 300.0
+WATCH_S: Final = (240, 480)
+"""The server ends a watch after a time within these bounds; spread, so that many streams do not reconnect at once."""
+
+
+class Kind:
+    """A kind of objects and how it is read."""
+
+    def __init__(self, name: str, path: str, page: Any, single: Any) -> None:
+        self.name, self.path, self.page, self.single = name, path, page, single
+
+
+PODS: Final = Kind("pods", "/api/v1/pods", pod_page, pod_object)
+NODES: Final = Kind("nodes", "/api/v1/nodes", node_page, node_object)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[T]):
+    """A change of one object; `deleted`: this is its last state."""
+
+    object: T
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListBegins:
+    """A list is on its way; it was asked for at this time of the cluster."""
+
+    asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage(Generic[T]):
+    """Objects of a list, which stood so at `asked_at` or later; `unreadable`: complaints about others."""
+
+    objects: list[T]
+    asked_at: datetime
+    unreadable: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ListEnds:
+    """The list is complete as of `version`: what it did not contain was gone at `answered_at`, or is newer."""
+
+    version: str
+    asked_at: datetime
+    answered_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[T]):
+    """Events in the order of the stream, and the version that they reach.
+
+    `current`: a bookmark was read on this connection, so that these events are new and not the past being caught up.
+    """
+
+    events: list[Event[T]]
+    version: str
+    received_at: datetime
+    current: bool
+    unreadable: list[str] = field(default_factory=list)
+
+
+Step = ListBegins | ListPage[Any] | ListEnds | Changes[Any]
+
+
+class Stream:
+    """One kind of objects of one API server. `spread` is the source of randomness of waits and watch lengths."""
+
+    def __init__(self, api: Api, kind: Kind, *, version: str | None, spread: random.Random, page: int = PAGE) -> None:
+        self._api = api
+        self._kind = kind
+        self._spread = spread
+        self._page = page
+        self._failures = 0
+        self._list_wanted = threading.Event()
+        self.version = version
+        self.error: ApiError | None = None
+        self.wait_s = 0.0
+        self.relists = 0
+
+    def list_next(self) -> None:
+        """Ask for a list, from any thread: a watch that is under way ends with its next event or bookmark."""
+        self._list_wanted.set()
+
+    def steps(self) -> Iterator[Step]:
+        """One list, or one watch until it ends. Afterwards `wait_s` says how long to wait before the next.
+
+        Errors of the API end the steps and are kept in `error`; they are answered by waiting, except 410, which is
+        answered by a list at once.
+        """
+        if self._list_wanted.is_set():
+            self.version = None
+            self._list_wanted.clear()
+        try:
+            yield from self._listed() if self.version is None else self._watched(self.version)
+        except VersionGoneError as error:
+            log.info("%s: the server's history begins after version %s, listing again", self._kind.name, self.version)
+            self.version = None
+            self._failed(error, 0.0)
+        except ThrottledError as error:
+            self._failed(error, error.retry_after_s)
+        except ApiError as error:
+            self._failed(error, None)
+        else:
+            self._failures, self.error, self.wait_s = 0, None, 0.0
+
+    def run(self, deliver: Callable[[Step], None], stopped: Callable[[float], bool]) -> None:
+        """Hand over steps until `stopped`, which is asked with how long to wait (seconds)."""
+        while not stopped(self.wait_s):
+            for step in self.steps():
+                deliver(step)
+
+    def _failed(self, error: ApiError, wait_s: float | None) -> None:
+        self._failures += 1
+        self.error = error
+        longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures, 10))
+        own = longest * self._spread.uniform(0.5, 1.0)
+        again = isinstance(error, VersionGoneError) and self._failures == 1
+        self.wait_s = 0.0 if again else max(own, min(wait_s or 0.0, LONGEST_RETRY_AFTER_S))
+        level = logging.ERROR if self._failures >= 5 else logging.WARNING
+        log.log(level, "%s; next attempt in %.1f s", error, self.wait_s)
+
+    def _listed(self) -> Iterator[Step]:
+        """All pages of one list; it is consistent as of the version of its first page."""
+        self.relists += 1
+        asked_at = self._api.clock.now()
+        yield ListBegins(asked_at)
+        parameters = {"limit": str(self._page)}
+        answered_at, version = None, ""
+        while True:
+            body = self._api.get(self._kind.path, parameters)
+            answered_at = answered_at or self._api.clock.now()
+            metadata, objects, unreadable = self._decoded(body)
+            version = version or metadata.resource_version
+            yield ListPage(objects, asked_at, unreadable)
+            if not metadata.continue_:
+                break
+            parameters = {"limit": str(self._page), "continue": metadata.continue_}
+        if not version:
+            raise UnreachableError(f"{self._kind.path}: the list names no version")
+        yield ListEnds(version, asked_at, answered_at)
+        self.version = version
+
+    def _decoded(self, body: bytes) -> tuple[Any, list[Any], list[str]]:
+        try:
+            return items_of(body, self._kind.page, self._kind.single)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(f"{self._kind.path}: the answer is no list: {error}") from error
+
+    def _watched(self, version: str) -> Iterator[Step]:
+        parameters = {
+            "resourceVersion": version, "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._spread.randint(*WATCH_S)),
+        }  # fmt: skip
+        current = False
+        for lines in self._api.lines(self._kind.path, parameters):
+            received_at = self._api.clock.now()
+            for changes in self._changes([self._event(line) for line in lines], received_at, current):
+                yield changes
+                self.version, current, self._failures = changes.version, changes.current, 0
+            if self._list_wanted.is_set():
+                return
+
+    def _changes(self, events: list[WatchEvent], received_at: datetime, current: bool) -> Iterator[Changes[Any]]:
+        """Events that came together, in two parts where the first bookmark stands among them: before it is the past."""
+        first = next((place for place, event in enumerate(events) if event.type == "BOOKMARK"), None)
+        if current or first is None:
+            yield self._part(events, received_at, current)
+            return
+        yield self._part(events[: first + 1], received_at, False)
+        yield self._part(events[first:], received_at, True)
+
+    def _part(self, part: list[WatchEvent], received_at: datetime, current: bool) -> Changes[Any]:
+        events: list[Event[Any]] = []
+        unreadable: list[str] = []
+        for event in part:
+            if event.type != "BOOKMARK":
+                self._read(event, events, unreadable)
+        version = version_of.decode(part[-1].object).metadata.resource_version
+        if not version:
+            raise UnreachableError(f"{self._kind.path}: an event of the stream names no version")
+        return Changes(events, version, received_at, current, unreadable)
+
+    def _read(self, event: WatchEvent, events: list[Event[Any]], unreadable: list[str]) -> None:
+        try:
+            events.append(Event(self._kind.single.decode(event.object), event.type == "DELETED"))
+        except msgspec.ValidationError as error:
+            unreadable.append(str(error))
+
+    def _event(self, line: bytes) -> WatchEvent:
+        try:
+            event = watch_event.decode(line)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(f"{self._kind.path}: the stream holds no event: {error}") from error
+        if event.type == "ERROR":
+            raise error_of(self._kind.path, failure_of.decode(event.object).code, bytes(event.object))
+        return event

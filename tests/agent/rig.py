@@ -1,0 +1,176 @@
+"""An agent before a fake API server and a platform that folds what it is told, all driven step by step."""
+
+import json
+import random
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from kubernetes import client as official
+
+from metering.delivery import Attempt, Delivery
+from metering.k8s.agent import Agent
+from metering.k8s.api import Api, ClusterClock
+from metering.k8s.description import Scope
+from metering.k8s.stream import NODES, PODS, Stream
+from metering.spool import open_state
+from tests.agent.cluster import ApiServer, Cluster
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+class Platform(httpx.BaseTransport):
+    """Keeps of each hold what the ledger keeps: the furthest sight while open, then the end; the first one stays."""
+
+    def __init__(self) -> None:
+        self.holds: dict[str, dict[str, Any]] = {}
+        self.capacity: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.watermark = ""
+        self.unwatched: list[dict[str, str]] = []
+        self.agent: dict[str, Any] = {}
+        self.bodies: list[tuple[str, bytes]] = []
+        self.down = False
+        self.conflicts: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if self.down:
+            return httpx.Response(503)
+        body = request.read()
+        if request.headers.get("Content-Encoding") == "gzip":
+            import gzip
+
+            body = gzip.decompress(body)
+        self.bodies.append((request.url.path, body))
+        self.take(request.url.path, json.loads(body))
+        return httpx.Response(200, json={"rejected": []})
+
+    def take(self, path: str, told: dict[str, Any]) -> None:
+        self.agent = told["agent"]
+        self.watermark = max(self.watermark, told.get("watermark", ""))
+        self.unwatched += told.get("unwatched", [])
+        for record in told.get("allocations", []):
+            self._hold(record)
+        for record in told.get("nodes", []):
+            key = (record["node"], record["resource"], record["from"])
+            known = self.capacity.setdefault(key, record)
+            if {**known, "until": ""} != {**record, "until": ""}:
+                self.conflicts.append(f"{known} / {record}")
+            known["until"] = max(known["until"], record["until"])
+
+    def _hold(self, record: dict[str, Any]) -> None:
+        known = self.holds.setdefault(record["allocation_id"], record)
+        mutable = ("ended_at", "observed_until", "end_reason", "end_rule", "end_estimated", "end_earliest", "end_latest")
+        if [known.get(name) for name in known if name not in mutable] != [record.get(n) for n in known if n not in mutable]:
+            self.conflicts.append(f"{known} / {record}")
+        if known["ended_at"]:
+            if record["ended_at"] and record["ended_at"] != known["ended_at"]:
+                self.conflicts.append(f"{known} / {record}")
+            return
+        if record["ended_at"] or record["observed_until"] > known["observed_until"]:
+            self.holds[record["allocation_id"]] = record
+
+    def replay(self) -> None:
+        """Everything that was ever sent, once more."""
+        for path, body in list(self.bodies):
+            self.take(path, json.loads(body))
+
+    def hold(self, uid: str) -> dict[str, Any]:
+        found = [record for record in self.holds.values() if record["pod_uid"] == uid]
+        assert len(found) == 1, (uid, found)
+        return found[0]
+
+    def seconds(self, uid: str) -> float:
+        """Seconds for which the platform holds a pod."""
+        record = self.hold(uid)
+        until = datetime.fromisoformat(record["ended_at"] or record["observed_until"])
+        return (until - datetime.fromisoformat(record["started_at"])) / timedelta(seconds=1)
+
+
+class Rig:
+    """Cluster, API server, state file, platform, and an agent that can be killed and started again."""
+
+    def __init__(self, state: Path, *, skew_s: float = 0, page: int = 500, **options: Any) -> None:
+        self.cluster = Cluster()
+        self.server = ApiServer(self.cluster)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
+        self.thread.start()
+        self.platform = Platform()
+        self.state, self.skew, self.page = state, timedelta(seconds=skew_s), page
+        self.options = options
+        self.start()
+
+    def connect(self) -> sqlite3.Connection:
+        return open_state(self.state)
+
+    def start(self) -> None:
+        configuration = official.Configuration(host=self.server.address)
+        clock = ClusterClock(lambda: self.cluster.now + self.skew)
+        self.api = Api(configuration, clock, silence_s=self.options.get("silence_s", 5.0))
+        self.connection = self.connect()
+        self.agent = Agent(self.connection, self.options.get("scope", Scope("hq-1")), name="agent-1", version="test")
+        self.streams = {
+            kind.name: Stream(
+                self.api, kind, version=self.agent.store.cursor(kind.name).version, spread=random.Random(1), page=self.page
+            )
+            for kind in (NODES, PODS)
+        }
+        self.delivery = Delivery(
+            self.agent.spool, endpoint="http://platform", token="t", client=httpx.Client(transport=self.platform),
+            random_source=random.Random(1),
+        )  # fmt: skip
+
+    def kill(self) -> None:
+        """The process is gone: nothing is committed, nothing is said."""
+        self.connection.rollback()
+        self.connection.close()
+        self.api.close()
+        self.delivery.close()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def watch(self, rounds: int = 1) -> None:
+        """So many lists or watches of nodes, then of pods."""
+        for _ in range(rounds):
+            for name, stream in self.streams.items():
+                for step in stream.steps():
+                    self.agent.apply(name, step)
+
+    def settle(self, tries: int = 6) -> None:
+        """Watch until both streams have listed and watched without an error."""
+        for _ in range(tries):
+            self.watch()
+            if all(stream.error is None and stream.version is not None for stream in self.streams.values()):
+                self.watch()
+                return
+        raise AssertionError([stream.error for stream in self.streams.values()])
+
+    def tell(self) -> list[Attempt]:
+        """Report and deliver what can be."""
+        self.agent.report(self.api.clock.now(), refresh=True)
+        attempts = []
+        while (attempt := self.delivery.run_once()).outcome.name == "DELIVERED":
+            attempts.append(attempt)
+        return [*attempts, attempt]
+
+    def stop(self) -> None:
+        self.kill()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@contextmanager
+def rig(state: Path, **options: Any) -> Iterator[Rig]:
+    """A rig that is taken down at the end."""
+    made = Rig(state, **options)
+    try:
+        yield made
+    finally:
+        made.stop()

@@ -1,0 +1,175 @@
+"""`python -m metering gpu` as a process of its own: it meters, is killed, goes on, and tells the rest when it is stopped."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from gzip import decompress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.cluster import ApiServer, Cluster
+from tests.agent.rig import Platform
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class Door(ThreadingHTTPServer):
+    """A platform over HTTP."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.platform = Platform()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Door
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = decompress(body)
+        assert self.headers["Authorization"] == "Bearer secret"
+        self.server.platform.take(self.path, json.loads(body))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[ThreadingHTTPServer]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    server = ApiServer(Cluster())
+    server.silent_s = 0.1
+    server.cluster.add_node("n-1")
+    with serving(server):
+        yield server
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    server = Door()
+    with serving(server):
+        yield server
+
+
+@pytest.fixture
+def start(api: ApiServer, door: Door, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    (tmp_path / "token").write_text("secret\n")
+    kubeconfig = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}],
+        "clusters": [{"name": "k", "cluster": {"server": api.address}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    }  # fmt: skip
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    made: list[subprocess.Popen[str]] = []
+
+    def begin(*more: str) -> subprocess.Popen[str]:
+        where = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--state", str(tmp_path / "state")]
+        to = ["--endpoint", f"http://127.0.0.1:{door.server_port}", "--token-file", str(tmp_path / "token")]
+        pace = ["--report-seconds", "0.1", "--refresh-seconds", "0.2", "--port", "0"]
+        command = [sys.executable, "-m", "metering", "gpu", "--cluster", "hq-1", *where, *to, *pace, *more]
+        made.append(subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True))
+        return made[-1]
+
+    yield begin
+    for process in made:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come to pass within thirty seconds")
+
+
+def test_it_meters_through_kill_9_and_tells_the_rest_when_it_is_stopped(
+    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    platform, cluster = door.platform, api.cluster
+    process = start()
+    cluster.create("a")
+    cluster.bind("a")
+    until(lambda: bool(platform.holds))
+    process.kill()
+    process.wait()
+    with cluster.lock:
+        cluster.advance(50)
+        cluster.finish("a")
+    cluster.create("b", gpus=2)
+    cluster.bind("b")
+    process = start()
+    until(lambda: len(platform.holds) == 2 and bool(platform.hold("a")["ended_at"]))
+    with cluster.lock:
+        cluster.advance(25)
+        cluster.finish("b")
+        reached = cluster.version
+    until(lambda: any(f"resourceVersion={reached}" in path for path in api.requests))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+    assert (platform.seconds("a"), platform.seconds("b")) == (50, 25)
+    assert platform.conflicts == []
+
+
+def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start()
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "health and metrics on port" in line)
+    address = f"http://127.0.0.1:{line.split()[-1]}"
+    until(lambda: door.platform.watermark != "")
+
+    def read(path: str) -> str:
+        with urllib.request.urlopen(address + path) as answer:
+            return str(answer.read().decode())
+
+    assert read("/healthz") == "ok\n"
+    until(lambda: "suanpan_agent_lists 1.0" in read("/metrics"))
+    assert read("/readyz") == "ok\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        (("--token-file", "absent"), "absent: No such file or directory"),
+        (("--kubeconfig", "absent"), "Invalid kube-config file"),
+        (("--resource", "fpga"), "'fpga' must be written DOMAIN/NAME"),
+        (("--lease", "agent"), "--lease 'agent' must be written NAMESPACE/NAME"),
+    ],
+)
+def test_what_is_wrong_from_the_start_is_one_line(
+    start: Callable[..., subprocess.Popen[str]], changed: tuple[str, str], complaint: str
+) -> None:
+    process = start(*changed)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert complaint in told
+    assert len(told.splitlines()) == 1

@@ -1,0 +1,210 @@
+"""Stories of pods, from the API server over HTTP to what the platform holds. Seconds were computed by hand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.rig import Rig, rig
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Rig]:
+    with rig(tmp_path / "agent.sqlite") as made:
+        made.cluster.add_node("n-1")
+        yield made
+
+
+def test_a_thirty_second_pod_is_thirty_seconds(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("u", gpus=4)
+    here.cluster.advance(7)
+    here.cluster.bind("u")
+    here.cluster.advance(12)
+    here.cluster.run("u")
+    here.cluster.advance(18)
+    here.cluster.finish("u")
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    told = here.platform.hold("u")
+    assert here.platform.seconds("u") == 30
+    assert (told["quantity"], told["accelerator"], told["node"]) == (4, "NVIDIA-H800", "n-1")
+    assert (told["end_rule"], told["end_reason"], told["end_estimated"]) == ("finishedAt", "completed", False)
+
+
+def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("u")
+    here.cluster.bind("u")
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    assert here.platform.seconds("u") == 60
+    here.kill()
+    here.cluster.advance(3600)
+    here.cluster.compact()
+    here.start()
+    here.settle()
+    here.cluster.advance(40)
+    here.cluster.finish("u")
+    here.watch()
+    here.tell()
+    assert here.platform.seconds("u") == 60 + 3600 + 40
+    assert here.platform.unwatched == [{"from": "2026-10-10T10:01:00Z", "until": "2026-10-10T11:01:00Z"}]
+    assert here.platform.conflicts == []
+
+
+def test_a_pod_that_ended_and_vanished_within_the_history_is_exact_after_a_restart(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("u")
+    here.cluster.bind("u")
+    here.watch()
+    here.kill()
+    here.cluster.advance(30)
+    here.cluster.finish("u")
+    here.cluster.advance(60)
+    here.cluster.delete("u")
+    here.start()
+    here.watch()
+    here.tell()
+    assert here.platform.seconds("u") == 30
+    assert not here.platform.hold("u")["end_estimated"]
+
+
+def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("u")
+    here.cluster.bind("u")
+    here.cluster.advance(20)
+    here.watch()
+    here.kill()
+    here.cluster.advance(30)
+    here.cluster.delete("u")
+    here.cluster.compact()
+    here.cluster.advance(600)
+    here.start()
+    here.settle()
+    here.tell()
+    told = here.platform.hold("u")
+    assert (told["end_rule"], told["end_estimated"]) == ("absent from list", True)
+    assert told["end_earliest"] <= "2026-10-10T10:00:50Z" <= told["end_latest"] == "2026-10-10T10:10:50Z"
+
+
+def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
+    here.settle()
+    for number in range(5):
+        here.cluster.create(f"u{number}")
+        here.cluster.bind(f"u{number}")
+        here.cluster.advance(10)
+        here.watch()
+        here.tell()
+    here.cluster.finish("u1")
+    here.watch()
+    here.tell()
+    before = dict(here.platform.holds)
+    here.platform.replay()
+    here.platform.replay()
+    assert here.platform.holds == before
+    assert here.platform.conflicts == []
+
+
+def test_nothing_running_is_told_with_a_watermark_and_an_outage_costs_no_reports(here: Rig) -> None:
+    here.settle()
+    here.tell()
+    assert (here.platform.holds, here.platform.watermark) == ({}, "2026-10-10T10:00:00Z")
+    here.platform.down = True
+    here.cluster.advance(600)
+    here.cluster.create("u")
+    here.cluster.bind("u")
+    for _ in range(20):
+        here.cluster.advance(60)
+        here.watch()
+        here.tell()
+    assert len(here.agent.spool) <= 2
+    here.platform.down = False
+    here.tell()
+    here.tell()
+    assert here.platform.seconds("u") == 1200
+    assert here.platform.watermark == "2026-10-10T10:30:00Z"
+
+
+def test_a_closed_hold_stays_closed_and_a_name_is_no_identity(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("u", name="job-worker-0")
+    here.cluster.bind("u")
+    here.cluster.run("u")
+    here.cluster.advance(50)
+    here.cluster.finish("u")
+    here.watch()
+    here.cluster.advance(50)
+    here.cluster.finish("u", "Failed", lost=True)
+    here.watch()
+    here.cluster.delete("u")
+    here.cluster.create("v", name="job-worker-0")
+    here.cluster.bind("v")
+    here.cluster.advance(5)
+    here.watch()
+    here.tell()
+    assert (here.platform.seconds("u"), here.platform.seconds("v")) == (50, 5)
+    assert here.platform.hold("u")["end_reason"] == "completed"
+
+
+def test_capacity_follows_cordon_and_removal(here: Rig) -> None:
+    here.settle()
+    here.cluster.advance(100)
+    node = here.cluster.objects["nodes"]["node-n-1"]
+    node["spec"]["unschedulable"] = True
+    here.cluster.put("nodes", node)
+    here.watch()
+    here.cluster.advance(100)
+    here.cluster.remove("nodes", "node-n-1")
+    here.watch()
+    here.cluster.advance(100)
+    here.watch()
+    here.tell()
+    told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
+    assert told == [
+        ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
+        ("2026-10-10T10:01:40Z", "2026-10-10T10:03:20Z", 8, "cordoned"),
+    ]
+
+
+def test_a_relabelled_node_does_not_change_what_a_pod_was_bound_to(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("u")
+    here.cluster.bind("u")
+    here.watch()
+    node = here.cluster.objects["nodes"]["node-n-1"]
+    node["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-A100"
+    here.cluster.put("nodes", node)
+    here.cluster.advance(30)
+    here.cluster.finish("u")
+    here.watch()
+    here.tell()
+    assert here.platform.hold("u")["accelerator"] == "NVIDIA-H800"
+
+
+def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> None:
+    resources = {"resources": {"limits": {"example.com/fpga": "2"}}}
+    here.cluster.create("u", gpus=0, containers=[{"name": "c", **resources}])
+    here.cluster.bind("u")
+    here.settle()
+    here.tell()
+    assert here.platform.holds == {}
+    assert here.platform.agent["unknown_resources"] == {"example.com/fpga": 2}
+
+
+def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_path: Path) -> None:
+    for skew in (-3600, 3600):
+        with rig(tmp_path / f"{skew}.sqlite", skew_s=skew) as made:
+            made.cluster.add_node("n-1")
+            made.settle()
+            made.cluster.create("u")
+            made.cluster.bind("u")
+            made.cluster.advance(90)
+            made.cluster.finish("u")
+            made.watch()
+            made.tell()
+            assert made.platform.seconds("u") == 90
+            assert made.platform.watermark == "2026-10-10T10:01:30Z"
