@@ -63,6 +63,12 @@ REASONS: Final[Mapping[str, EndReason]] = {
 """Reasons of the DisruptionTarget condition and of the pod status.  Source: kubernetes/api core/v1 types.go, podgc."""
 
 
+INTERRUPTIONS: Final = frozenset({
+    EndReason.EVICTED.value, EndReason.PREEMPTED.value, EndReason.RECLAIMED.value, EndReason.NODE_LOST.value,
+})  # fmt: skip
+"""Ends by somebody else than the pod's owner: a policy may say that somebody else pays."""
+
+
 class Rule(StrEnum):
     """Which value was chosen."""
 

@@ -230,3 +230,29 @@ def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
         key = replace(line, kind="efficiency", policy=item.policy, reason=item.reason)
         sums.add(key, measured(item.usage, price), price.price * change)
     return sums.rated()
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedUsage:
+    """Usage that a policy makes the platform carry, because of how the hold ended."""
+
+    usage: GpuUsage
+    policy: str
+    reason: str
+
+
+def rate_interruptions(interrupted: Iterable[InterruptedUsage], card: RateCard) -> Rated:
+    """What the platform carries, as lines of their own: quantity x price, taken back.
+
+    Usage that nobody prices was already named by `rate_gpu`.  Source: F18, credit for a fault of the platform.
+    """
+    sums = _Sums()
+    for item in interrupted:
+        try:
+            version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
+        except UnpricedError:
+            continue
+        line = gpu_key(item.usage, version.name, price)
+        key = replace(line, kind="interruption", policy=item.policy, reason=item.reason)
+        sums.add(key, measured(item.usage, price), -price.price)
+    return sums.rated()

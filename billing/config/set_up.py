@@ -12,6 +12,7 @@ from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.config.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
 from billing.config.set_up_budgets import read_budget, read_channel
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
+from billing.config.set_up_interruptions import interruption_policy_store
 from billing.invoicing.models import BillingPeriod
 from billing.invoicing.services import closed_periods_check
 from billing.invoicing.services.proof import ClosedPeriodError
@@ -104,6 +105,8 @@ class _Application:
             self._price_version(entry)
         for entry in self.top.entries("efficiency_policies"):
             self._policy(entry)
+        for entry in self.top.entries("interruption_policies"):
+            self.applied.note(*interruption_policy_store(entry, self.zone, self.actor))
         for entry in self.top.entries("channels"):
             self._channel(entry)
         for entry in self.top.entries("budgets"):

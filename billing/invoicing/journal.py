@@ -21,7 +21,10 @@ COLUMNS = (
     "journal_id", "line_id", "company_code", "posting_date", "period", "account", "cost_center", "internal_order",
     "debit", "credit", "currency", "text", "invoice_number", "batch_hash",
 )  # fmt: skip
-KIND_TEXT = {"gpu": "GPU hours", "tokens": "tokens", "efficiency": "efficiency adjustments", "credit": "credits"}
+KIND_TEXT = {
+    "gpu": "GPU hours", "tokens": "tokens", "efficiency": "efficiency adjustments",
+    "interruption": "interruptions carried by the platform", "credit": "credits",
+}  # fmt: skip
 ZERO = Decimal("0.00")
 
 

@@ -77,7 +77,7 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
     ]
 
 
-KIND_ORDER = {"gpu": 0, "tokens": 1, "efficiency": 2, "credit": 3}
+KIND_ORDER = {"gpu": 0, "tokens": 1, "efficiency": 2, "interruption": 3, "credit": 4}
 
 
 def _order(charge: Charge) -> tuple[Any, ...]:

@@ -19,7 +19,9 @@ from billing.invoicing.models import BillingPeriod
 from billing.portal.statements import StatementLine
 from billing.rating.books import Books
 from billing.rating.corrected import CorrectedRateCard
+from billing.rating.interruptions import carried_rules
 from billing.rating.selectors import books_known
+from billing.usage.interruptions import FOREVER
 from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal
 from metering.intervals import Interval
 from pricing.money import round_to, split_amount
@@ -35,6 +37,16 @@ CLASS_SUM = {
     "cache_creation": "t.cache_creation_input_tokens",
     "output": "t.output_tokens",
 }
+
+EVERYTHING = "SELECT '-infinity'::timestamptz"
+CARRIED = """SELECT greatest(a.started_at, CASE WHEN %(cap_us)s::bigint IS NULL THEN a.started_at
+                             ELSE e.ended_at - %(cap_us)s * interval '1 microsecond' END)
+             FROM usage_allocationend e
+             WHERE e.allocation_id = a.id AND e.epoch < %(before)s AND e.end_reason = %(reason)s
+                   AND e.ended_at >= %(from)s AND e.ended_at < %(until)s
+                   AND NOT EXISTS (SELECT 1 FROM usage_allocationend n WHERE n.allocation_id = a.id
+                                   AND n.epoch > e.epoch AND n.epoch < %(before)s)"""
+"""Since when a hold belongs to the line: always, or as far back from its end as the platform carries it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +95,21 @@ class Scope:
 
 
 def scope_of(line: StatementLine, period: BillingPeriod, books: Books | None = None) -> Scope:
-    """The pieces of time and epochs of a GPU, efficiency or token line; `books` where they are read already."""
+    """The pieces of time and epochs of any line; `books` where they are read already."""
     window, epochs = _seen(line, period)
     books = books or books_known(epochs.before)
     card = books.card
     if line.key.kind == "tokens":
         return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), books)
-    book, policies = books.namespaces, books.policies
-    pieces = window.cut(card.changes() | book.changes() | policies.changes())
+    book = books.namespaces
+    policies = books.policies if line.key.kind == "efficiency" else None
+    pieces = window.cut(card.changes() | book.changes() | (policies.changes() if policies else set()))
     owned = []
     for piece in _priced(pieces, card, line):
         owner = book.owner(line.key.cluster, line.key.namespace, piece.start)
-        policy = policies.at(piece.start) if line.key.policy else None
+        policy = policies.at(piece.start) if policies else None
         ours = owner is not None and owner.team == line.key.team and not owner.platform
-        if ours and (not line.key.policy or (policy is not None and policy.name == line.key.policy)):
+        if ours and (policies is None or (policy is not None and policy.name == line.key.policy)):
             owned.append(piece)
     return Scope(window, period.zone, epochs, owned, books)
 
@@ -115,7 +128,7 @@ def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFi
 
 def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
     """The line by workload; for an adjustment only the `jobs` that it judged."""
-    columns = f"{JOB} AS job, count(DISTINCT a.id) AS holds, min(greatest(s.start, p.lo)) AS first, " + (
+    columns = f"{JOB} AS job, count(DISTINCT a.id) AS holds, min(greatest(s.start, p.lo, b.since)) AS first, " + (
         "max(least(s.until, p.hi)) AS last"
     )
     return share_out(line, _held(line, scope, columns, group="job", order="usage DESC, job", jobs=jobs))
@@ -125,7 +138,7 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
     """One workload's holds of devices: which pod had which devices from when to when."""
     columns = (
         "a.allocation_id, a.pod, a.node, a.resource, a.quantity AS devices, a.device_fraction, a.end_reason,"
-        " min(greatest(s.start, p.lo)) AS first, max(least(s.until, p.hi)) AS last"
+        " min(greatest(s.start, p.lo, b.since)) AS first, max(least(s.until, p.hi)) AS last"
     )
     group = "a.id"
     rows = _held(line, scope, columns, group=group, order="first, a.allocation_id", jobs=[job])
@@ -147,14 +160,17 @@ def _held(
         return []
     measured = "a.quantity::numeric" if line.key.unit == SLICE_HOURS else "a.quantity * a.device_fraction"
     only = "" if jobs is None else f"AND {JOB} = ANY(%(jobs)s)"
+    carried = line.key.kind == "interruption"
     return _rows(
-        f"""SELECT {columns}, sum({measured} * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo))) AS usage
+        f"""SELECT {columns},
+                   sum({measured} * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo, b.since))) AS usage
             FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS p (lo, hi)
             JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
             JOIN usage_gpuallocation a ON a.id = s.allocation_id
             JOIN unnest(%(accelerators)s::text[], %(resources)s::text[]) AS k (accelerator, resource)
                  ON k.accelerator = a.accelerator AND k.resource = a.resource
-            WHERE s.epoch >= %(first)s AND s.epoch < %(before)s
+            CROSS JOIN LATERAL ({CARRIED if carried else EVERYTHING}) AS b (since)
+            WHERE p.hi > b.since AND s.until > b.since AND s.epoch >= %(first)s AND s.epoch < %(before)s
                   AND a.cluster = %(cluster)s AND a.namespace = %(namespace)s {only}
             GROUP BY {group} ORDER BY {order}""",  # noqa: S608 - made of this module's own words
         {
@@ -162,8 +178,15 @@ def _held(
             "accelerators": [sku[0] for sku in skus], "resources": [sku[1] for sku in skus],
             "first": scope.epochs.first, "before": scope.epochs.before, "cluster": line.key.cluster,
             "namespace": line.key.namespace, "jobs": list(jobs or ()), "zone": scope.zone,
+            **(_carrying_rule(line) if carried else {}),
         },
     )  # fmt: skip
+
+
+def _carrying_rule(line: StatementLine) -> dict[str, Any]:
+    """The rule by which the platform carries the line."""
+    rule = next(one for one in carried_rules() if (one.policy, one.reason) == (line.key.policy, line.key.reason))
+    return {"reason": rule.reason, "from": rule.valid_from, "until": rule.valid_until or FOREVER, "cap_us": rule.cap_us}
 
 
 def _skus(line: StatementLine, scope: Scope) -> list[tuple[str, str]]:

@@ -74,7 +74,7 @@ class Section:
     @property
     def quantities(self) -> list[tuple[str, Decimal]]:
         """Total quantity per unit. An adjustment counts no usage of its own."""
-        if self.kind == "efficiency":
+        if self.kind in ("efficiency", "interruption"):
             return []
         sums: dict[str, Decimal] = defaultdict(Decimal)
         for group in self.groups:

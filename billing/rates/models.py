@@ -137,6 +137,28 @@ class EfficiencyPolicy(models.Model):
         ]
 
 
+class InterruptionPolicy(models.Model):
+    """Who pays for holds that preemption, eviction or the loss of a node ended in [valid_from, valid_until).
+
+    `rules`: by end reason {"payer": "team" | "platform" | "cap", "hours"}; with "cap" the platform carries the last so many
+    hours of the hold, at most, and the team the rest. A reason without a rule is the team's.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, blank=True)
+    rules = models.JSONField()
+
+    class Meta:
+        ordering = ["valid_from"]
+        constraints = [
+            ExclusionConstraint(
+                name="one_interruption_policy_at_a_time",
+                expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
+            )
+        ]
+
+
 class PriceDraft(models.Model):
     """A complete price list on its way to publication: written by some, approved by somebody else.
 

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
-from billing.rates.models import CostSheet, PriceDraft, TokenCostSheet
+from billing.rates.models import CostSheet, InterruptionPolicy, PriceDraft, TokenCostSheet
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
@@ -132,6 +133,29 @@ class PolicyBook:
     def changes(self) -> set[datetime]:
         """Every instant at which another policy begins or one ends."""
         return {at for row in self._rows for at in (row.valid_from, row.valid_until) if at is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionRule:
+    """Of holds that ended by `reason` in [valid_from, valid_until) the platform carries the last hours; None: all."""
+
+    policy: str
+    reason: str
+    valid_from: datetime
+    valid_until: datetime | None
+    hours: Decimal | None
+
+
+def interruption_rules() -> list[InterruptionRule]:
+    """Every rule by which the platform carries anything; whatever else ends a hold is the team's."""
+    return [
+        InterruptionRule(
+            row.name, reason, row.valid_from, row.valid_until, Decimal(rule["hours"]) if rule["payer"] == "cap" else None
+        )
+        for row in InterruptionPolicy.objects.all()
+        for reason, rule in sorted(row.rules.items())
+        if rule["payer"] != "team"
+    ]
 
 
 def _policy(row: PolicyRow) -> EfficiencyPolicy:

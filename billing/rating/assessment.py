@@ -12,6 +12,7 @@ from decimal import Decimal
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.corrected import CorrectedRateCard
 from billing.rating.efficiency import Verdict, judge_jobs
+from billing.rating.interruptions import interrupted_usage
 from billing.rating.selectors import books_known
 from billing.usage.selectors import (
     ClosedSpan,
@@ -29,9 +30,11 @@ from pricing.rate_card import RateCard
 from pricing.rating import (
     Charge,
     GpuUsage,
+    InterruptedUsage,
     TokenSum,
     Unpriced,
     rate_gpu,
+    rate_interruptions,
     rate_tokens,
 )
 
@@ -119,8 +122,11 @@ def _assess_window(
         rated = rate_gpu([usage for usage in owned if usage.platform == platform], books.card)
         assessment.charges += rated.charges
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
+    interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)
+    assessment.charges += rate_interruptions(interrupted, books.card).charges
     if not correction:
         _account_devices(assessment, books, owned)
+        _account_carried(assessment, books, interrupted)
         judged = judge_jobs(books, pieces, epochs, month, zone)
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
@@ -197,6 +203,15 @@ def _account_devices(assessment: Assessment, books: Books, owned: Iterable[GpuUs
     for usage in owned:
         bucket = "platform" if usage.platform else "charged" if _priced(books.card, usage) else "unpriced"
         _add_time(assessment, usage.cluster, usage.accelerator, bucket, usage.device_us)
+
+
+def _account_carried(assessment: Assessment, books: Books, interrupted: Iterable[InterruptedUsage]) -> None:
+    """What the platform carries is its own time, and no longer charged."""
+    for item in interrupted:
+        if _priced(books.card, item.usage):
+            cluster, accelerator = item.usage.cluster, item.usage.accelerator
+            _add_time(assessment, cluster, accelerator, "charged", -item.usage.device_us)
+            _add_time(assessment, cluster, accelerator, "platform", item.usage.device_us)
 
 
 def _priced(card: RateCard, usage: GpuUsage) -> bool:

@@ -73,6 +73,24 @@ class AllocationSpan(models.Model):
         indexes = [models.Index(fields=["until", "start"], name="span_time")]
 
 
+class AllocationEnd(models.Model):
+    """How a hold that somebody else ended was known to have ended, while `epoch` closes had been made.
+
+    Only ends by INTERRUPTIONS stand here, and what such an end was corrected to: a close always sees again what it saw.
+    """
+
+    allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="ends")
+    epoch = models.IntegerField()
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.CharField(max_length=1024, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["allocation", "epoch"], name="one_end_per_allocation_and_epoch"),
+        ]
+        indexes = [models.Index(fields=["end_reason", "ended_at"], name="end_time")]
+
+
 class AgentWatermark(models.Model):
     """Up to when an agent has reported everything it saw of its cluster."""
 

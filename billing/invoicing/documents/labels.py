@@ -109,6 +109,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "gpu": ("GPU 用量", "GPU hours"),
     "tokens": ("Token 用量", "Tokens"),
     "efficiency": ("效率调整", "Efficiency adjustments"),
+    "interruption": ("中断减免", "Interruptions carried by the platform"),
     "idle": ("闲置容量", "Idle capacity"),
     "commitment": ("承诺用量", "Commitments"),
     "credit": ("减免", "Credits"),
@@ -124,7 +125,14 @@ TOKEN_CLASSES: dict[str, tuple[str, str]] = {
     "reasoning": ("推理", "Reasoning"),
 }
 
-REASONS: dict[str, tuple[str, str]] = {"reward": ("奖励", "Reward"), "penalty": ("扣罚", "Penalty")}
+REASONS: dict[str, tuple[str, str]] = {
+    "reward": ("奖励", "Reward"),
+    "penalty": ("扣罚", "Penalty"),
+    "preempted": ("被抢占", "Preempted"),
+    "reclaimed": ("被回收", "Reclaimed"),
+    "evicted": ("被驱逐", "Evicted"),
+    "node lost": ("节点故障", "Node lost"),
+}
 
 UNITS: dict[str, tuple[str, str]] = {
     "GPU-Hours": ("GPU 卡时", "GPU-Hours"),

@@ -39,6 +39,7 @@ ROWS_SHOWN_FOR = {
     "gpu": ("sku", "place"),
     "tokens": ("model", "consumer"),
     "efficiency": ("adjustment", "basis"),
+    "interruption": ("adjustment", "basis"),
 }
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from billing.invoicing.focus.columns import COST_AND_USAGE
 from billing.invoicing.focus.shares import Evidence, Place, Share, is_usage
+from metering.allocation import INTERRUPTIONS
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS
 
 TOKEN_CLASSES = {
@@ -93,7 +94,7 @@ def _constants(document: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str
         "x_PriceVersion": line["price_version"],
         "x_ChargeMonth": line["charge_period"],
         "x_PolicyVersion": line["policy"],
-        "x_EfficiencyReason": line["reason"],
+        "x_EfficiencyReason": None if line["reason"] in INTERRUPTIONS else line["reason"],
         **(_prices(line) if usage else {}),
         **service(line),
         **_account(line),
@@ -130,7 +131,9 @@ def description(line: Mapping[str, Any]) -> str:
     """What is charged, where, and why: the facts of the line in one sentence."""
     subject = line["consumer"] or f"{line['cluster']}/{line['namespace']}"
     style = line.get("style")
-    if line["policy"]:
+    if line["reason"] in INTERRUPTIONS:
+        text = f"Carried by the platform, {line['reason']}, by policy {line['policy']} on {line['sku']} for {subject}"
+    elif line["policy"]:
         text = f"Efficiency {line['reason']} by policy {line['policy']} on {line['sku']} for {subject}"
     else:
         meter = TOKEN_CLASSES[line["token_class"]][0] if of_tokens(line) else line["unit"]

@@ -19,13 +19,15 @@ from billing.rates.selectors import PolicyBook
 from billing.rating.assessment import assess_slice
 from billing.rating.books import Books
 from billing.rating.efficiency import Verdict
+from billing.rating.interruptions import interrupted_of
+from billing.rating.interruptions import times as carried_by_hour
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_with, changes_known, changes_through, last_change
 from billing.usage.selectors import JOB, EpochFilter, late_windows
 from metering.intervals import Interval, month_of
 from pricing.money import EXACT
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS, RateCard
-from pricing.rating import GpuUsage, LineKey, gpu_key
+from pricing.rating import GpuUsage, LineKey, gpu_key, measured
 
 FETCHED = 20_000
 CLASS_SUMS = {
@@ -143,6 +145,22 @@ def _read_devices(
         policy = policies[index]
         if policy is not None and not correction:
             _add_adjustment(found, books, key, policy.name, place, quantity)
+    _read_carried(found, books, pieces, epochs, month, correction)
+
+
+def _read_carried(
+    found: HourlyUsage, books: _Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, correction: bool
+) -> None:
+    owners = books.books.namespaces
+    for item in carried_by_hour(pieces, epochs):
+        interrupted = interrupted_of(item, pieces, owners, month, correction)
+        if interrupted is None:
+            continue
+        usage = interrupted.usage
+        version, price = books.card.gpu_price(usage.accelerator, usage.resource, usage.at)
+        key = gpu_key(usage, version.name, price)
+        carried = replace(key, kind="interruption", policy=interrupted.policy, reason=interrupted.reason)
+        found.add(carried, Place(item.hour, item.job, item.site), measured(usage, price))
 
 
 def _add_adjustment(

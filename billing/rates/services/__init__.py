@@ -10,6 +10,7 @@ from billing.rates.services.drafts import (
     price_draft_submit,
     price_draft_withdraw,
 )
+from billing.rates.services.interruptions import interruption_policy_publish
 from billing.rates.services.publishing import PriceVersionInput, efficiency_policy_publish, price_version_publish
 from billing.rates.services.sheets import RateError, cost_sheet_put, token_cost_sheet_put
 from billing.rates.services.written import price_draft_write
@@ -21,6 +22,7 @@ __all__ = [
     "RateError",
     "cost_sheet_put",
     "efficiency_policy_publish",
+    "interruption_policy_publish",
     "price_draft_approve",
     "price_draft_create",
     "price_draft_edit",

@@ -53,7 +53,7 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
     return True
 
 
-def _reaches(instant: datetime) -> Q:
+def ends_later(instant: datetime) -> Q:
     """What is in force at `instant` or would come to be: it ends there."""
     return Q(valid_until=None) | Q(valid_until__gt=instant)
 
@@ -67,7 +67,7 @@ def _publish_alone() -> None:
 def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
     _publish_alone()
     before = PriceVersion.objects.filter(valid_from__lt=wanted.valid_from)
-    before.filter(_reaches(wanted.valid_from)).update(valid_until=wanted.valid_from)
+    before.filter(ends_later(wanted.valid_from)).update(valid_until=wanted.valid_from)
     later = PriceVersion.objects.filter(valid_from__gt=wanted.valid_from).order_by("valid_from").first()
     version = PriceVersion.objects.create(
         name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from,
@@ -129,7 +129,7 @@ def efficiency_policy_publish(*, fields: dict[str, Any], actor: str) -> bool:
     try:
         with transaction.atomic():
             before = EfficiencyPolicy.objects.filter(valid_from__lt=fields["valid_from"])
-            before.filter(_reaches(fields["valid_from"])).update(valid_until=fields["valid_from"])
+            before.filter(ends_later(fields["valid_from"])).update(valid_until=fields["valid_from"])
             later = EfficiencyPolicy.objects.filter(valid_from__gt=fields["valid_from"]).order_by("valid_from").first()
             EfficiencyPolicy.objects.create(**fields, valid_until=later.valid_from if later else None)
             audit_record(actor=actor, action="efficiency_policy_publish", subject=fields["name"])

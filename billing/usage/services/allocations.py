@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
 from billing.usage.epochs import epoch_enter
+from billing.usage.services.ends import ends_put
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from metering.records import GpuAllocation, Rejected
@@ -54,7 +55,8 @@ class Known:
 
     `frozen_until`: how far a close has billed it. `kept_until`: how far pieces of earlier epochs reach; what of them
     lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked only where either
-    side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones.
+    side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones. `stored_reason`: why
+    the ledger says it ended before this batch.
     """
 
     identity: int
@@ -67,6 +69,7 @@ class Known:
     changed: bool = False
     end: End | None = None
     reconstructed: bool = False
+    stored_reason: str = ""
     facts: tuple[object, ...] = ()
     learned: GpuAllocation | None = None
 
@@ -191,6 +194,7 @@ def _insert_new(
             if record.known_until > record.started_at
         ],
     )
+    ends_put(cursor, [(row_id, record.ended_at, record.end_reason or "", "") for row_id, record in new], epoch)
     return [item for item in admitted if item[1].allocation_id not in made or first[item[1].allocation_id] is not item]
 
 
@@ -275,7 +279,7 @@ def _known(row: Sequence[Any]) -> Known:
     *facts, fraction, accelerator, started_at = row[13:]
     return Known(
         identity, ended_at, observed, reason, frozen, kept, row_id, end=end, reconstructed=bool(reconstructed_from),
-        facts=(*facts, fraction.normalize(), accelerator, started_at),
+        stored_reason=reason, facts=(*facts, fraction.normalize(), accelerator, started_at),
     )  # fmt: skip
 
 
@@ -284,6 +288,7 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
         return
     changed = sorted(changed, key=lambda state: state.row_id or 0)
     _store_times(cursor, changed)
+    ends_put(cursor, [(state.row_id, state.ended_at, state.end_reason, state.stored_reason) for state in changed], epoch)
     for state in changed:
         if state.learned is not None:
             _store_facts(cursor, state, state.learned)

@@ -1,0 +1,58 @@
+"""What the platform carries of holds that preemption, eviction or the loss of a node ended.
+
+The price line stays whole; what the platform carries is a line of its own with the policy and the end reason, so that the
+team sees what it would have paid. In the account of capacity that time is the platform's.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from billing.rates.selectors import interruption_rules
+from billing.tenancy.ownership import OwnershipBook
+from billing.usage.interruptions import CarriedRule, CarriedTime, carried_times
+from billing.usage.selectors import EpochFilter
+from metering.intervals import Interval
+from pricing.rating import GpuUsage, InterruptedUsage
+
+MICROSECONDS_PER_HOUR: Final = 3_600_000_000
+
+
+def carried_rules() -> list[CarriedRule]:
+    """The rules in microseconds."""
+    return [
+        CarriedRule(rule.policy, rule.reason, rule.valid_from, rule.valid_until, _microseconds(rule.hours))
+        for rule in interruption_rules()
+    ]
+
+
+def _microseconds(hours: Decimal | None) -> int | None:
+    return None if hours is None else int(hours * MICROSECONDS_PER_HOUR)
+
+
+def interrupted_usage(
+    pieces: Sequence[Interval], epochs: EpochFilter, owners: OwnershipBook, month: str, *, correction: bool
+) -> list[InterruptedUsage]:
+    """Carried time of teams in the pieces; what nobody owns or the platform holds itself is not in here."""
+    found = (interrupted_of(item, pieces, owners, month, correction) for item in times(pieces, epochs))
+    return [item for item in found if item is not None]
+
+
+def times(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str | None = None) -> list[CarriedTime]:
+    """Carried time by hour and job."""
+    return carried_times(pieces, epochs, carried_rules(), job=job)
+
+
+def interrupted_of(
+    item: CarriedTime, pieces: Sequence[Interval], owners: OwnershipBook, month: str, correction: bool
+) -> InterruptedUsage | None:
+    """Carried time as usage of the team that held the devices."""
+    at = pieces[item.piece].start
+    owner = owners.owner(item.cluster, item.namespace, at)
+    if owner is None or owner.platform:
+        return None
+    usage = GpuUsage(
+        owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us, item.unit_us,
+        month, correction,
+    )  # fmt: skip
+    return InterruptedUsage(usage, item.policy, item.reason)

@@ -1,0 +1,86 @@
+"""Reads the time of holds that somebody else ended, as far as a rule says that somebody else pays for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from django.db import connection
+
+from billing.usage.selectors import JOB, EpochFilter
+from metering.intervals import Interval
+
+FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRule:
+    """Of holds that ended by `reason` in [valid_from, valid_until) the last `cap_us` are carried; None: all of them."""
+
+    policy: str
+    reason: str
+    valid_from: datetime
+    valid_until: datetime | None
+    cap_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTime:
+    """Carried devices of one piece, UTC hour and job, in device- and unit-microseconds."""
+
+    piece: int
+    hour: datetime
+    cluster: str
+    namespace: str
+    accelerator: str
+    resource: str
+    job: str
+    site: str
+    policy: str
+    reason: str
+    device_us: Decimal
+    unit_us: Decimal
+
+
+def carried_times(
+    pieces: Sequence[Interval], epochs: EpochFilter, rules: Sequence[CarriedRule], *, job: str | None = None
+) -> list[CarriedTime]:
+    """What the rules say of the time that was learned in `epochs`, by ends that were known before them.
+
+    `job`: only of that one. Time that a close had billed before its end was known is not in any later close's epochs.
+    """
+    if not pieces or not rules:
+        return []
+    boundary = """greatest(a.started_at, CASE WHEN r.cap_us IS NULL THEN a.started_at
+                           ELSE e.ended_at - r.cap_us * interval '1 microsecond' END)"""
+    inside = "microseconds(least(s.until, p.hi, h.hour + interval '1 hour') - greatest(s.start, p.lo, h.hour, b.boundary))"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT (p.i - 1)::int, h.hour, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.site, r.policy,
+                       r.reason, sum(a.quantity * a.device_fraction * {inside}), sum(a.quantity::numeric * {inside})
+                FROM usage_allocationend e
+                JOIN unnest(%(policies)s::text[], %(reasons)s::text[], %(froms)s::timestamptz[], %(untils)s::timestamptz[],
+                            %(caps)s::bigint[]) AS r (policy, reason, valid_from, valid_until, cap_us)
+                  ON r.reason = e.end_reason AND e.ended_at >= r.valid_from AND e.ended_at < r.valid_until
+                JOIN usage_gpuallocation a ON a.id = e.allocation_id
+                CROSS JOIN LATERAL (SELECT {boundary} AS boundary) b
+                JOIN usage_allocationspan s ON s.allocation_id = a.id AND s.until > b.boundary
+                JOIN unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
+                  ON s.start < p.hi AND s.until > p.lo AND b.boundary < p.hi
+                CROSS JOIN LATERAL generate_series(
+                    date_trunc('hour', greatest(s.start, p.lo, b.boundary), 'UTC'),
+                    least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)
+                WHERE e.epoch < %(before)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
+                  AND NOT EXISTS (SELECT 1 FROM usage_allocationend n WHERE n.allocation_id = e.allocation_id
+                                  AND n.epoch > e.epoch AND n.epoch < %(before)s)
+                  AND (%(job)s::text IS NULL OR {JOB} = %(job)s)
+                GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10""",
+            {
+                "policies": [rule.policy for rule in rules], "reasons": [rule.reason for rule in rules],
+                "froms": [rule.valid_from for rule in rules], "caps": [rule.cap_us for rule in rules],
+                "untils": [rule.valid_until or FOREVER for rule in rules], "job": job,
+                "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
+                "first": epochs.first, "before": epochs.before,
+            },
+        )  # fmt: skip
+        return [CarriedTime(*row) for row in cursor.fetchall()]

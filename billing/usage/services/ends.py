@@ -1,0 +1,23 @@
+"""Ends that were not the team's doing, kept by what was known before and after each close."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from metering.allocation import INTERRUPTIONS
+
+Told = tuple[int | None, object, str, str]
+"""Row of the allocation, when it ended (None: it goes on), why, and why it was thought to have ended before."""
+
+
+def ends_put(cursor: Any, told: Sequence[Told], epoch: int) -> None:
+    """Note in this epoch every end by an interruption, and what one was corrected to."""
+    rows = [(row_id, at, reason) for row_id, at, reason, before in told if {reason, before} & INTERRUPTIONS]
+    if rows:
+        cursor.execute(
+            """INSERT INTO usage_allocationend (allocation_id, epoch, ended_at, end_reason)
+               SELECT a.id, %s, a.ended_at, a.reason
+               FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) AS a (id, ended_at, reason)
+               ON CONFLICT (allocation_id, epoch)
+               DO UPDATE SET ended_at = excluded.ended_at, end_reason = excluded.end_reason""",
+            [epoch, *(list(column) for column in zip(*rows, strict=True))],
+        )

@@ -1,0 +1,237 @@
+"""Who pays for holds that preemption, eviction or the loss of a node ended: to the cent, and in the account of capacity."""
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.models import Invoice
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.portal import drilldown
+from billing.portal.months import period_shown
+from billing.portal.statements import month_statements
+from billing.rates.models import InterruptionPolicy
+from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
+from billing.usage.models import AllocationEnd
+from billing.usage.services import Reporter
+from billing.usage.services import capacity_ingest as take_capacity
+from metering.records import NodeCapacity, decode_batch
+from tests.factories import allocation_record, apply, ingest_allocations
+
+pytestmark = pytest.mark.django_db
+
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
+POLICY = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform", "node_lost": {"cap_hours": "1"},
+          "evicted": "team"}  # fmt: skip
+
+
+def hold(number: int, start: str, end: str | None, reason: str | None, **changed: Any) -> dict[str, Any]:
+    """Eight devices at 10 an hour unless something else is said; times are of October in UTC."""
+    at = lambda text: f"2026-{text}:00Z" if len(text) > 8 else f"2026-10-{text}:00Z"  # noqa: E731
+    seen = {"ended_at": at(end), "observed_until": at(end)} if end else {"ended_at": None}
+    return allocation_record(number, **{"started_at": at(start), "end_reason": reason, **seen, **changed})
+
+
+def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
+    period_close(month=month, actor="ops", now=now)
+    invoices_issue(month=month, actor="ops", now=now)
+
+
+def proofs_hold(month: str) -> bool:
+    proofs = period_verify(month=month)
+    return bool(proofs) and all(proof.holds for proof in proofs)
+
+
+def lines(month: str = "2026-10") -> list[tuple[str, ...]]:
+    document = json.loads(Invoice.objects.get(period__month=month, team__code="nlp").document)
+    return [
+        (line["kind"], line["reason"] or "", line["quantity"], line["unit_price"], line["amount"])
+        for line in document["lines"]
+    ]
+
+
+def test_without_a_policy_the_team_pays_for_everything(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(hold(1, "10T00:00", "10T03:30", "preempted"))
+    close()
+    assert lines() == [("gpu", "", "28.000000", "10.0000", "280.00")]
+
+
+def test_the_platform_carries_what_it_preempted_and_one_hour_of_a_lost_node(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    ingest_allocations(
+        hold(1, "10T00:00", "10T03:30", "preempted"),  # 28 device-hours, all of it carried
+        hold(2, "11T00:00", "11T03:30", "node lost"),  # the last of 3.5 hours: 8 device-hours
+        hold(3, "12T00:00", "12T00:15", "node lost", quantity=4),  # shorter than the cap: 1 device-hour
+        hold(4, "13T00:00", "13T02:00", "evicted"),  # the team's by this policy
+        hold(5, "14T00:00", "14T02:00", "completed"),
+    )
+    close()
+    assert lines() == [
+        ("gpu", "", "89.000000", "10.0000", "890.00"),
+        ("interruption", "node lost", "9.000000", "-10.0000", "-90.00"),
+        ("interruption", "preempted", "28.000000", "-10.0000", "-280.00"),
+    ]
+    assert Invoice.objects.get().total == Decimal("520.00")
+    assert proofs_hold("2026-10")
+
+
+def capacity(cluster: str = "hq-1") -> None:
+    raw = json.dumps({"cluster": cluster, "node": "n1", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
+                      "quantity": 8, "from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"}).encode()  # fmt: skip
+    batch: Any = decode_batch(NodeCapacity, [raw])
+    take_capacity(records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/capacity"), now=OCTOBER_OVER)
+
+
+def test_carried_time_is_the_platforms_in_the_account_of_capacity(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[{**POLICY, "preempted": {"cap_hours": "0.5"}}])
+    capacity()
+    ingest_allocations(hold(1, "10T00:00", "10T03:30", "preempted"))
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert {name: int(value or 0) for name, value in report.gpu_seconds.items()} == {
+        "charged": 8 * 10_800, "platform": 8 * 1800, "unowned": 0, "unpriced": 0, "idle": 8 * 73_800, "capacity": 8 * 86_400,
+    }  # fmt: skip
+    assert report.closable
+
+
+def test_the_policy_in_force_at_the_end_of_the_hold_decides(tmp_path: Path) -> None:
+    later = {"name": "sla-v2", "valid_from": "2026-10-11T00:00:00Z", "preempted": {"cap_hours": "0.25"}}
+    apply(tmp_path, interruption_policies=[POLICY, later])
+    ingest_allocations(hold(1, "10T22:00", "10T23:00", "preempted"), hold(2, "10T23:00", "11T01:00", "preempted"))
+    close()
+    assert lines()[1:] == [
+        ("interruption", "preempted", "8.000000", "-10.0000", "-80.00"),
+        ("interruption", "preempted", "2.000000", "-10.0000", "-20.00"),
+    ]
+
+
+def test_an_end_that_becomes_known_after_a_close_moves_nothing_that_was_billed(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    running = hold(1, "31T12:00", None, None, observed_until="2026-10-31T16:00:00Z")
+    ingest_allocations(running)
+    close()
+    assert lines() == [("gpu", "", "32.000000", "10.0000", "320.00")]
+    ingest_allocations(hold(1, "31T12:00", "10-31T18:00", "preempted"))
+    assert proofs_hold("2026-10")
+    close("2026-11", NOVEMBER_OVER)
+    assert lines("2026-11") == [
+        ("gpu", "", "16.000000", "10.0000", "160.00"),
+        ("interruption", "preempted", "16.000000", "-10.0000", "-160.00"),
+    ]
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_an_estimated_interruption_that_was_none_is_not_carried(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    ingest_allocations(hold(1, "10T00:00", "10T03:00", "preempted", end_estimated=True))
+    assert AllocationEnd.objects.count() == 1
+    ingest_allocations(hold(1, "10T00:00", "10T02:30", "completed"))
+    close()
+    assert lines() == [("gpu", "", "20.000000", "10.0000", "200.00")]
+
+
+def test_late_usage_that_was_interrupted_is_carried_as_a_correction(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    ingest_allocations(hold(1, "09T00:00", "09T01:00", "completed"))
+    close()
+    ingest_allocations(hold(2, "10T00:00", "10T02:00", "preempted"))
+    close("2026-11", NOVEMBER_OVER)
+    document = json.loads(Invoice.objects.get(period__month="2026-11").document)
+    assert [(line["kind"], line["charge_class"], line["charge_period"], line["amount"]) for line in document["lines"]] == [
+        ("gpu", "Correction", "2026-10", "160.00"), ("interruption", "Correction", "2026-10", "-160.00"),
+    ]  # fmt: skip
+    assert proofs_hold("2026-11")
+
+
+def test_exports_carry_the_line_as_a_credit_split_over_its_hours(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    ingest_allocations(hold(1, "11T00:00", "11T03:30", "node lost"), hold(2, "12T00:00", "12T02:00", "completed"))
+    close()
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "focus-cost-and-usage-2026-10.csv").read_text())))
+    credits = [row for row in rows if row["ChargeCategory"] == "Credit"]
+    assert [(row["ChargePeriodStart"], Decimal(row["BilledCost"])) for row in credits] == [
+        ("2026-10-11T02:00:00Z", Decimal(-40)), ("2026-10-11T03:00:00Z", Decimal(-40)),
+    ]  # fmt: skip
+    assert {row["ChargeDescription"] for row in credits} == {
+        "Carried by the platform, node lost, by policy sla-v1 on NVIDIA-H800 for hq-1/nlp-train"
+    }
+    call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"))
+    assert "interruptions carried by the platform" in (tmp_path / "journal.csv").read_text()
+    call_command("export_invoices", "2026-10", "--out", str(tmp_path))
+    assert list(tmp_path.glob("*.pdf"))
+
+
+def test_a_policy_is_published_once_and_audited(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    apply(tmp_path, interruption_policies=[POLICY])
+    assert InterruptionPolicy.objects.get().rules == {
+        "preempted": {"payer": "platform"}, "node lost": {"payer": "cap", "hours": "1"}, "evicted": {"payer": "team"},
+    }  # fmt: skip
+    assert AuditEntry.objects.filter(action="interruption_policy_publish").count() == 1
+    with pytest.raises(SetUpFileError, match="differs in rules"):
+        apply(tmp_path, interruption_policies=[{**POLICY, "preempted": "team"}])
+
+
+def test_a_policy_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(hold(1, "10T00:00", "10T03:30", "preempted"))
+    close()
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, interruption_policies=[POLICY])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"preempted": "nobody"}, "interruption_policies[0].preempted"),
+        ({"node_lost": {"cap_hours": "0"}}, "interruption_policies[0].node_lost.cap_hours"),
+        ({"node_lost": {"hours": "1"}}, "interruption_policies[0].node_lost.cap_hours"),
+        ({"completed": "platform"}, "interruption_policies[0].completed"),
+    ],
+)
+def test_a_rule_that_says_nothing_clear_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SetUpFileError) as refused:
+        apply(tmp_path, interruption_policies=[{**POLICY, **changed}])
+    assert message in str(refused.value)
+
+
+def test_the_line_opens_down_to_the_holds_that_make_it(tmp_path: Path) -> None:
+    apply(tmp_path, interruption_policies=[POLICY])
+    ingest_allocations(
+        hold(1, "11T00:00", "11T03:30", "node lost"), hold(2, "12T00:00", "12T00:15", "node lost", quantity=4),
+        hold(3, "14T00:00", "14T02:00", "completed"),
+    )  # fmt: skip
+    close()
+    month = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    line = next(item for item in month.statements[0].lines if item.key.kind == "interruption")
+    scope = drilldown.scope_of(line, period_of("2026-10"))
+    parts = drilldown.workloads(line, scope).parts
+    assert [(part.facts["job"], part.quantity, part.amount) for part in parts] == [
+        ("pod/uid-1", Decimal("8.000000"), Decimal("-80.00")), ("pod/uid-2", Decimal("1.000000"), Decimal("-10.00")),
+    ]  # fmt: skip
+    (held,) = drilldown.holds(line, scope, "pod/uid-1", parts[0]).parts
+    assert (held.facts["first"], held.facts["last"]) == (
+        datetime(2026, 10, 11, 2, 30, tzinfo=UTC), datetime(2026, 10, 11, 3, 30, tzinfo=UTC),
+    )  # fmt: skip
+    user = User.objects.create_user("lin")
+    Membership.objects.create(user=user, role="finance")
+    client = Client()
+    client.force_login(user)
+    page = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
+    assert "Interruptions carried by the platform" in page
+    assert "Node lost" in page
+    assert "sla-v1" in page
