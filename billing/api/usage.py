@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.conf import settings
@@ -26,8 +26,10 @@ from billing.tenancy.models import ApiToken
 from billing.usage.services import (
     IngestOutcome,
     Reporter,
+    ScanInput,
     allocations_ingest,
     capacity_ingest,
+    cluster_scans_add,
     efficiency_ingest,
     engine_readings_ingest,
     watch_notes_add,
@@ -191,11 +193,24 @@ class EngineCountersDoor(UsageDoor):
         return self.take(request, raw_records(self.body(request, RECORD_BODIES)), EngineReading, engine_readings_ingest)
 
 
+Units = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+class Scan(msgspec.Struct, forbid_unknown_fields=True):
+    """A list of what held devices at one instant, beside what the agent knew then, in units of extended resources."""
+
+    at: datetime
+    watched: Units
+    scanned: Units
+    differing: Units
+
+
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     """Body of usage/gpu-allocations.
 
     `unwatched`: stretches that the agent could not watch; `filled`: stretches of which these allocations, and those sent
-    before, are everything that could be pieced together afterwards. Both are said of `agent.cluster`.
+    before, are everything that could be pieced together afterwards; `scans`: how far lists of the cluster agreed with what
+    the agent had watched. All are said of `agent.cluster`.
     """
 
     allocations: list[msgspec.Raw]
@@ -203,6 +218,7 @@ class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     watermark: datetime | None = None
     unwatched: list[Stretch] = []
     filled: list[Stretch] = []
+    scans: list[Scan] = []
 
 
 class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -225,19 +241,23 @@ class AllocationsDoor(UsageDoor):
     def post(self, request: Request) -> Response:
         envelope = _envelope(AllocationEnvelope, self.body(request))
         notes = {"unwatched": _stretches(envelope.unwatched), "filled": _stretches(envelope.filled)}
+        for scan in envelope.scans:
+            _check_instant("at", scan.at)
         name, clusters = self._teller(request, envelope)
         answer = self.take(request, bounded(list(envelope.allocations)), GpuAllocation, allocations_ingest)
         if envelope.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
             for cluster in sorted(clusters):
                 watermark_advance(agent=name, cluster=cluster, watermark=envelope.watermark)
-        for kind, stretches in notes.items():
-            for cluster in sorted(clusters):
+        scans = [ScanInput(scan.at, scan.watched, scan.scanned, scan.differing) for scan in envelope.scans]
+        for cluster in sorted(clusters):
+            for kind, stretches in notes.items():
                 watch_notes_add(agent=name, cluster=cluster, kind=kind, stretches=stretches)
+            cluster_scans_add(agent=name, cluster=cluster, scans=scans)
         return answer
 
     def _teller(self, request: Request, envelope: AllocationEnvelope) -> tuple[str, set[str]]:
         """Whose watermark this is and of which clusters.  Raises ParseError or PermissionDenied."""
-        if envelope.watermark is None and not envelope.unwatched and not envelope.filled:
+        if envelope.watermark is None and not (envelope.unwatched or envelope.filled or envelope.scans):
             return "", set()
         if envelope.watermark is not None:
             _check_instant("watermark", envelope.watermark)

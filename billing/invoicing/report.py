@@ -1,6 +1,7 @@
 """Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,18 +19,23 @@ from billing.rating.models import Charge as ChargeRow
 from billing.usage.reconciliation import completeness
 from billing.usage.selectors import (
     EpochFilter,
+    ScanSum,
     capacity_sums,
     double_held,
     gpu_sums,
     metering_gaps,
     quarantine_open,
     rollup_difference,
+    scan_sums,
     usage_months,
 )
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import EXACT, round_amount, round_to
 from pricing.rating import DIVISOR, Unpriced
+
+SCAN_TOLERANCE = Decimal("0.001")
+"""Of all units that scans listed, how many may differ from what was watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,8 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
         report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
         report.exceptions += _silent(missing.silent, min(window.end, now))
+    scans = scan_sums(window)
+    report.exceptions += _scans_differing(scans, blocks=period.ordinal is None)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
@@ -135,6 +143,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     report.checks.append(_all_tokens_accounted(assessment))
     report.checks.append(_engines_agree(report))
     _account_capacity(report, assessment, window)
+    report.checks.append(_scans_agree(report, scans))
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:
@@ -260,6 +269,27 @@ def _engines_agree(report: Report) -> Check:
         for item in report.engines
     ]  # fmt: skip
     return Check(name, not open_differences, "; ".join(told))
+
+
+def _scans_differing(scans: Sequence[ScanSum], *, blocks: bool) -> list[ReportedException]:
+    """Clusters whose lists differ by more than the tolerance from what was watched."""
+    return [
+        ReportedException(
+            "scan_difference", scan.cluster, Decimal(scan.differing), "units", blocks,
+            f"{scan.scanned:,} units were listed by {scan.scans} scans: look for what the agent missed",
+        )
+        for scan in scans
+        if scan.differing > SCAN_TOLERANCE * scan.scanned
+    ]  # fmt: skip
+
+
+def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
+    name = f"watched holds = hourly scans (within {SCAN_TOLERANCE:.1%})"
+    if not scans:
+        return Check(name, True, "no scan was reported")
+    scanned, differing = sum(scan.scanned for scan in scans), sum(scan.differing for scan in scans)
+    agree = not any(item.kind == "scan_difference" and item.blocks for item in report.exceptions)
+    return Check(name, agree, f"{scanned:,} units in {sum(scan.scans for scan in scans):,} scans, {differing:,} differ")
 
 
 def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:

@@ -124,6 +124,28 @@ class WatchNote(models.Model):
         ]
 
 
+class ClusterScan(models.Model):
+    """A list of everything that held devices at one instant, beside what the watching agent knew then.
+
+    In units of extended resources; `differing` stand in one of the two only.
+    """
+
+    agent = models.CharField(max_length=512)
+    cluster = models.CharField(max_length=512)
+    at = models.DateTimeField()
+    watched = models.IntegerField()
+    scanned = models.IntegerField()
+    differing = models.IntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "agent", "at"], name="one_scan_per_instant"),
+            models.CheckConstraint(
+                condition=Q(watched__gte=0, scanned__gte=0, differing__gte=0), name="scan_counts_are_not_negative"
+            ),
+        ]
+
+
 class NodeCapacity(models.Model):
     """Units of a resource that a node offered in [start, until)."""
 

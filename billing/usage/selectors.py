@@ -356,6 +356,27 @@ def _unfilled(until: datetime) -> list[Gap]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class ScanSum:
+    """Scans of a cluster in a window: how many, and the units that they counted and that differed, in sum."""
+
+    cluster: str
+    scans: int
+    scanned: int
+    differing: int
+
+
+def scan_sums(window: Interval) -> list[ScanSum]:
+    """What hourly scans found beside what agents watched, per cluster."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT cluster, count(*), sum(scanned)::bigint, sum(differing)::bigint FROM usage_clusterscan
+               WHERE at >= %s AND at < %s GROUP BY 1 ORDER BY 1""",
+            [window.start, window.end],
+        )
+        return [ScanSum(*row) for row in cursor.fetchall()]
+
+
 def double_held(window: Interval) -> list[tuple[str, str, int]]:
     """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time."""
     with connection.cursor() as cursor:

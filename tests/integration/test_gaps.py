@@ -2,15 +2,20 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
+from billing.invoicing.report import Report, build_report
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, WatchNote
 from billing.usage.selectors import metering_gaps
 from metering.intervals import Interval
-from tests.factories import allocation_record
+from tests.factories import allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db
 
@@ -98,3 +103,60 @@ def test_a_watched_hold_takes_the_place_of_a_reconstructed_one_and_only_estimate
     assert (again["duplicates"], again["conflicts"]) == (1, 0)
     other = post(allocation_record(1, queue="research", **{**told, "ended_at": "2026-10-10T03:59:50Z"})).json()
     assert other["conflicts"] == 1
+
+
+# Scans beside what was watched
+
+
+def scan(hour: int, watched: int, scanned: int, differing: int) -> dict[str, Any]:
+    return {"at": f"2026-10-20T{hour:02}:00:00Z", "watched": watched, "scanned": scanned, "differing": differing}
+
+
+def october() -> Report:
+    return build_report(period_of("2026-10"), now=NOVEMBER)
+
+
+def scan_check() -> tuple[bool, str]:
+    return next((check.ok, check.detail) for check in october().checks if check.name.startswith("watched holds"))
+
+
+def test_scans_within_a_thousandth_agree(post: Any, tmp_path: Path) -> None:
+    apply(tmp_path)
+    assert scan_check() == (True, "no scan was reported")
+    assert post(scans=[scan(8, 5_000, 5_000, 0), scan(9, 4_995, 5_000, 5)]).status_code == 200
+    post(scans=[scan(9, 1, 1, 1)])  # the same instant again
+    post(scans=[scan(10, 5_000, 5_000, 10)])
+    assert scan_check() == (True, "15,000 units in 3 scans, 15 differ")
+    assert october().closable
+
+
+def test_scans_further_apart_hold_the_close_until_somebody_answers_for_it(post: Any, tmp_path: Path) -> None:
+    apply(tmp_path)
+    post(scans=[scan(8, 990, 1_000, 10), scan(9, 1_000, 1_000, 0)])
+    assert scan_check() == (False, "2,000 units in 2 scans, 10 differ")
+    (item,) = october().blocking
+    assert (item.kind, item.subject, item.quantity, item.unit) == ("scan_difference", "hq-1", 10, "units")
+    exception_waive(
+        period=period_open(month="2026-10"), kind="scan_difference", subject="hq-1", reason="a list during an upgrade",
+        actor="lin", now=NOVEMBER,
+    )  # fmt: skip
+    assert october().closable
+    post(scans=[scan(10, 999, 1_000, 1)])
+    assert not october().closable
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"watched": -1}, {"at": "2026-10-20T08:00:00"}, {"more": 1}, {"at": "2999-01-01T00:00:00Z"}]
+)
+def test_a_scan_that_is_none_is_refused(post: Any, wrong: dict[str, Any]) -> None:
+    assert post(scans=[{**scan(8, 1, 1, 0), **wrong}]).status_code == 400
+
+
+def test_the_report_for_people_shows_each_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apply(tmp_path)
+    end = "2026-10-10T02:00:00Z"
+    ingest_allocations(allocation_record(1, started_at="2026-10-10T00:00:00Z", ended_at=end, observed_until=end))
+    call_command("period_report", "2026-10")
+    assert "hq-1/NVIDIA-H800: charged 57,600, platform 0, unowned 0, unpriced 0, idle and capacity unknown" in (
+        capsys.readouterr().out
+    )

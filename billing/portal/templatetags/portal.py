@@ -86,6 +86,7 @@ WORDS = {
     "unowned_consumer": _("Consumer without owner"),
     "unpriced": _("No price"),
     "metering_gap": _("Metering gap"),
+    "scan_difference": _("Scans differ from what was watched"),
     "quarantine": _("Quarantined records"),
     "conflict": _("Conflicting records"),
     "period_not_ended": _("The month has not ended"),

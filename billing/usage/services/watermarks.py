@@ -5,11 +5,12 @@ fills one from other sources says that.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
 
-from billing.usage.models import WatchNote
+from billing.usage.models import ClusterScan, WatchNote
 from metering.intervals import Interval
 
 
@@ -31,6 +32,30 @@ def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[
             WatchNote(kind=kind, agent=agent, cluster=cluster, start=stretch.start, until=stretch.end)
             for stretch in stretches
             if stretch.microseconds
+        ),
+        ignore_conflicts=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScanInput:
+    """Units that an agent knew to be held at an instant, that a list showed, and that stand in one of the two only."""
+
+    at: datetime
+    watched: int
+    scanned: int
+    differing: int
+
+
+def cluster_scans_add(*, agent: str, cluster: str, scans: Iterable[ScanInput]) -> None:
+    """Keep what scans of `cluster` found; the same instant again changes nothing."""
+    ClusterScan.objects.bulk_create(
+        (
+            ClusterScan(
+                agent=agent, cluster=cluster, at=scan.at, watched=scan.watched, scanned=scan.scanned,
+                differing=scan.differing,
+            )
+            for scan in scans
         ),
         ignore_conflicts=True,
     )

@@ -1,6 +1,7 @@
 """`manage.py period_report 2026-10 [--json]`"""
 
 from argparse import ArgumentParser
+from decimal import Decimal
 from typing import Any
 
 from django.utils import timezone
@@ -43,4 +44,10 @@ def print_report(command: HouseCommand, report: Report) -> None:
         f"{name} {'unknown' if value is None else shown(value)}" for name, value in report.gpu_seconds.items()
     )
     command.say(f"  GPU-seconds: {figures}")
+    for pool in report.pools:
+        used = ", ".join(f"{name} {shown(Decimal(pool[name]))}" for name in ("charged", "platform", "unowned", "unpriced"))
+        free = "idle and capacity unknown" if pool["capacity"] is None else (
+            f"idle {shown(Decimal(pool['idle']))} of {shown(Decimal(pool['capacity']))}"
+        )  # fmt: skip
+        command.say(f"    {pool['cluster']}/{pool['accelerator']}: {used}, {free}")
     command.say(f"  tokens: {', '.join(f'{name} {count:,}' for name, count in report.tokens.items()) or 'none'}")

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('usage', '0008_small_reports_in_one_statement'),
+        ('usage', '0010_quarantine_replay'),
     ]
 
     operations = [

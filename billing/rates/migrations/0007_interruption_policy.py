@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('rates', '0005_efficiency_policy_forms'),
+        ('rates', '0006_versions_end_where_others_begin'),
     ]
 
     operations = [
