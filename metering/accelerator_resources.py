@@ -130,6 +130,7 @@ ROWS: Final[tuple[Row, ...]] = (
 )  # fmt: skip
 
 MIG_COMPUTE_SLICES: Final = 7
+MIG_FOUR_COMPUTE_SLICES: Final = 4
 MIG_FOUR_SLICE_PROFILES: Final = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "2g.48gb", "4g.96gb"})
 """Profiles that only cards of four slices have: A30 (24 GB) and RTX PRO 6000 Blackwell (96 GB)."""
 MIG_FOUR_SLICE_PRODUCTS: Final = r"(?:^|-)A30(?:X)?(?:-|$)|RTX-PRO-6000"

@@ -21,6 +21,7 @@ from metering.accelerator_resources import (
     COUNTED,
     FALLBACK_PRODUCT_LABEL,
     MIG_COMPUTE_SLICES,
+    MIG_FOUR_COMPUTE_SLICES,
     MIG_FOUR_SLICE_PRODUCTS,
     MIG_FOUR_SLICE_PROFILES,
     NEURON_CORES_OF_INSTANCE,
@@ -218,9 +219,17 @@ def mig_share(name: str, product: str = "") -> Fraction | None:
     match = MIG.search(name)
     if match is None:
         return None
-    four = match.group(1) in MIG_FOUR_SLICE_PROFILES or re.search(MIG_FOUR_SLICE_PRODUCTS, product)
-    total = 4 if four else MIG_COMPUTE_SLICES
-    return min(Fraction(int(match.group(2)), total), Fraction(1))
+    return min(Fraction(int(match.group(2)), mig_slices(match.group(1), product)), Fraction(1))
+
+
+def mig_slices(profile: str, product: str = "") -> int:
+    """Compute slices of the card that a profile is cut from: four of an A30 or an RTX PRO 6000, seven of the others.
+
+    >>> mig_slices("2g.12gb"), mig_slices("2g.20gb"), mig_slices("1g.24gb", "NVIDIA-RTX-PRO-6000-Blackwell")
+    (4, 7, 4)
+    """
+    four = profile in MIG_FOUR_SLICE_PROFILES or re.search(MIG_FOUR_SLICE_PRODUCTS, product)
+    return MIG_FOUR_COMPUTE_SLICES if four else MIG_COMPUTE_SLICES
 
 
 def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:

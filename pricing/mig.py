@@ -1,7 +1,7 @@
 """PURE: the price of a MIG slice, a SKU of its own that is counted in slice-hours.
 
-A slice pays for the larger of its shares of compute (of seven) and of memory (of eight): what it leaves over nobody else
-can use.
+A slice pays for the larger of its shares of compute and of memory: what it leaves over nobody else can use. Most cards have
+seven slices of compute and eight of memory; A30 and RTX PRO 6000 have four of each (`metering.accelerators.mig_slices`).
 """
 
 import re
@@ -9,11 +9,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from metering.accelerators import mig_slices
 from pricing.money import EXACT, PRICE_PLACES, Number, fraction_of, round_price
 
 PROFILE: Final = re.compile(r"([1-7])g\.([0-9]{1,4})gb(?:[.+][a-z.+]+)?\Z")
-COMPUTE_SLICES: Final = 7
-MEMORY_SLICES: Final = 8
+MEMORY_SLICES: Final = {7: 8, 4: 4}
+"""Slices of memory of a card, by its slices of compute.  Source: NVIDIA MIG user guide, supported profiles."""
 SMALLEST_STEP: Final = Decimal(1).scaleb(-PRICE_PLACES)
 
 
@@ -21,26 +22,29 @@ class MigProfileError(ValueError):
     """A profile that is none, or that does not fit on its card."""
 
 
-def slice_fraction(profile: str, card_memory_gb: int = 80) -> Fraction:
-    """Fraction of the card = max(compute / 7, memory / 8).
+def slice_fraction(profile: str, card_memory_gb: int = 80, product: str = "") -> Fraction:
+    """Fraction of the card = max(compute / 7, memory / 8), or max(compute / 4, memory / 4) of a card of four slices.
 
-    Memory is named in rounded GB (1g.18gb of 141 GB is one eighth), so it is brought to whole eighths.
+    Memory is named in rounded GB (1g.18gb of 141 GB is one eighth), so it is brought to whole slices. `product`: of the
+    card, where the profile alone does not tell how many slices it has.
 
-    >>> slice_fraction("1g.20gb"), slice_fraction("3g.40gb"), slice_fraction("1g.18gb", 141)
-    (Fraction(1, 4), Fraction(1, 2), Fraction(1, 7))
+    >>> slice_fraction("1g.20gb"), slice_fraction("3g.40gb"), slice_fraction("1g.18gb", 141), slice_fraction("1g.6gb", 24)
+    (Fraction(1, 4), Fraction(1, 2), Fraction(1, 7), Fraction(1, 4))
 
     Raises MigProfileError.  Source: FE9; docs.nvidia.com MIG user guide; NCSA Delta charges the larger share as well.
     """
     match = PROFILE.match(profile)
     if match is None:
         raise MigProfileError(f"MIG profile {profile!r} must be written like 3g.40gb")
-    memory = (2 * MEMORY_SLICES * int(match.group(2)) + card_memory_gb) // (2 * card_memory_gb)
-    if not 1 <= memory <= MEMORY_SLICES:
+    compute_slices = mig_slices(f"{match.group(1)}g.{match.group(2)}gb", product)
+    memory_slices = MEMORY_SLICES[compute_slices]
+    memory = (2 * memory_slices * int(match.group(2)) + card_memory_gb) // (2 * card_memory_gb)
+    if not 1 <= memory <= memory_slices or int(match.group(1)) > compute_slices:
         raise MigProfileError(f"MIG profile {profile!r} does not fit on a card of {card_memory_gb} GB")
-    return max(Fraction(int(match.group(1)), COMPUTE_SLICES), Fraction(memory, MEMORY_SLICES))
+    return max(Fraction(int(match.group(1)), compute_slices), Fraction(memory, memory_slices))
 
 
-def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80) -> Decimal:
+def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80, product: str = "") -> Decimal:
     """List price of a slice-hour; slices that fill a card never cost less than the card.
 
     >>> slice_list_price(12, "1g.10gb"), slice_list_price(Decimal("10.0001"), "1g.10gb")
@@ -48,7 +52,7 @@ def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80)
 
     Source: FE9.
     """
-    fraction = slice_fraction(profile, card_memory_gb)
+    fraction = slice_fraction(profile, card_memory_gb, product)
     price = round_price(fraction_of(full_price) * fraction)
     fills = fraction.numerator == 1
     undercuts = fills and fraction_of(price) * fraction.denominator < fraction_of(full_price)
