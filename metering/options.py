@@ -20,3 +20,10 @@ def instant(text: str) -> datetime:
 def token_of(path: Path) -> Callable[[], str]:
     """A function that reads a token file anew each time, so that a renewed token needs no restart."""
     return lambda: path.read_text(encoding="utf-8").strip()
+
+
+def port(text: str) -> int:
+    """A TCP port."""
+    if not text.isdecimal() or not 0 < int(text) < 65_536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from prometheus_client import Counter, Gauge, start_http_server
 
 from metering.delivery import Delivery
 from metering.efficiency.jobs import JobsFile, JobsFileError, peaks_of, read_job, read_jobs_file
@@ -20,7 +21,7 @@ from metering.efficiency.outbox import Outbox
 from metering.efficiency.scores import Scoring, hours_of, pod_sample, workload_sample
 from metering.efficiency.telemetry import METRICS, POD_METRICS, telemetry_of
 from metering.intervals import Interval
-from metering.options import instant, token_of
+from metering.options import instant, port, token_of
 from metering.prometheus import Prometheus, PrometheusError
 from metering.records import EfficiencySample
 from metering.spool import SpoolFullError
@@ -31,8 +32,13 @@ BAD_INPUT: Final = 2
 MUST_DECIDE: Final = 3
 COLUMNS: Final = ("cluster", "pod_uid", "start", "end", "gpu_seconds", "mfu", "hfu", "dtype", "coverage")
 FLUSH_S: Final = 60.0
+TURN_S: Final = 60.0
 SETTLED: Final = timedelta(minutes=10)
 """How long after its end an hour is read: scrapes, remote writes and job logs come late."""
+READ_UNTIL: Final = Gauge("suanpan_efficiency_read_until_timestamp_seconds", "End of the last hour that was read")
+WAITING: Final = Gauge("suanpan_efficiency_spool_bytes", "What waits to be delivered")
+REJECTED: Final = Gauge("suanpan_efficiency_rejected_records", "Records that the platform put into quarantine")
+FAILURES: Final = Counter("suanpan_efficiency_failed_reads", "Hours that could not be read and are read again")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="FILE.csv is read by `manage.py import_usage efficiency`")
     parser.add_argument("--endpoint", metavar="URL", help="send to this platform instead of printing")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="its token, with scope usage:write")
+    parser.add_argument("--listen", type=port, metavar="PORT", help="with --follow: serve /metrics there, also as a probe")
     parser.add_argument("--state", type=Path, default=Path("suanpan-efficiency.db"), metavar="FILE", help="durable spool")
 
 
@@ -75,6 +82,8 @@ def _usage_problem(options: argparse.Namespace) -> str:
         return "nothing to read: give --prometheus, --jobs, or both"
     if options.follow and not options.endpoint:
         return "--follow sends: it needs --endpoint"
+    if options.listen and not options.follow:
+        return "--listen goes with --follow"
     if options.start is None and not options.follow:
         return "--from is missing: the first hour to read"
     if bool(options.endpoint) != bool(options.token_file):
@@ -144,9 +153,11 @@ def _send(options: argparse.Namespace) -> int:
     outbox = Outbox(options.state, options.cluster)
     delivery = Delivery(outbox.spool, endpoint=options.endpoint, token=token_of(options.token_file))
     try:
-        _put_hours(options, outbox, options.until or datetime.now(UTC) - SETTLED)
+        if options.listen:
+            start_http_server(options.listen)
         while options.follow:
             _deliver_and_wait(options, outbox, delivery)
+        _put_hours(options, outbox, options.until or datetime.now(UTC) - SETTLED)
         delivered = delivery.flush(seconds=FLUSH_S)
         if not delivered:
             waiting = f"{len(outbox.spool)} bodies wait in {options.state}: run again"
@@ -172,9 +183,15 @@ def _put_hours(options: argparse.Namespace, outbox: Outbox, until: datetime) -> 
 def _deliver_and_wait(
     options: argparse.Namespace, outbox: Outbox, delivery: Delivery, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    delivery.flush(seconds=FLUSH_S)
+    """One turn of --follow: what cannot be read now is read in the next."""
     try:
         _put_hours(options, outbox, datetime.now(UTC) - SETTLED)
     except (JobsFileError, PrometheusError, SpoolFullError, OSError) as error:
+        FAILURES.inc()
         log.error("%s: this hour is read again in a minute", error)
-    sleep(60)
+    delivery.flush(seconds=FLUSH_S)
+    if outbox.read_until:
+        READ_UNTIL.set(outbox.read_until.timestamp())
+    WAITING.set(outbox.spool.bytes)
+    REJECTED.set(delivery.rejected_records)
+    sleep(TURN_S)

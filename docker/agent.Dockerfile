@@ -1,0 +1,37 @@
+# The image of the metering agents: no Django, no database. `python -m metering gpu|efficiency|backfill|slurm|tokens`.
+# Build from the root of the project: docker build -f docker/agent.Dockerfile -t suanpan-agent .
+
+FROM python:3.11-slim-bookworm AS builder
+WORKDIR /app
+
+# Only what the agents import, from the same lock as everything else: an entry is a line that starts with a name and the
+# indented lines of its hashes. docker/agent-packages.txt names them; a test keeps it complete.
+COPY requirements.txt docker/agent-packages.txt ./
+RUN awk -F '==' 'NR == FNR { wanted[$1] = 1; next } /^[^ ]/ { keep = ($1 in wanted) } keep' \
+        agent-packages.txt requirements.txt > /tmp/requirements.txt \
+    && python -m venv --without-pip /opt/venv \
+    && pip --python /opt/venv/bin/python install --no-cache-dir --disable-pip-version-check \
+        --only-binary :all: --require-hashes -r /tmp/requirements.txt
+
+COPY metering metering
+# Importing every command also proves that nothing else is needed.
+RUN /opt/venv/bin/python -m metering --help && /opt/venv/bin/python -m compileall -q metering
+
+
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="Suanpan agent" \
+      org.opencontainers.image.description="Meters GPU-hours, tokens and efficiency" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+# Fixed ids, so that volumes and cluster policies can name them. The code belongs to root: the process cannot change it.
+RUN groupadd --gid 10001 suanpan \
+    && useradd --uid 10001 --gid suanpan --no-create-home --home-dir /tmp --shell /usr/sbin/nologin suanpan
+COPY --from=builder /opt/venv /opt/venv
+COPY --from=builder /app/metering /app/metering
+WORKDIR /app
+USER 10001:10001
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["python", "-m", "metering"]
+CMD ["--help"]
