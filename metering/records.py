@@ -160,7 +160,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: Label | None = None
     pool: Label | None = None
     end_rule: Label | None = None
-    end_estimated: bool = False
+    end_estimated: bool | None = None
     end_earliest: Instant | None = None
     end_latest: Instant | None = None
     reconstructed_from: Label | None = None

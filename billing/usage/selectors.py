@@ -321,33 +321,33 @@ class Gap:
 
 def metering_gaps(until: datetime) -> list[Gap]:
     """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT cluster, namespace, min(observed_until), count(*) FROM usage_gpuallocation
-               WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
-               GROUP BY 1, 2 ORDER BY 1, 2""",
-            {"hi": until},
-        )
-        gaps = [Gap(*row, (Interval(row[2], until),)) for row in cursor.fetchall()]
-    return gaps + _unfilled(until)
-
-
-def _unfilled(until: datetime) -> list[Gap]:
-    """Silence of agents and stretches that they did not watch, without what was filled."""
+    gaps: list[Gap] = []
     silent: dict[tuple[str, str], list[Interval]] = {}
     filled: dict[str, list[Interval]] = {}
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT 'unwatched', cluster, agent, watermark, %(hi)s FROM usage_agentwatermark WHERE watermark < %(hi)s
+            """SELECT 'open', cluster, namespace, min(observed_until), %(hi)s, count(*) FROM usage_gpuallocation
+               WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
+               GROUP BY 1, 2, 3
                UNION ALL
-               SELECT kind, cluster, agent, start, least(until, %(hi)s) FROM usage_watchnote WHERE start < %(hi)s""",
+               SELECT 'unwatched', cluster, agent, watermark, %(hi)s, 0 FROM usage_agentwatermark WHERE watermark < %(hi)s
+               UNION ALL
+               SELECT kind, cluster, agent, start, least(until, %(hi)s), 0 FROM usage_watchnote WHERE start < %(hi)s
+               ORDER BY 1, 2, 3, 4""",
             {"hi": until},
         )
-        for kind, cluster, agent, start, end in cursor.fetchall():
-            if kind == "filled":
+        for kind, cluster, subject, start, end, allocations in cursor.fetchall():
+            if kind == "open":
+                gaps.append(Gap(cluster, subject, start, allocations, (Interval(start, end),)))
+            elif kind == "filled":
                 filled.setdefault(cluster, []).append(Interval(start, end))
             else:
-                silent.setdefault((cluster, agent), []).append(Interval(start, end))
+                silent.setdefault((cluster, subject), []).append(Interval(start, end))
+    return gaps + _unfilled(silent, filled)
+
+
+def _unfilled(silent: dict[tuple[str, str], list[Interval]], filled: dict[str, list[Interval]]) -> list[Gap]:
+    """Stretches that agents did not watch, without what was filled."""
     found = []
     for (cluster, agent), stretches in sorted(silent.items()):
         left = tuple(without(stretches, filled.get(cluster, ())))

@@ -109,7 +109,7 @@ def _record(
         accelerator=accelerator, node=pod.node, started_at=start, ended_at=end.at if end else None,
         observed_until=max(until, start), end_reason=end.reason.value if end else None,
         workload=Workload(pod.owner_kind, pod.owner_name) if pod.owner_name else None,
-        priority_class=pod.priority_class or None, end_rule=end.rule if end else None, end_estimated=end is not None,
+        priority_class=pod.priority_class or None, end_rule=end.rule if end else None, end_estimated=True if end else None,
         end_earliest=max(end.earliest, start) if end else None, end_latest=end.latest if end else None,
         reconstructed_from=SOURCE,
     )  # fmt: skip

@@ -83,7 +83,7 @@ def end_of(report: GpuAllocation) -> End | None:
     if report.ended_at is None:
         return None
     return End(
-        report.ended_at, report.end_reason or "", report.end_rule or "", report.end_estimated, report.end_earliest,
+        report.ended_at, report.end_reason or "", report.end_rule or "", bool(report.end_estimated), report.end_earliest,
         report.end_latest, report.reconstructed_from is not None,
     )  # fmt: skip
 
