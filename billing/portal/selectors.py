@@ -27,7 +27,7 @@ class TeamRow:
     team: Team
     gpu: Decimal
     tokens: Decimal
-    efficiency: Decimal
+    adjustments: Decimal
     total: Decimal
     budget: Decimal | None
     invoice: Invoice | None
@@ -53,7 +53,7 @@ def team_rows(month: MonthStatements) -> list[TeamRow]:
 
 def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
     return TeamRow(
-        statement.team, statement.of_kind("gpu"), statement.of_kind("tokens"), statement.of_kind("efficiency"),
+        statement.team, statement.of_kind("gpu"), statement.of_kind("tokens"), statement.adjustments,
         statement.total, budget, statement.invoice,
     )  # fmt: skip
 

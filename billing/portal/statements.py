@@ -100,6 +100,11 @@ class Statement:
         return sum_of(line for line in self.lines if line.key.kind == kind)
 
     @property
+    def adjustments(self) -> Decimal:
+        """What is neither devices nor tokens: efficiency, interruptions."""
+        return self.total - self.of_kind("gpu") - self.of_kind("tokens")
+
+    @property
     def corrections(self) -> Decimal:
         """The part of the total that corrects earlier months."""
         return sum_of(line for line in self.lines if line.key.correction)

@@ -20,6 +20,7 @@ from billing.invoicing.selectors import period_of
 from billing.invoicing.services import invoices_issue, period_close, period_verify
 from billing.portal import drilldown
 from billing.portal.months import period_shown
+from billing.portal.selectors import team_rows
 from billing.portal.statements import month_statements
 from billing.rates.models import InterruptionPolicy
 from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
@@ -217,6 +218,8 @@ def test_the_line_opens_down_to_the_holds_that_make_it(tmp_path: Path) -> None:
     )  # fmt: skip
     close()
     month = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    (row,) = team_rows(month)
+    assert (row.gpu, row.adjustments, row.total) == (Decimal("450.00"), Decimal("-90.00"), Decimal("360.00"))
     line = next(item for item in month.statements[0].lines if item.key.kind == "interruption")
     scope = drilldown.scope_of(line, period_of("2026-10"))
     parts = drilldown.workloads(line, scope).parts

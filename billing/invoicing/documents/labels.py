@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "gpu": ("GPU 用量", "GPU hours"),
     "tokens": ("Token 用量", "Tokens"),
     "efficiency": ("效率调整", "Efficiency adjustments"),
-    "interruption": ("中断减免", "Interruptions carried by the platform"),
+    "interruption": ("中断减免", "Interruption credits"),
     "idle": ("闲置容量", "Idle capacity"),
     "commitment": ("承诺用量", "Commitments"),
     "credit": ("减免", "Credits"),

@@ -1,5 +1,7 @@
 """A month at a glance."""
 
+from decimal import Decimal
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -26,7 +28,10 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "trend": invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview)),
-        "totals": {kind: month.of_kind(kind) for kind in ("gpu", "tokens", "efficiency")},
+        "totals": {
+            "gpu": month.of_kind("gpu"), "tokens": month.of_kind("tokens"),
+            "adjustments": sum((row.adjustments for row in rows), Decimal("0.00")),
+        },
         "stage": stage_of(month), "as_of": timezone.now(),
     }  # fmt: skip
     return render(request, "portal/overview.html", context)
