@@ -97,7 +97,7 @@ def test_pods_run_unprivileged_with_a_volume_for_their_state(spec: dict[str, Any
     assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     paths = [argument.partition("=")[2] for argument in container["args"] if "=/" in argument]
-    assert [path for path in paths if not any(path.startswith(f"{mount}/") for mount in mounts)] == []
+    assert [path for path in paths if not any(f"{path}/".startswith(f"{mount}/") for mount in mounts)] == []
     assert [mount["name"] for mount in mounts.values() if not mount.get("readOnly")] == ["state"]
 
 
