@@ -75,6 +75,9 @@ def run(options: argparse.Namespace) -> int:
     except (JobsFileError, PrometheusError, OSError) as error:
         sys.stderr.write(f"{' '.join(str(error).split())}\n")
         return BAD_INPUT
+    except SpoolFullError as error:
+        sys.stderr.write(f"{error}\n")
+        return MUST_DECIDE
 
 
 def _usage_problem(options: argparse.Namespace) -> str:

@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metering.__main__ import main
+from metering.__main__ import main, parser
+from metering.efficiency import command as command_module
 from metering.efficiency import push
 from metering.efficiency.formulas import (
     Formula,
@@ -26,6 +27,7 @@ from metering.efficiency.formulas import (
     model_flops_per_token,
 )
 from metering.efficiency.jobs import JobsFileError, read_jobs_file
+from metering.efficiency.outbox import Outbox
 from metering.efficiency.reports import JobReport, ReportError, read_reports
 from metering.intervals import Interval
 
@@ -299,3 +301,42 @@ def test_bad_usage_is_one_line_and_exit_2(
     assert (status, said.count("\n")) == (2, 1)
     assert told in said
 
+
+
+# Following
+
+
+class Undelivered:
+    """A platform that never answers."""
+
+    rejected_records = 0
+
+    def flush(self, *, seconds: float) -> bool:
+        return False
+
+
+def test_an_hour_that_cannot_be_read_is_read_in_the_next_turn(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    arguments = ["efficiency", "--cluster", "hq-1", "--jobs", str(tmp_path / "jobs.yaml"), "--follow", "--trust-reports",
+                 "--from", "2026-10-10T08:00:00Z", "--until", "2026-10-10T09:00:00Z"]  # fmt: skip
+    options = parser().parse_args(arguments)
+    (tmp_path / "jobs.yaml").write_text(WORKLOAD.format(dtype="bf16"), encoding="utf-8")
+    outbox = Outbox(tmp_path / "spool.db", "hq-1")
+    waits: list[float] = []
+    failed = command_module.FAILURES._value.get()
+
+    command_module._deliver_and_wait(options, outbox, Undelivered(), waits.append)
+    assert (outbox.read_until, len(outbox.spool), command_module.FAILURES._value.get() - failed) == (None, 0, 1)
+
+    write_progress(tmp_path, (0, 60))
+    assert log.exists()
+    command_module._deliver_and_wait(options, outbox, Undelivered(), waits.append)
+    assert outbox.read_until is not None
+    assert outbox.read_until >= START + timedelta(hours=1)
+    parcel = outbox.spool.oldest()
+    assert parcel is not None
+    (sample,) = json.loads(parcel.body)
+    assert (parcel.door, sample["workload"], sample["mfu"]) == ("usage/efficiency", "llm", "0.284263189812")
+    command_module._deliver_and_wait(options, outbox, Undelivered(), waits.append)
+    assert (len(outbox.spool), waits) == (1, [60.0] * 3)  # nothing is read twice
+    outbox.close()
