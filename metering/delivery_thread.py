@@ -1,12 +1,18 @@
 """The thread that takes the spool of an agent to the platform, on a connection of its own."""
 
+import logging
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from metering.delivery import Delivery
 from metering.spool import Spool, open_state
+
+log = logging.getLogger(__name__)
+HINDERED_WAIT_S: Final = 5.0
 
 
 class DeliveryThread:
@@ -36,12 +42,25 @@ class DeliveryThread:
             Spool(connection), endpoint=self._endpoint, token=lambda: self._token_file.read_text(encoding="utf-8").strip()
         )
         try:
-            delivery.run(self._stop, idle_s=0.2)
-            self._delivered = delivery.flush(seconds=self._flush_s)
-            self.last_error = delivery.last_error
+            while not self._stop.is_set():
+                self._until_hindered(lambda: delivery.run(self._stop, idle_s=0.2))
+            self._until_hindered(lambda: self._flush(delivery))
         finally:
             delivery.close()
             connection.close()
+
+    def _flush(self, delivery: Delivery) -> None:
+        self._delivered = delivery.flush(seconds=self._flush_s)
+        self.last_error = delivery.last_error
+
+    def _until_hindered(self, deliver: Callable[[], None]) -> None:
+        """Deliver; a token file or a disk that is gone for a while is told, and then tried again."""
+        try:
+            deliver()
+        except (OSError, sqlite3.Error) as error:
+            self.last_error = str(error)
+            log.error("delivery: %s; trying again in %s s", error, HINDERED_WAIT_S)
+            self._stop.wait(HINDERED_WAIT_S)
 
 
 @contextmanager

@@ -266,8 +266,8 @@ def _engines_agree(report: Report) -> Check:
         return Check(name, True, "no counters were reported")
     open_differences = {item.subject for item in report.blocking if item.kind == "engine_difference"}
     told = [
-        f"{item.model}: {item.total.difference:,} of {item.total.engine_input + item.total.engine_output:,} tokens differ "
-        f"over {item.days} days" + (f", {item.not_covered} days not covered" if item.not_covered else "")
+        f"{item.model}: {item.total.difference:,} of {item.total.engine_input + item.total.engine_output:,} tokens differ, "
+        f"{item.days} of {item.days + item.not_covered} days compared"
         for item in report.engines
     ]  # fmt: skip
     return Check(name, not open_differences, "; ".join(told))

@@ -36,6 +36,7 @@ BATCH_RECORDS: Final = 1000
 SETTLE_S: Final = 2.0
 REMEMBER_S: Final = 86_400.0
 WATERMARK_EVERY_S: Final = 60.0
+HINDERED_WAIT_S: Final = 5.0
 AGENT: Final = "litellm callback"
 FILE: Final = "outbox.sqlite"
 
@@ -181,7 +182,11 @@ class Sender:
             packed = 0
         if not packed:
             self._watched(connection, spool)
-        attempt = delivery.run_once()
+        try:
+            attempt = delivery.run_once()
+        except (OSError, sqlite3.Error) as error:
+            log.error("outbox: %s; trying again in %s s", error, HINDERED_WAIT_S)
+            return HINDERED_WAIT_S
         if attempt.outcome is Outcome.DELIVERED:
             return 0.0
         return attempt.wait_s or (0.0 if packed else idle_s)

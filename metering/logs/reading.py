@@ -87,6 +87,7 @@ class Gleaner:
         return harvest
 
     def _frame(self, container: Container, frame: bytes, place: RejectedLine, harvest: Harvest) -> None:
+        frame = frame.lstrip(b"\0")  # what a writer that does not append leaves where its file was cut
         line = frame.strip()
         if not line:
             return

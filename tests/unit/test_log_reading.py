@@ -22,6 +22,7 @@ from unittest.mock import ANY
 import pytest
 
 from metering.__main__ import main
+from metering.delivery_thread import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import translator
@@ -254,6 +255,18 @@ def test_a_line_without_end_does_not_fill_the_memory(log: Path, reading: Make) -
     assert all(len(item["line"]) <= 64 << 10 for item in reader.rejected)
 
 
+def test_the_hole_that_a_cut_file_has_before_its_next_line_is_nothing(log: Path, reading: Make) -> None:
+    reader = reading()
+    log.write_text(line(1))
+    assert reader.read() == [1]
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.seek(40 << 20)
+        file.write(line(2).encode())
+    assert reader.read() == [2]
+    assert reader.rejected == []
+
+
 def test_while_the_spool_is_full_nothing_is_read_and_then_everything(
     log: Path, reading: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,6 +452,23 @@ def test_a_second_reader_on_the_same_state_is_refused(
         _, errors = running.communicate(timeout=30)
     assert running.returncode == 0
     assert errors.splitlines()[-1] == "1 records"
+
+
+def test_a_token_that_is_gone_for_a_while_stops_no_delivery(
+    tmp_path: Path, platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metering.delivery_thread.HINDERED_WAIT_S", 0.05)
+    state, token = tmp_path / "s.sqlite", tmp_path / "token"
+    connection = open_state(state)
+    with connection:
+        Spool(connection).put("usage/tokens", b'[{"id": "a", "input_tokens": 1}]')
+    with delivering(state, endpoint=f"http://127.0.0.1:{platform.server_port}", token_file=token) as delivery:
+        time.sleep(0.2)
+        assert not platform.taken
+        token.write_text("secret")
+        assert delivery.finish(30)
+    connection.close()
+    assert set(platform.taken) == {"a"}
 
 
 def test_a_state_belongs_to_one_source(

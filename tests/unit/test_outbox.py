@@ -141,6 +141,25 @@ def test_a_sender_delivers_through_a_busy_platform(
     assert platform.taken == list(range(2500))
 
 
+def test_a_token_that_is_gone_for_a_while_stops_no_sender(
+    tmp_path: Path, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metering.gateways.outbox.HINDERED_WAIT_S", 0.05)
+    platform = Platform(monkeypatch)
+    outbox.put("a", b'{"n":1}').result(10)
+    token, stop = tmp_path / "token", threading.Event()
+    sender = Sender(tmp_path, endpoint="http://platform", token=token.read_text)
+    thread = threading.Thread(target=sender.run, args=(stop,))
+    thread.start()
+    stop.wait(2.5)
+    assert (platform.taken, thread.is_alive()) == ([], True)
+    token.write_text("secret")
+    while not platform.taken:
+        stop.wait(0.05)
+    stop.set()
+    thread.join()
+
+
 def test_the_command_sends_what_waits(
     tmp_path: Path, outbox: Outbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,54 @@
+"""From a gateway's log through reader, spool and door into the ledger: once, with the unknown in quarantine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from billing.tenancy.tokens import api_token_create
+from billing.usage.models import AgentWatermark, QuarantinedRecord
+from metering.__main__ import main
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def line(number: int, **changed: Any) -> str:
+    fields = {"start_time": f"2026-10-05T10:00:{number:02}Z", "x-request-id": f"r{number}", "consumer": "team-a",
+              "response_code": 200, "gen_ai.request.model": "qwen", "gen_ai.usage.input_tokens": 100 + number,
+              "gen_ai.usage.cache_read.input_tokens": 10, "gen_ai.usage.output_tokens": 7}  # fmt: skip
+    return json.dumps({**fields, **changed}) + "\n"
+
+
+def ledger() -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT d.source, d.consumer, d.model, d.status, sum(requests)::int, sum(input_tokens)::int,
+                      sum(cache_read_input_tokens)::int, sum(output_tokens)::int
+               FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension GROUP BY 1, 2, 3, 4 ORDER BY 4"""
+        )
+        return cursor.fetchall()
+
+
+def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, live_server: Any) -> None:
+    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
+    token, log = tmp_path / "token", tmp_path / "access.log"
+    token.write_text(presented)
+    nothing = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None,
+               "gen_ai.usage.cache_read.input_tokens": None}  # fmt: skip
+    lines = [line(number) for number in range(10)]
+    lines += [line(10, **nothing, response_code=503), line(11, **nothing), "garbage\n"]
+    log.write_text("".join(lines))
+    read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token)]
+    told = [("envoy-hq", "team-a", "qwen", "200", 10, 1045, 100, 70), ("envoy-hq", "team-a", "qwen", "503", 1, 0, 0, 0)]
+    assert main([*read, "--state", str(tmp_path / "one"), str(log)]) == 3, "a bad line and a request without counts"
+    assert ledger() == told
+    (unknown,) = QuarantinedRecord.objects.all()
+    assert unknown.reason == "invalid"
+    assert "input_tokens" in unknown.error
+    assert json.loads(unknown.record)["id"] == "r11:2026-10-05T10:00:11Z"
+    assert main([*read, "--state", str(tmp_path / "one"), str(log)]) == 3
+    assert main([*read, "--state", str(tmp_path / "two"), str(log)]) == 3
+    assert ledger() == told
+    assert not AgentWatermark.objects.exists(), "one reading is no watching"
