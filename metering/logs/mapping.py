@@ -211,7 +211,7 @@ def path(text: str) -> Callable[[Fields], Any]:
     def find(fields: Fields) -> Any:
         for whole_name, steps in alternatives:
             value = fields.get(whole_name)
-            if value is None and len(steps) > 1:
+            if value is None and len(steps) > 1 and steps[0] in fields:
                 value = _walk(fields, steps)
             if value is not None and not (isinstance(value, str) and value in NOT_TOLD):
                 return opened(value)
