@@ -97,14 +97,3 @@ LITELLM_PAYLOAD: dict[str, Any] = {
         "error_information": {"type": "object", "description": "error_code"},
     },
 }
-
-PROBLEM: dict[str, Any] = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-    },
-}

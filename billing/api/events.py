@@ -20,9 +20,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.bodies import RECORD_BODIES, bounded, raw_records
-from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD, PROBLEM
+from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD
 from billing.api.problems import problem
-from billing.api.schema import INGEST_ANSWER
+from billing.api.schema import INGEST_ANSWER, PROBLEM
 from billing.api.usage import UsageDoor
 from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, tokens_ingest

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
-from billing.api.event_schema import PROBLEM
+from billing.api.schema import PROBLEM
 from billing.tenancy.models import ApiToken
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import ReplayError, quarantine_dismiss, quarantine_replay

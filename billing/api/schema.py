@@ -27,6 +27,18 @@ INGEST_ANSWER: dict[str, Any] = {
 }
 
 
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+}
+
+
 def record_schema(kind: type[msgspec.Struct], **items: type[msgspec.Struct]) -> dict[str, Any]:
     """JSON schema of a record, self-contained; `items` gives the element type of fields that are read late."""
     schema = _inlined(kind)
@@ -65,3 +77,29 @@ def _nullable(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     rest = {key: _resolve(value, parts) for key, value in schema.items() if key != "anyOf"}
     shape = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     return {**shape, **rest, "nullable": True}
+
+
+REPORTING = ("/api/v1/usage/", "/api/v1/events")
+REFUSALS = {
+    "400": "the body is not as described",
+    "401": "no valid token",
+    "403": "the token may not do this",
+    "413": "larger than the limit, packed or unpacked, or too many records",
+    "415": "a Content-Type or Content-Encoding that this door does not take",
+    "503": "busy, or the database is away: nothing is acknowledged, send the same again after Retry-After seconds",
+}
+
+
+def reporting_doors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Hook of the generator: what all doors for reports have in common."""
+    for path, operations in result["paths"].items():
+        operation = operations.get("post")
+        if operation is None or not path.startswith(REPORTING):
+            continue
+        operation["requestBody"]["required"] = True
+        for status, description in REFUSALS.items():
+            operation["responses"].setdefault(status, {"description": description})
+        for status, response in operation["responses"].items():
+            if status >= "400":
+                response["content"] = {"application/problem+json": {"schema": PROBLEM}}
+    return result

@@ -237,6 +237,9 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_doors",
+    ],
 }
 
 CELERY_BROKER_URL = os.environ.get("BROKER_URL", "")
