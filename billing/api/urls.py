@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import budgets, correcting, events, prices, problems, quarantine, reading, usage
+from billing.api import budgets, correcting, events, prices, problems, quarantine, reading, summary, usage
 
 app_name = "api"
 urlpatterns = [
@@ -23,6 +23,7 @@ urlpatterns = [
     re_path(
         r"^budgets/reservations/(?P<identity>[0-9a-f]{24})$", budgets.ReservationDoor.as_view(), name="budgets-reservation"
     ),
+    path("usage/summary", summary.UsageSummary.as_view(), name="usage-summary"),
     path("quarantine", quarantine.Quarantine.as_view(), name="quarantine"),
     path("quarantine/<int:pk>", quarantine.QuarantineEntry.as_view(), name="quarantine-entry"),
     path("teams", reading.Teams.as_view(), name="teams"),

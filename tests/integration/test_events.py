@@ -364,7 +364,9 @@ def _tables_with(marker: str) -> list[str]:
 def test_the_doors_are_described(client: Client) -> None:
     paths = client.get("/api/v1/schema/?format=json").json()["paths"]
     assert paths["/api/v1/events"]["post"]["operationId"] == "report_events"
-    assert set(paths["/api/v1/events"]["post"]["responses"]) == {"200", "204", "400", "409", "422"}
+    assert set(paths["/api/v1/events"]["post"]["responses"]) == {
+        "200", "204", "400", "401", "403", "409", "413", "415", "422", "503",
+    }  # fmt: skip
     assert CLOUD_BATCH in paths["/api/v1/events"]["post"]["requestBody"]["content"]
     assert paths["/api/v1/events/batch"]["post"]["operationId"] == "report_lago_events"
     assert paths["/api/v1/usage/litellm"]["post"]["operationId"] == "report_litellm"

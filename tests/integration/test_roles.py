@@ -170,6 +170,7 @@ API = {"nobody": 401, "other": 404, "viewer": 200, "lead": 200, **dict.fromkeys(
 LIST = {**API, "other": 200}
 REPORT = {**API, "viewer": 404, "lead": 404}
 COSTS = {**dict.fromkeys(WHO, 403), "nobody": 401, **dict.fromkeys(READERS, 200)}
+BAD_REQUEST = {**dict.fromkeys(WHO, 400), "nobody": 401}
 HOUSE_API = {**API, "other": 403, "viewer": 403, "lead": 403}
 WRITE = {**dict.fromkeys(WHO, 403), "nobody": 401}
 
@@ -236,6 +237,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/budgets/check": ("GET", WRITE),
     "api/v1/budgets/reservations": ("POST", WRITE),
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
+    "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/quarantine": ("GET", HOUSE_API),
     "api/v1/quarantine/<int:pk>": ("POST", WRITE),
     "api/v1/teams": ("GET", LIST),

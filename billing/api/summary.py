@@ -1,0 +1,89 @@
+"""Usage by day, team and model, for dashboards of others."""
+
+from datetime import date, datetime, time, timedelta
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import NotFound, ParseError
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.reading import asked
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.usage.summary import devices_by_day, tokens_by_day
+from metering.intervals import Interval
+
+MOST_DAYS = 100
+ANSWER = {
+    "type": "object",
+    "required": ["from", "until", "zone", "tokens", "devices"],
+    "properties": {
+        "from": {"type": "string", "format": "date"},
+        "until": {"type": "string", "format": "date"},
+        "zone": {"type": "string"},
+        "tokens": {"type": "array", "items": {"type": "object"}},
+        "devices": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+
+class UsageSummary(APIView):
+    """Tokens and device time from the roll-up; a token of a team sees that team's."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:read")]
+
+    @extend_schema(
+        operation_id="usage_summary",
+        description="Local days of the billing zone, [from, until). `team` is null where nobody owned the usage then.",
+        parameters=[
+            OpenApiParameter("from", str, required=True, description="first day, such as 2026-10-01"),
+            OpenApiParameter("until", str, required=True, description=f"day after the last, at most {MOST_DAYS} later"),
+            OpenApiParameter("team", str),
+            OpenApiParameter("model", str),
+        ],
+        responses={200: OpenApiResponse(ANSWER)},
+    )
+    def get(self, request: Request) -> Response:
+        try:
+            zone = billing_setup().zone
+        except NoSetupError as error:
+            raise NotFound(str(error)) from error
+        first, last = _day(request, "from"), _day(request, "until")
+        if not first < last <= first + timedelta(days=MOST_DAYS):
+            raise ParseError(f"until {last}: must be 1 to {MOST_DAYS} days after from {first}")
+        window = Interval(*(datetime.combine(day, time(), ZoneInfo(zone)) for day in (first, last)))
+        teams = _teams(request)
+        tokens = tokens_by_day(window, zone, teams, asked(request, "model"))
+        devices = devices_by_day(window, zone, teams)
+        return Response(
+            {
+                "from": first.isoformat(), "until": last.isoformat(), "zone": zone,
+                "tokens": [{"day": row.day, "team": row.team, "model": row.model, **row.counts} for row in tokens],
+                "devices": [
+                    {"day": row.day, "team": row.team, "accelerator": row.accelerator,
+                     "device_seconds": format(row.device_seconds, "f")}
+                    for row in devices
+                ],
+            }
+        )  # fmt: skip
+
+
+def _day(request: Request, name: str) -> date:
+    text = asked(request, name) or ""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise ParseError(f"{name} {text[:40]!r}: expected a day such as 2026-10-01") from error
+
+
+def _teams(request: Request) -> set[str] | None:
+    """Codes of the teams to show, None for all and what nobody owns."""
+    own, wanted = teams_of(request), asked(request, "team")
+    visible = None if own is None else set(own.values_list("code", flat=True))
+    if wanted is None:
+        return visible
+    return {wanted} if visible is None else visible & {wanted}
