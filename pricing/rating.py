@@ -6,7 +6,7 @@ piece decides its price.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -14,6 +14,7 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Final
 
+from pricing.carbon import kg_co2
 from pricing.money import EXACT, round_amount
 from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
 
@@ -78,6 +79,21 @@ class LineKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Carbon:
+    """Kilograms of CO2: by the average of the grid where it was used, and by the contracts that it was bought under.
+
+    As a factor: kilograms per kWh at the meter of the building.
+    """
+
+    location_kg: Fraction
+    market_kg: Fraction
+
+
+CarbonAt = Callable[[str, datetime], Carbon | None]
+"""The factors of a cluster at an instant, or None where nobody said them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
     """A priced sum of usage. `usage_quantity` in base units of `key.unit`, `unit_price` per pricing unit."""
 
@@ -85,6 +101,7 @@ class Charge:
     usage_quantity: Decimal
     unit_price: Decimal
     facility_kw: Decimal | None = None
+    carbon: Carbon | None = None
 
     @property
     def quantity(self) -> Fraction:
@@ -130,6 +147,17 @@ class _Sums:
         self.quantities: dict[LineKey, Decimal] = {}
         self.prices: dict[LineKey, tuple[Decimal, Decimal | None]] = {}
         self.unpriced: dict[tuple[str, str, str], Decimal] = {}
+        self.carbon: dict[LineKey, Carbon | None] = {}
+
+    def emit(self, key: LineKey, kwh: Fraction | None, factors: Carbon | None) -> None:
+        """Add what a part of the line emitted; one part without energy or factors leaves the line without a figure."""
+        before = self.carbon.get(key, Carbon(Fraction(0), Fraction(0)))
+        if before is None or kwh is None or factors is None:
+            self.carbon[key] = None
+            return
+        self.carbon[key] = Carbon(
+            before.location_kg + kg_co2(kwh, factors.location_kg), before.market_kg + kg_co2(kwh, factors.market_kg)
+        )
 
     def add(self, key: LineKey, quantity: Decimal, price: Decimal, facility_kw: Decimal | None = None) -> None:
         self.quantities[key] = EXACT.add(self.quantities.get(key, Decimal(0)), quantity)
@@ -141,7 +169,7 @@ class _Sums:
 
     def rated(self) -> Rated:
         charges = [
-            Charge(key, self.quantities[key], *self.prices[key])
+            Charge(key, self.quantities[key], *self.prices[key], self.carbon.get(key))
             for key in sorted(self.quantities)
             if self.quantities[key]
         ]
@@ -152,8 +180,11 @@ class _Sums:
         return Rated(charges, missing)
 
 
-def rate_gpu(usages: Iterable[GpuUsage], card: RateCard) -> Rated:
-    """Charges of held devices: one per team, cluster, namespace, SKU and price version."""
+def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | None = None) -> Rated:
+    """Charges of held devices: one per team, cluster, namespace, SKU and price version.
+
+    With `carbon_at` each also says what its energy emitted, where the power of the device and the factors are known.
+    """
     sums = _Sums()
     for usage in usages:
         if not usage.unit_us:
@@ -163,7 +194,12 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard) -> Rated:
         except UnpricedError as error:
             sums.miss(error, usage.device_us, "device-microseconds")
             continue
-        sums.add(gpu_key(usage, version.name, price), measured(usage, price), price.price, price.facility_kw)
+        key, quantity = gpu_key(usage, version.name, price), measured(usage, price)
+        sums.add(key, quantity, price.price, price.facility_kw)
+        if carbon_at is not None:
+            hours = Fraction(quantity) / DIVISOR[price.unit]
+            kwh = None if price.facility_kw is None else hours * Fraction(price.facility_kw)
+            sums.emit(key, kwh, carbon_at(usage.cluster, usage.at))
     return sums.rated()
 
 

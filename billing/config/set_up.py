@@ -20,9 +20,11 @@ from billing.rates.models import PriceVersion
 from billing.rates.services import (
     PriceVersionInput,
     RateError,
+    carbon_factors_put,
     efficiency_policy_publish,
     price_version_publish,
 )
+from billing.rating.selectors import closed_until
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.tenancy.services import (
@@ -103,6 +105,8 @@ class _Application:
             self.applied.note(*token_cost_sheet_store(entry, self.actor))
         for entry in self.top.entries("price_versions"):
             self._price_version(entry)
+        for entry in self.top.entries("carbon"):
+            self._carbon(entry)
         for entry in self.top.entries("efficiency_policies"):
             self._policy(entry)
         for entry in self.top.entries("interruption_policies"):
@@ -285,6 +289,20 @@ class _Application:
         if not Team.objects.filter(code=code).exists():
             raise entry.error(field, f"{code!r} is no team")
         return code
+
+    def _carbon(self, entry: Entry) -> None:
+        cluster, valid_from = entry.text("cluster", limit=512), entry.instant("valid_from", self.zone)
+        location = entry.decimal("location_kg_per_kwh", places=6, at_most="10")
+        market = entry.decimal("market_kg_per_kwh", places=6, at_most="10", default=location)
+        source = entry.text("source", limit=500)
+        entry.finish()
+        changed = carbon_factors_put(
+            cluster=cluster, valid_from=valid_from, location=location, market=market, source=source, actor=self.actor
+        )
+        closed = closed_until()
+        if changed and closed is not None and valid_from < closed:
+            raise entry.error("valid_from", f"{valid_from.isoformat()} lies in a closed month, whose documents never change")
+        self.applied.note(changed, f"carbon factors of {cluster} from {valid_from.isoformat()}")
 
     def _channel(self, entry: Entry) -> None:
         wish = read_channel(entry, self._team(entry) if entry.has("team") else None)

@@ -29,6 +29,8 @@ class Line:
     quantity: Decimal
     amount: Decimal
     energy_kwh: Decimal | None
+    co2_location_kg: Decimal | None = None
+    co2_market_kg: Decimal | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The line of the canonical document: amounts and quantities as decimal strings, null for what does not apply."""
@@ -52,7 +54,15 @@ class Line:
             "charge_period": key.charge_period,
             "charge_class": "Correction" if key.correction else None,
             "energy_kwh": None if self.energy_kwh is None else format(self.energy_kwh, "f"),
+            **_carbon_told(self.co2_location_kg, self.co2_market_kg),
         }
+
+
+def _carbon_told(location_kg: Decimal | None, market_kg: Decimal | None) -> dict[str, str]:
+    """Fields that a document has only where something is known: older documents keep their bytes."""
+    if location_kg is None or market_kg is None:
+        return {}
+    return {"co2_location_kg": format(location_kg, "f"), "co2_market_kg": format(market_kg, "f")}
 
 
 def price_text(price: Decimal) -> str:
@@ -72,6 +82,8 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
             quantity=round_to(charge.quantity, QUANTITY_PLACES),
             amount=charge.amount,
             energy_kwh=_energy(charge),
+            co2_location_kg=round_to(charge.carbon.location_kg, ENERGY_PLACES) if charge.carbon else None,
+            co2_market_kg=round_to(charge.carbon.market_kg, ENERGY_PLACES) if charge.carbon else None,
         )
         for position, charge in enumerate(sorted(charges, key=_order), start=1)
     ]
@@ -129,7 +141,13 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
         ],
         "total": format(total_of(lines), "f"),
         "energy_kwh": format(sum(energies, Decimal(0)), "f") if energies else None,
+        **_carbon_told(_sum_of(line.co2_location_kg for line in lines), _sum_of(line.co2_market_kg for line in lines)),
     }
+
+
+def _sum_of(values: Iterable[Decimal | None]) -> Decimal | None:
+    known = [value for value in values if value is not None]
+    return sum(known, Decimal(0)) if known else None
 
 
 def period_facts(month: str, zone: str, window: Interval) -> dict[str, str]:

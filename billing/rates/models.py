@@ -241,3 +241,29 @@ class PriceDraftStep(models.Model):
 
     class Meta:
         ordering = ["id"]
+
+
+class CarbonFactors(models.Model):
+    """Kilograms of CO2 per kWh at the meter of a cluster's building, in force in [valid_from, valid_until)."""
+
+    cluster = models.CharField(max_length=512)
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, blank=True)
+    location_kg_per_kwh = models.DecimalField(max_digits=9, decimal_places=6)
+    market_kg_per_kwh = models.DecimalField(max_digits=9, decimal_places=6)
+    source = models.CharField(max_length=500, help_text="where the figures come from")
+
+    class Meta:
+        ordering = ["cluster", "valid_from"]
+        constraints = [
+            ExclusionConstraint(
+                name="one_carbon_factor_of_a_cluster_at_a_time",
+                expressions=[
+                    ("cluster", RangeOperators.EQUAL),
+                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
+                ],
+            ),
+            models.CheckConstraint(
+                condition=Q(location_kg_per_kwh__gte=0, market_kg_per_kwh__gte=0), name="carbon_factor_is_not_negative"
+            ),
+        ]

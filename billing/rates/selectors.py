@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
-from billing.rates.models import CostSheet, InterruptionPolicy, PriceDraft, TokenCostSheet
+from billing.rates.models import CarbonFactors, CostSheet, InterruptionPolicy, PriceDraft, TokenCostSheet
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
@@ -17,6 +18,7 @@ from pricing.cost_sheet import parse_cost_sheet
 from pricing.efficiency import BANDS, EfficiencyPolicy, Form, WorkloadClass
 from pricing.notice import business_days_between
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
+from pricing.rating import Carbon
 from pricing.tco import cost_of_gpu_hour
 
 
@@ -115,6 +117,26 @@ def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | No
 def notice_of(draft: PriceDraft, now: datetime) -> int:
     """Business days between `now` and the start of a draft, in the billing zone."""
     return business_days_between(now, draft.valid_from, billing_setup().zone)
+
+
+class CarbonBook:
+    """What a kWh of each cluster emits, dated."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[CarbonFactors]] = {}
+        for row in CarbonFactors.objects.all():
+            self._rows.setdefault(row.cluster, []).append(row)
+
+    def at(self, cluster: str, instant: datetime) -> Carbon | None:
+        """Kilograms per kWh in force, or None where nobody said them."""
+        for row in self._rows.get(cluster, ()):
+            if row.valid_from <= instant and (row.valid_until is None or instant < row.valid_until):
+                return Carbon(Fraction(row.location_kg_per_kwh), Fraction(row.market_kg_per_kwh))
+        return None
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which other factors begin."""
+        return {at for rows in self._rows.values() for row in rows for at in (row.valid_from, row.valid_until) if at}
 
 
 class PolicyBook:

@@ -116,10 +116,11 @@ def _assess_window(
     assessment: Assessment, books: Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool
 ) -> None:
     month = month_of(window.start, zone)
-    pieces = window.cut(books.card.changes() | books.namespaces.changes() | books.policies.changes())
+    changes = books.card.changes() | books.namespaces.changes() | books.policies.changes() | books.carbon.changes()
+    pieces = window.cut(changes)
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
     for platform in (False, True):
-        rated = rate_gpu([usage for usage in owned if usage.platform == platform], books.card)
+        rated = rate_gpu([usage for usage in owned if usage.platform == platform], books.card, books.carbon.at)
         assessment.charges += rated.charges
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
     interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)

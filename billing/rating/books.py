@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from billing.rates.selectors import PolicyBook
+from billing.rates.selectors import CarbonBook, PolicyBook
 from billing.rating.corrected import CorrectedRateCard
 from billing.tenancy.ownership import OwnershipBook
 from metering.intervals import Interval
@@ -19,6 +19,7 @@ class Books:
     consumers: OwnershipBook
     card: CorrectedRateCard
     policies: PolicyBook
+    carbon: CarbonBook
     late_samples: Sequence[tuple[Interval, int]] = ()
 
     def last_sample(self, window: Interval) -> int:

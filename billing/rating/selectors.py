@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from billing.rates.selectors import PolicyBook, rate_card
+from billing.rates.selectors import CarbonBook, PolicyBook, rate_card
 from billing.rating.books import Books
 from billing.rating.corrected import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
 from billing.rating.models import RetroactiveChange
@@ -45,6 +45,7 @@ def books_with(changes: list[RetroactiveChange]) -> Books:
         CorrectedOwnershipBook(consumer_book(), [ownership_row(change) for change in of_kind[Kind.CONSUMER]]),
         CorrectedRateCard(rate_card().versions, [price_correction(change) for change in of_kind[Kind.PRICE]]),
         PolicyBook(),
+        CarbonBook(),
         [(Interval(change.valid_from, change.valid_until), _samples_of(change)) for change in of_kind[Kind.EFFICIENCY]],
     )
 

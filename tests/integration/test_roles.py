@@ -231,6 +231,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/usage/capacity": ("POST", WRITE),
     "api/v1/usage/efficiency": ("POST", WRITE),
     "api/v1/usage/litellm": ("POST", WRITE),
+    "api/v1/usage/engine-counters": ("POST", WRITE),
     "api/v1/events": ("POST", WRITE),
     "api/v1/events/batch": ("POST", WRITE),
     "api/v1/budgets": ("GET", LIST),

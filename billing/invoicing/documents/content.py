@@ -88,6 +88,8 @@ class Line(msgspec.Struct, frozen=True):
     charge_period: str | None = None
     jobs: int | None = None
     energy_kwh: Decimal | None = None
+    co2_location_kg: Decimal | None = None
+    co2_market_kg: Decimal | None = None
     style: str | None = None
     credits: Credited | None = None
 
@@ -122,6 +124,8 @@ class Invoice(msgspec.Struct, frozen=True):
     number: str | None = None
     previous_sha256: str | None = None
     energy_kwh: Decimal | None = None
+    co2_location_kg: Decimal | None = None
+    co2_market_kg: Decimal | None = None
     kind: str = "invoice"
     shadow: bool = False
     reason: Reason | None = None

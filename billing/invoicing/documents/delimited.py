@@ -20,7 +20,8 @@ COLUMNS = (
     "invoice_number", "status", "issued_at", "document_sha256", "issuer", "team", "recipient", "cost_center",
     "billing_period", "zone", "billing_period_start", "billing_period_end", "position", "kind", "charge_class",
     "charge_period", "cluster", "namespace", "consumer", "sku", "token_class", "quantity", "unit", "unit_price",
-    "price_version", "policy", "reason", "jobs", "amount", "currency", "energy_kwh", "document_kind", "corrects_invoice",
+    "price_version", "policy", "reason", "jobs", "amount", "currency", "energy_kwh",
+    "co2_location_kg", "co2_market_kg", "document_kind", "corrects_invoice",
     "correction_reason", "style", "credits_document", "credits_position",
 )  # fmt: skip
 
@@ -102,6 +103,8 @@ def _line_cells(line: Line) -> dict[str, str]:
         "unit_price": _plain(line.unit_price),
         "amount": _plain(line.amount),
         "energy_kwh": _plain(line.energy_kwh),
+        "co2_location_kg": _plain(line.co2_location_kg),
+        "co2_market_kg": _plain(line.co2_market_kg),
         "style": line.style or "",
         "credits_document": harmless(line.credits.document) if line.credits else "",
         "credits_position": str(line.credits.position) if line.credits else "",

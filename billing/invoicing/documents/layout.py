@@ -94,10 +94,20 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
         "total_negative": invoice.total < 0,
         "abacus": abacus_digits(invoice),
         "sections": sections,
-        "energy": None if invoice.energy_kwh is None else f"{figure(invoice.energy_kwh)} kWh",
+        "energy": _energy(invoice),
         "sha256": printing.sha256,
         "previous_sha256": invoice.previous_sha256,
     }
+
+
+def _energy(invoice: Invoice) -> str | None:
+    """Energy, and what it emitted by the average of the grid and by contract, where that is known."""
+    if invoice.energy_kwh is None:
+        return None
+    told = f"{figure(invoice.energy_kwh)} kWh"
+    if invoice.co2_location_kg is None or invoice.co2_market_kg is None:
+        return told
+    return f"{told}, CO₂ {figure(invoice.co2_location_kg)} kg (location), {figure(invoice.co2_market_kg)} kg (market)"
 
 
 def abacus_digits(invoice: Invoice) -> list[int]:

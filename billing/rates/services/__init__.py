@@ -1,6 +1,7 @@
 """All writes of this room: cost sheets, drafts of price lists and their approval, published versions, policies."""
 
 from billing.rates.price_list import GpuPriceInput
+from billing.rates.services.carbon import carbon_factors_put
 from billing.rates.services.drafts import (
     PriceDraftError,
     price_draft_approve,
@@ -20,6 +21,7 @@ __all__ = [
     "PriceDraftError",
     "PriceVersionInput",
     "RateError",
+    "carbon_factors_put",
     "cost_sheet_put",
     "efficiency_policy_publish",
     "interruption_policy_publish",

@@ -1,0 +1,43 @@
+"""What a kWh of a cluster emits, from an instant on. A stored factor is never edited; another one follows it."""
+
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import IntegrityError, transaction
+
+from billing.rates.models import CarbonFactors
+from billing.rates.services.publishing import ends_later
+from billing.rates.services.sheets import RateError
+from billing.tenancy.audit import audit_record
+
+
+def carbon_factors_put(
+    *, cluster: str, valid_from: datetime, location: Decimal, market: Decimal, source: str, actor: str
+) -> bool:
+    """Store the factors [kg/kWh] of a cluster from an instant on; False where they are stored already.
+
+    Raises RateError where others are stored for that instant.
+    """
+    wanted = {"location_kg_per_kwh": location, "market_kg_per_kwh": market, "source": source}
+    of_cluster = CarbonFactors.objects.filter(cluster=cluster)
+    known = of_cluster.filter(valid_from=valid_from).first()
+    if known:
+        differing = [name for name, value in wanted.items() if getattr(known, name) != value]
+        if differing:
+            told = f"carbon factors of {cluster} from {valid_from.isoformat()}"
+            raise RateError(f"{told} are stored and differ in {differing[0]}")
+        return False
+    try:
+        with transaction.atomic():
+            of_cluster.filter(ends_later(valid_from), valid_from__lt=valid_from).update(valid_until=valid_from)
+            later = of_cluster.filter(valid_from__gt=valid_from).order_by("valid_from").first()
+            CarbonFactors.objects.create(
+                cluster=cluster, valid_from=valid_from, valid_until=later.valid_from if later else None, **wanted
+            )
+            audit_record(
+                actor=actor, action="carbon_factors_put", subject=cluster,
+                detail={**{name: str(value) for name, value in wanted.items()}, "valid_from": valid_from.isoformat()},
+            )  # fmt: skip
+    except IntegrityError as error:
+        raise RateError(f"carbon factors of {cluster} overlap others") from error
+    return True

@@ -1,0 +1,107 @@
+"""Energy and CO2 of invoice lines: information with dated factors, never money."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from pypdf import PdfReader
+
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.documents import render_csv, render_pdf
+from billing.invoicing.models import Invoice
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services import invoices_issue, period_close, period_verify
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+SHEET = {
+    "accelerator": "NVIDIA-H800", "currency": "CNY", "gpus_per_server": "8", "server_price": "400000", "gpu_price": "200000",
+    "network_price_per_port": "8000", "ports_per_gpu": "1", "gpus_per_rack": "32", "cluster_gpus": "256", "life_years": "5",
+    "gpu_power_kw": "0.7", "server_other_power_kw": "2.4", "pue": "1.3", "electricity_price_per_kwh": "0.8",
+    "rack_rent_per_month": "8000", "bandwidth_per_month": "2000", "labour_per_month": "200000",
+    "software_per_month": "100000", "markup": "0.2",
+}  # fmt: skip
+PRICES = [{"name": "2026-10", "valid_from": "2026-10-01", "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+FACTORS = {"cluster": "hq-1", "valid_from": "2026-01-01", "location_kg_per_kwh": "0.5306", "market_kg_per_kwh": "0.6096",
+           "source": "national average and residual mix, 2023"}  # fmt: skip
+
+
+def billed(directory: Path, *carbon: dict[str, Any]) -> dict[str, Any]:
+    """8 GPUs for an hour on 10 October, 08:00 to 09:00 in Shanghai: 8 x (0.7 + 2.4 / 8) kW x 1.3 = 10.4 kWh."""
+    sheets = [{"name": "h800", **SHEET}]
+    factories.apply(directory, cost_sheets=sheets, price_versions=PRICES, consumers=None, carbon=list(carbon) or None)
+    factories.ingest_allocations(
+        factories.allocation_record(ended_at="2026-10-10T01:00:00Z", observed_until="2026-10-10T01:00:00Z")
+    )
+    period_close(month="2026-10", actor="ops", now=factories.AFTER)
+    invoices_issue(month="2026-10", actor="ops", now=factories.AFTER)
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+    return document_of(Invoice.objects.get())
+
+
+def test_a_line_says_what_its_energy_emitted_by_location_and_by_contract(tmp_path: Path) -> None:
+    """10.4 kWh x 0.5306 = 5.51824 kg; x 0.6096 = 6.33984 kg."""
+    document = billed(tmp_path, FACTORS)
+    (line,) = document["lines"]
+    assert (line["energy_kwh"], line["co2_location_kg"], line["co2_market_kg"]) == ("10.400", "5.518", "6.340")
+    assert (document["co2_location_kg"], document["co2_market_kg"]) == ("5.518", "6.340")
+    invoice = Invoice.objects.get()
+    csv = render_csv(document, sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued").decode()
+    assert "5.518" in csv
+    assert "6.34" in csv
+
+
+def test_factors_that_change_are_cut_at_the_very_instant_and_leave_one_line(tmp_path: Path) -> None:
+    """From 08:30 in Shanghai green power: 5.2 x 0.5306 + 5.2 x 0.5306 by location, 5.2 x 0.6096 = 3.16992 by contract."""
+    green = {**FACTORS, "valid_from": "2026-10-10T08:30:00+08:00", "market_kg_per_kwh": "0"}
+    document = billed(tmp_path, FACTORS, green)
+    (line,) = document["lines"]
+    assert (line["energy_kwh"], line["co2_location_kg"], line["co2_market_kg"]) == ("10.400", "5.518", "3.170")
+
+
+def test_without_factors_for_all_of_it_a_line_says_nothing(tmp_path: Path) -> None:
+    document = billed(tmp_path, {**FACTORS, "valid_from": "2026-10-10T08:30:00+08:00"})
+    assert not {"co2_location_kg", "co2_market_kg"} & document["lines"][0].keys()
+    assert "co2_location_kg" not in document
+
+
+def test_stored_factors_are_applied_again_without_change_and_never_edited(tmp_path: Path) -> None:
+    factories.apply(tmp_path, carbon=[FACTORS])
+    assert factories.apply(tmp_path, carbon=[FACTORS]).changes == []
+    with pytest.raises(SetUpFileError, match="are stored and differ in market_kg_per_kwh"):
+        factories.apply(tmp_path, carbon=[{**FACTORS, "market_kg_per_kwh": "0"}])
+    for statement in ("UPDATE {} SET location_kg_per_kwh = 0", "DELETE FROM {}", "TRUNCATE {}"):
+        with pytest.raises(DatabaseError, match="never"), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement.format("rates_carbonfactors"))
+
+
+def test_factors_for_a_closed_month_are_refused_because_its_documents_would_differ(tmp_path: Path) -> None:
+    billed(tmp_path)
+    with pytest.raises(SetUpFileError, match=r"carbon\[0\].valid_from: .* lies in a closed month"):
+        factories.apply(tmp_path, cost_sheets=None, price_versions=None, consumers=None, carbon=[FACTORS])
+    from_november = {**FACTORS, "valid_from": "2026-11-01"}
+    factories.apply(tmp_path, cost_sheets=None, price_versions=None, consumers=None, carbon=[from_november])
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"location_kg_per_kwh": "530"}, r"carbon\[0\].location_kg_per_kwh: '530' must be a decimal from 0 to 10"),
+        ({"source": ""}, r"carbon\[0\].source: is empty"),
+        ({"kg": "1"}, r"carbon\[0\].kg: is no field here"),
+    ],
+)
+def test_a_bad_factor_is_refused_by_field_and_value(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+    with pytest.raises(SetUpFileError, match=told):
+        factories.apply(tmp_path, carbon=[{**FACTORS, **changed}])
+
+
+def test_the_printed_invoice_shows_it(tmp_path: Path) -> None:
+    billed(tmp_path, FACTORS)
+    invoice = Invoice.objects.get()
+    pdf = render_pdf(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued")
+    text = " ".join(page.extract_text() for page in PdfReader(BytesIO(pdf)).pages)
+    assert "5.518 kg (location), 6.340 kg (market)" in " ".join(text.split())
