@@ -49,6 +49,9 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
 	$(BIN)/python -m tests.benchmarks
 
+histories: $(VENV)/.dev  ## a thousand random histories of a cluster with crashes and outages of its agent
+	SUANPAN_HISTORIES=1000 $(BIN)/python -m pytest tests/agent/test_histories.py --hypothesis-show-statistics
+
 traces: $(VENV)/.dev  ## real production traces to the cent; SUANPAN_TRACES names their folder
 	$(BIN)/python -m pytest tests/traces
 
@@ -56,4 +59,4 @@ lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
 
-.PHONY: help install demo up check test bench traces lock
+.PHONY: help install demo up check test bench histories traces lock

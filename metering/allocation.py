@@ -214,14 +214,14 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
 
 
 def _end_of_missing(missing: PodMissing, latest: PodSnapshot, last_alive: datetime) -> _End:
-    """Gone while nobody watched: the deletion timestamp bounds the end, unless the pod was seen alive after it.
+    """Gone while nobody watched: most likely at its deletion timestamp, unless the pod was seen alive after it.
 
-    A pod of a lost node stays Terminating long past its deletion timestamp.
+    A pod of a lost node stays Terminating long past its deletion timestamp, so only the list bounds the end.
     """
     due = known(latest.deletion_timestamp)
     reason = _disruption(latest) or (EndReason.DELETED if due else EndReason.UNKNOWN)
     if due and last_alive <= due < missing.observed_at:
-        return _End(due, Rule.DELETION_TIMESTAMP, reason, last_alive, due)
+        return _End(due, Rule.DELETION_TIMESTAMP, reason, last_alive, missing.observed_at)
     return _End(missing.observed_at, Rule.LIST, reason, min(last_alive, missing.observed_at), missing.observed_at)
 
 

@@ -6,6 +6,7 @@ objects costs, and environment values never reach the agent's memory or disk.
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -264,6 +265,11 @@ _metadata: Final = msgspec.json.Decoder(Metadata)
 _status: Final = msgspec.json.Decoder(PodStatus)
 
 
+def decoded(pod: Pod) -> tuple[Metadata, PodSpec, PodStatus]:
+    """All parts of a pod."""
+    return _metadata.decode(pod.metadata), pod.spec, _status.decode(pod.status)
+
+
 def seen_pod(pod: Pod) -> SeenPod | None:
     """The pod with what it requests of extended resources; None where it requests none.
 
@@ -272,7 +278,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     requests = _requests(pod.spec)
     if not requests:
         return None
-    metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
+    metadata, _, status = decoded(pod)
     owners = sorted(metadata.owner_references or (), key=lambda owner: not owner.controller)
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
@@ -318,23 +324,31 @@ def _requests(spec: PodSpec) -> dict[str, int]:
 def _asks(resources: Resources | None) -> bool:
     if resources is None:
         return False
-    return any("/" in name and is_extended(name) for name in (*(resources.requests or ()), *(resources.limits or ())))
+    named = (resources.requests or {}, resources.limits or {})
+    return any(_extended(name) for given in named for name in given)
+
+
+@lru_cache(maxsize=4096)
+def _extended(name: str) -> bool:
+    return "/" in name and is_extended(name)
 
 
 def _container(spec: ContainerSpec) -> Container:
     given = spec.resources or Resources()
-    return Container(
-        spec.name,
-        quantities_of(given.requests, spec.name),
-        quantities_of(given.limits, spec.name),
-        spec.restart_policy == "Always",
-    )
+    requests, limits = _only_extended(given.requests, spec.name), _only_extended(given.limits, spec.name)
+    return Container(spec.name, requests, limits, spec.restart_policy == "Always")
+
+
+def _only_extended(given: Quantities, container: str) -> dict[str, int]:
+    named = {name: value for name, value in (given or {}).items() if _extended(name)}
+    return quantities_of(named, container) if named else {}
 
 
 def _billed(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in annotations.items() if _is_billed(key.partition("/")[0])}
 
 
+@lru_cache(maxsize=4096)
 def _is_billed(domain: str) -> bool:
     return any(domain == name or domain.endswith(f".{name}") for name in BILLED_DOMAINS)
 

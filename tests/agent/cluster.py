@@ -174,6 +174,7 @@ class ApiServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: ApiServer
 
     def do_GET(self) -> None:

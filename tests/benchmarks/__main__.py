@@ -35,13 +35,14 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
 
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from tests.benchmarks import budget_check, documents, ingest, ledger_size
+    from tests.benchmarks import agent, budget_check, documents, ingest, ledger_size
 
     parts = {
         "ingest": lambda: ingest.measure(options.rounds, options.records),
         "ledger_size": lambda: ledger_size.measure(options.ledger),
         "documents": documents.measure,
         "budget_check": lambda: budget_check.measure(home),
+        "agent": lambda: agent.measure(options.rounds),
     }
     rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")

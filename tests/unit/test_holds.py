@@ -201,7 +201,7 @@ def test_a_missed_deletion_ends_at_the_deletion_timestamp_within_bounds() -> Non
     leaving = seen(3, m(20), deletion_timestamp=m(20, 30), deletion_grace_seconds=30)
     found = hold(leaving, PodMissing("u", 99, m(50)))
     assert end_of(found) == (m(20, 30), Rule.DELETION_TIMESTAMP, EndReason.DELETED, True)
-    assert (found.earliest_end, found.latest_end) == (m(20), m(20, 30))
+    assert (found.earliest_end, found.latest_end) == (m(20), m(50))
 
 
 def test_a_pod_seen_alive_after_its_deletion_timestamp_ends_with_the_list() -> None:

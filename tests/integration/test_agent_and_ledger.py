@@ -1,0 +1,79 @@
+"""A fake API server -> the agent -> HTTP -> the real ledger: GPU-seconds of each pod, through kills and outages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.db import connection
+
+from billing.tenancy.tokens import api_token_create
+from billing.usage.models import AgentWatermark, GpuAllocation, NodeCapacity, QuarantinedRecord
+from metering.delivery import Delivery
+from tests.agent.rig import Rig
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class LedgerRig(Rig):
+    """An agent that reports to the real platform."""
+
+    address, token = "", ""
+
+    def start(self) -> None:
+        super().start()
+        self.delivery.close()
+        client = httpx.Client(timeout=30, trust_env=False)
+        self.delivery = Delivery(self.agent.spool, endpoint=self.address, token=self.token, client=client)
+
+
+@pytest.fixture
+def here(live_server: Any, tmp_path: Path) -> Iterator[LedgerRig]:
+    LedgerRig.address = live_server.url
+    LedgerRig.token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
+    made = LedgerRig(tmp_path / "agent.sqlite")
+    made.cluster.add_node("n-1")
+    yield made
+    made.stop()
+
+
+def gpu_seconds() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT a.pod_uid, sum(a.quantity * extract(epoch FROM s.until - s.start))::bigint
+               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id GROUP BY 1"""
+        )
+        return dict(cursor.fetchall())
+
+
+def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion(here: LedgerRig) -> None:
+    here.settle()
+    for uid, gpus in (("short", 4), ("long", 8), ("lost", 1), ("runs", 2)):
+        here.cluster.create(uid, gpus)
+        here.cluster.bind(uid)
+    here.watch()
+    here.tell()
+    here.cluster.advance(30)
+    here.cluster.finish("short")
+    here.restart()
+    here.watch()
+    here.tell()
+    here.kill()
+    here.cluster.advance(3600)
+    here.cluster.finish("long", "Failed")
+    here.cluster.delete("lost")
+    here.cluster.compact()
+    here.cluster.advance(10)
+    here.start()
+    here.settle()
+    here.tell()
+    here.tell()
+    assert gpu_seconds() == {"short": 4 * 30, "long": 8 * 3630, "lost": 3640, "runs": 2 * 3640}
+    lost = GpuAllocation.objects.get(pod_uid="lost")
+    assert (lost.end_estimated, lost.end_rule) == (True, "absent from list")
+    assert GpuAllocation.objects.filter(end_estimated=True).count() == 1
+    assert QuarantinedRecord.objects.count() == 0
+    assert AgentWatermark.objects.get().watermark == here.cluster.now
+    offered = NodeCapacity.objects.get()
+    assert (offered.quantity, offered.accelerator, offered.until) == (8, "NVIDIA-H800", here.cluster.now)
