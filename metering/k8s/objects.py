@@ -87,14 +87,11 @@ class PodSpec(Fields, frozen=True, gc=False):
 class Terminated(Fields, frozen=True, gc=False):
     """state.terminated."""
 
-    started_at: Stamp | None = None
     finished_at: Stamp | None = None
 
 
 class Running(Fields, frozen=True, gc=False):
-    """state.running."""
-
-    started_at: Stamp | None = None
+    """state.running: that it is there says that the container runs."""
 
 
 class State(Fields, frozen=True, gc=False):

@@ -8,7 +8,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("ingest", "ledger_size", "documents", "budget_check")
+PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent")
 
 
 def main() -> int:
