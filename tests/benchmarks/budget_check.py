@@ -220,5 +220,6 @@ def _overshoot(address: str, token: str) -> tuple[str, ...]:
     over = max(Decimal(0), used - Decimal(last["budget"])) if last["name"] == "tight" else Decimal(0)
     passed = sum(answer["allowed"] for answer in answers)
     assert passed < len(answers), "the burst must meet the limit"
-    return ("budget passed by a burst of 200", f"{over}", f"stated reservation {reservation}", f"{passed} allowed", "within it")
+    limit = f"stated reservation {reservation}"
+    return ("budget passed by a burst of 200", f"{over}", limit, f"{passed} allowed", "within it")
 
