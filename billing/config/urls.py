@@ -5,12 +5,14 @@ from django.contrib import admin
 from django.urls import include, path
 
 from billing.api.health import healthz, readyz
+from billing.api.metrics import metrics
 
 admin.site.login = secure_admin_login(admin.site.login)  # the same limits and the same second factor as everywhere
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
     path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),

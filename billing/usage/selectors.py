@@ -453,3 +453,22 @@ def usage_counts() -> dict[str, int]:
         )
         allocations, records = cursor.fetchone()
         return {"allocations": int(allocations), "token_records": int(records)}
+
+
+@dataclass(frozen=True, slots=True)
+class IngestState:
+    """What is under way: sums not folded yet, closes made, and open records of quarantine by reason."""
+
+    deltas: int
+    closes: int
+    quarantined: dict[str, int]
+
+
+def ingest_state() -> IngestState:
+    """The state of ingest, from small tables only."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reason, count(*) FROM usage_quarantinedrecord WHERE status = 'open' GROUP BY reason")
+        quarantined = dict(cursor.fetchall())
+        cursor.execute("SELECT count(*) FROM token_hour_delta")
+        (deltas,) = cursor.fetchone()
+    return IngestState(deltas, last_ordinal(), quarantined)

@@ -182,6 +182,7 @@ WRONG = {**only("lead", "finance", "admin", status=400), "other": 404}
 MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "healthz": ("GET", OPEN),
     "readyz": ("GET", OPEN),
+    "metrics": ("GET", OPEN),
     "login/": ("GET", {**dict.fromkeys(WHO, 302), "nobody": 200}),
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
     "": ("GET", SIGNED_IN),
@@ -230,6 +231,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/usage/gpu-allocations": ("POST", WRITE),
     "api/v1/usage/capacity": ("POST", WRITE),
     "api/v1/usage/efficiency": ("POST", WRITE),
+    "api/v1/usage/engine-counters": ("POST", WRITE),
+    "api/v1/usage/watermarks": ("POST", WRITE),
     "api/v1/usage/litellm": ("POST", WRITE),
     "api/v1/usage/engine-counters": ("POST", WRITE),
     "api/v1/events": ("POST", WRITE),
