@@ -15,6 +15,7 @@ from billing.portal.views import (
     prices,
     reference,
     teams,
+    workbench,
 )
 
 app_name = "portal"
@@ -52,6 +53,9 @@ urlpatterns = [
     path("operations/<int:pk>/", closing.operation, name="operation"),
     path("prices/", prices.prices, name="prices"),
     path("prices/compare/", prices.compare, name="price_compare"),
+    path("prices/workbench/", workbench.workbench, name="workbench"),
+    path("prices/workbench/draft/", workbench.workbench_save, name="workbench_save"),
+    path("planner/", workbench.planner, name="planner"),
     path("prices/versions/<int:pk>/", prices.version, name="price_version"),
     path("prices/drafts/new/", prices.draft_new, name="price_draft_new"),
     path("prices/drafts/<int:pk>/", prices.draft, name="price_draft"),

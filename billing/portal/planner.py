@@ -1,0 +1,126 @@
+"""The planner of training runs: texts of a form -> low, base and high, with what should make the reader suspicious."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from billing.portal.price_lists import published_versions
+from pricing.fields import Bound, exact_number
+from pricing.money import round_amount, round_to
+from pricing.training_plan import (
+    ATTENTION,
+    DEFAULTED,
+    FIELDS,
+    RANGES,
+    SHARE,
+    Estimate,
+    TrainingPlanError,
+    parse_training_plan,
+)
+
+LOCATION_BASED: Final = "carbon_kg_per_kwh"
+MARKET_BASED: Final = "market_carbon_kg_per_kwh"
+TEXTS: Final = {"accelerator": "NVIDIA-H800", "dtype": "bf16"}
+OVERHEADS: Final = ("experiments", "evaluation", "post_training", "preprocessing")
+START: Final = {
+    **TEXTS, "active_params": "10e9", "tokens": "10e12", "gpus": "256", "mfu": "0.40", "goodput": "0.90",
+    "contingency_ratio": "0.20", "gpu_power_kw": "1.275", "pue": "1.3", LOCATION_BASED: "0.5306",
+}  # fmt: skip
+BOUNDS: Final[dict[str, Bound]] = {
+    **FIELDS, **{name: bound for name, (bound, _) in DEFAULTED.items()}, **ATTENTION,
+    **dict.fromkeys(RANGES, SHARE), MARKET_BASED: FIELDS[LOCATION_BASED],
+    **{name: Bound("0", "10", "ratio of the main run", "20 % is 0.20") for name in OVERHEADS},
+}  # fmt: skip
+NAMES: Final = (*TEXTS, *BOUNDS)
+USUAL_MFU: Final = Fraction(55, 100)
+USUAL_TOKENS_PER_PARAMETER: Final = 20
+LONG_RUN_DAYS: Final = 180
+ATTENTION_MATTERS: Final = Fraction(1, 6)
+
+
+@dataclass
+class Plan:
+    """The cases of a plan in words and figures; `problems` where it says nothing."""
+
+    cases: dict[str, Estimate] = field(default_factory=dict)
+    rows: list[tuple[str, str, list[Decimal]]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def published_prices() -> dict[str, Decimal]:
+    """Accelerator -> price of a GPU-hour in the newest published list."""
+    version = published_versions().first()
+    rows = version.gpu.filter(resource="", unit="GPU-Hours").order_by("accelerator") if version else []
+    return {row.accelerator: row.price for row in rows}
+
+
+def planner_fields(
+    asked: Mapping[str, Any], prices: Mapping[str, Decimal]
+) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
+    """(name, value, hint) of every input, and the values; the price follows the accelerator where none is written."""
+    given = {name: str(asked.get(name, "")).strip() for name in NAMES} if "tokens" in asked else dict(START)
+    accelerator = given.get("accelerator", "")
+    if not given.get("price_per_gpu_hour") and accelerator in prices:
+        given["price_per_gpu_hour"] = format(prices[accelerator], "f")
+    values = {name: given.get(name, "") for name in NAMES}
+    return [(name, values[name], BOUNDS[name].unit if name in BOUNDS else "") for name in NAMES], values
+
+
+def planned(values: Mapping[str, str]) -> Plan:
+    """The plan of the texts, with its warnings; every refusal where it cannot be made."""
+    market = exact_number(values[MARKET_BASED]) if values[MARKET_BASED] else None
+    fields: dict[str, Any] = {
+        name: value for name, value in values.items() if value and name not in (MARKET_BASED, *OVERHEADS)
+    }
+    fields["overheads"] = {name: values[name] for name in OVERHEADS if values[name]}
+    problems = []
+    if values[MARKET_BASED] and (market is None or not BOUNDS[MARKET_BASED].holds(market)):
+        problems.append(f"{MARKET_BASED}: {values[MARKET_BASED]!r} {BOUNDS[MARKET_BASED].expected}")
+    try:
+        cases = parse_training_plan(fields).cases()
+    except TrainingPlanError as error:
+        return Plan(problems=[*error.messages, *problems])
+    if problems:
+        return Plan(problems=problems)
+    return Plan(cases, _rows(list(cases.values()), market), _warnings(values, cases["base"]))
+
+
+def _rows(cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str, list[Decimal]]]:
+    rows = [
+        ("GPU-hours", "", [round_to(case.gpu_hours, 1) for case in cases]),
+        ("Days on all GPUs", "", [round_to(case.days, 1) for case in cases]),
+        ("Cost of the main run", "money", [case.main_cost for case in cases]),
+        ("Cost with overheads and contingency", "money", [case.total_cost for case in cases]),
+        ("Energy, kWh at the meter", "", [round_to(case.kwh, 0) for case in cases]),
+        ("CO2 by location, kg", "", [round_to(case.kg_co2, 0) for case in cases]),
+    ]
+    if market is not None:
+        rows.append(("CO2 by contract (market), kg", "", [round_to(case.kwh * market, 0) for case in cases]))
+    return rows
+
+
+def _warnings(values: Mapping[str, str], base: Estimate) -> list[str]:
+    """What is possible and seldom true: it stands beside the figures and stops nothing."""
+    number = {name: exact_number(value) for name, value in values.items() if value}
+    found = []
+    mfu, params, tokens = (number.get(name) for name in ("mfu", "active_params", "tokens"))
+    if mfu and mfu > USUAL_MFU:
+        found.append(f"mfu {values['mfu']} is above what large runs report (0.38 to 0.55): plan with a measured one")
+    if params and tokens and tokens < USUAL_TOKENS_PER_PARAMETER * params:
+        ratio = round_to(tokens / params, 1)
+        found.append(f"tokens are {ratio} times active_params: below 20 the model is larger than its data pays for")
+    if (number.get("goodput") or 1) == 1:
+        found.append("goodput 1 means no failure, restart or checkpoint loss: runs of weeks lose about a tenth")
+    if base.days > LONG_RUN_DAYS:
+        found.append(f"the run takes {round_amount(base.days)} days: more GPUs, or a smaller run")
+    width, length = number.get("model_width"), number.get("seq_len")
+    if length and width and length > ATTENTION_MATTERS * 6 * width:
+        found.append("seq_len is not small against the model's width: attention is a large part of the FLOP")
+    if not values["layers"]:
+        found.append("without layers and model_width the FLOP of attention are left out")
+    if number.get("gpus") and base.gpu_hours < (number["gpus"] or 0):
+        found.append("the run is shorter than an hour: too small to plan this way")
+    return found

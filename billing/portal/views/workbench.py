@@ -1,0 +1,80 @@
+"""The price workbench (edit a cost sheet, see what follows, save it as a draft) and the planner of training runs."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.portal.access import page, page_for
+from billing.portal.planner import planned, planner_fields, published_prices
+from billing.portal.price_lists import published_versions
+from billing.portal.workbench import analysis, draft_document, form_values, read_form
+from billing.rates.models import CostSheet
+from billing.rates.services import PriceDraftError, price_draft_write
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.models import BillingSetup
+from metering.intervals import billing_month, month_of, next_month
+from pricing.cost_sheet import CostSheetError, parse_cost_sheet
+
+SHOWN_SHEETS = 500
+
+
+@require_safe
+@page_for(Right.READ_COSTS)
+def workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """A cost sheet, its price and what moves it; the address holds every input."""
+    context = _context(request, setup, request.GET)
+    part = "portal/parts/workbench_result.html" if request.htmx else "portal/workbench.html"
+    return render(request, part, context)
+
+
+def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str, Any]:
+    name = asked.get("sheet", "")
+    sheets = {row.name: row for row in CostSheet.objects.order_by("name")[:SHOWN_SHEETS]}
+    if name and name not in sheets:
+        raise Http404(f"no cost sheet {name!r}")
+    stored = sheets.get(name)
+    values = form_values(asked, stored)
+    groups, sheet = read_form(values)
+    begun = "accelerator" in asked or stored is not None
+    against = asked.get("against", "") or name
+    old = sheets.get(against)
+    month = next_month(month_of(timezone.now(), setup.zone))
+    return {
+        "nav": "workbench", "setup": setup, "sheets": list(sheets), "sheet_name": name, "against": against,
+        "groups": groups, "begun": begun, "values": values,
+        "refusals": [text for _, fields in groups for field in fields for text in field.errors] if begun else [],
+        "found": analysis(sheet, parse_cost_sheet(old.inputs) if old else None) if sheet else None,
+        "can_save": access_of(request.user).may(Right.EDIT_PRICES), "month": month,
+        "start": billing_month(month, setup.zone).start,
+    }  # fmt: skip
+
+
+@require_POST
+@page_for(Right.EDIT_PRICES)
+def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Store the sheet and a draft in which it prices its accelerator; every other price stays as published."""
+    sent = {name: str(value).strip() for name, value in request.POST.items()}
+    try:
+        document = draft_document(
+            form_values(sent, None), name=sent.get("draft_name", ""), valid_from=sent.get("valid_from", ""),
+            reason=sent.get("reason", ""), sheet_name=sent.get("new_sheet", ""), base=published_versions().first(),
+        )  # fmt: skip
+        draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
+    except (CostSheetError, PriceDraftError) as error:
+        context = {**_context(request, setup, sent), "refusals": [str(problem) for problem in error.problems], "sent": sent}
+        return render(request, "portal/workbench.html", context, status=400)
+    return redirect("portal:price_draft", pk=draft.pk)
+
+
+@require_safe
+@page
+def planner(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """What a training run takes: low, base and high; the address holds every input."""
+    prices = published_prices()
+    fields, values = planner_fields(request.GET, prices)
+    plan = planned(values) if "tokens" in request.GET else None
+    context = {"nav": "planner", "setup": setup, "fields": fields, "plan": plan, "prices": prices, "values": values}
+    return render(request, "portal/planner.html", context)

@@ -1,0 +1,253 @@
+"""The price workbench: texts of a form -> a checked cost sheet -> bars and tables; and the draft that it becomes.
+
+Nothing is kept before it is saved as a draft: the address holds the inputs. Bars are hundredths of the chart's width.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from billing.portal.price_lists import published_versions
+from billing.rates.models import CostSheet as StoredSheet
+from billing.rates.models import PriceVersion
+from billing.rates.price_file import version_content
+from pricing.cost_sheet import COMPLETE, DEFAULTS, SIMPLE, CostSheet, CostSheetError, parse_cost_sheet
+from pricing.documents import DocumentError, parse_document
+from pricing.fields import FieldProblem, path_text
+from pricing.money import exact_decimal
+from pricing.tco import GpuHourCost, cost_of_gpu_hour
+from pricing.what_if import (
+    ComponentChange,
+    at_sold_share,
+    break_even,
+    compared,
+    exact_price,
+    price_text,
+    sensitivity,
+    simple_sheet,
+    waterfall,
+)
+
+SHOWN_SWINGS: Final = 12
+SOLD_SHARES: Final = ("0.50", "0.60", "0.65", "0.70", "0.80", "0.90", "1")
+GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("Names and price", ("accelerator", "currency", "markup", "reserve_ratio")),
+    ("Sold hours", ("sold_share", "availability", "installed_gpus", "spare_gpus", "hours_per_month")),
+    ("Purchase", ("gpu_price", "server_price", "gpus_per_server", "network_price_per_port", "ports_per_gpu", "life_years",
+                  "residual_ratio", "cost_of_capital", "maintenance_ratio_per_year", "fabric_price", "fabric_gpus")),
+    ("Power", ("gpu_power_kw", "server_other_power_kw", "metered_kwh_per_gpu_hour", "pue", "electricity_price_per_kwh",
+               "demand_charge_per_kw_month", "tariff")),
+    ("Hosting and operations", ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack", "labour_per_month",
+                                "software_per_month", "cluster_gpus", "scratch_tb_per_gpu", "storage_price_per_tb_month")),
+)  # fmt: skip
+FIELDS: Final = tuple(name for _, names in GROUPS for name in names)
+HINTS: Final = {
+    "accelerator": "name as usage reports it", "currency": "three letters",
+    "tariff": "YAML or JSON, instead of a flat price",
+}  # fmt: skip
+
+
+@dataclass
+class Field:
+    """One input as the form shows it."""
+
+    name: str
+    value: str
+    hint: str
+    required: bool
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of a chart and of the table that says the same; `x` and `width` of 100."""
+
+    name: str
+    x: str
+    width: str
+    amount: str
+    share: str = ""
+    low: str = ""
+    high: str = ""
+    price_at_low: str = ""
+    price_at_high: str = ""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that the workbench tells about one sheet."""
+
+    cost: GpuHourCost
+    bars: list[Bar]
+    swings: list[Bar]
+    here: str
+    by_share: list[tuple[str, Decimal, Decimal, bool]]
+    simple: GpuHourCost
+    published: Decimal | None
+    published_share: Fraction | None
+    own_share: Fraction | None
+    changes: list[tuple[ComponentChange, str, str, str]]
+    before: GpuHourCost | None
+
+    @property
+    def cost_text(self) -> str:
+        """The cost with the 4 decimals of a price list."""
+        return price_text(self.cost.cost)
+
+    @property
+    def against_published(self) -> Decimal | None:
+        """How far the price is from the published one, in percent with one decimal."""
+        if not self.published:
+            return None
+        return Decimal(exact_decimal((Fraction(self.cost.price) / Fraction(self.published) - 1) * 100, 1))
+
+    @property
+    def published_percent(self) -> Decimal | None:
+        """Sold share from which the published price recovers this cost, in percent."""
+        return _percent(self.published_share)
+
+    @property
+    def own_percent(self) -> Decimal | None:
+        """Sold share from which the price of this sheet recovers its cost, in percent."""
+        return _percent(self.own_share)
+
+
+def _percent(share: Fraction | None) -> Decimal | None:
+    return None if share is None else Decimal(exact_decimal(share * 100, 1))
+
+
+def form_values(asked: Mapping[str, Any], stored: StoredSheet | None) -> dict[str, str]:
+    """The texts of the form: as sent, else those of the stored sheet, else the defaults."""
+    if "accelerator" in asked:
+        return {name: str(asked.get(name, "")).strip() for name in FIELDS}
+    inputs = stored.inputs if stored else DEFAULTS
+    return {name: _shown_input(inputs.get(name)) for name in FIELDS}
+
+
+def _shown_input(value: Any) -> str:
+    """Texts as they are; a tariff as its JSON-like YAML in one line."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else str(value)
+
+
+def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
+    """What the sheet is parsed from: empty inputs are absent.  Raises CostSheetError for a tariff that is no YAML."""
+    fields: dict[str, Any] = {name: value for name, value in values.items() if value}
+    if "tariff" in fields:
+        try:
+            fields["tariff"] = parse_document(fields["tariff"].encode(), "tariff").value
+        except DocumentError as error:
+            raise CostSheetError([FieldProblem(("tariff",), str(error))]) from error
+    return fields
+
+
+def read_form(values: Mapping[str, str]) -> tuple[list[tuple[str, list[Field]]], CostSheet | None]:
+    """The form's groups, each refusal beside its field, and the sheet where nothing is refused."""
+    problems: list[FieldProblem] = []
+    sheet = None
+    try:
+        sheet = parse_cost_sheet(sheet_fields(values))
+    except CostSheetError as error:
+        problems = error.problems
+    told: dict[str, list[str]] = {}
+    for problem in problems:
+        text = f"{path_text(problem.path)}: {problem.text}"
+        told.setdefault(str(problem.path[0]) if problem.path else "", []).append(text)
+    return [(group, [_field(name, values[name], told) for name in names]) for group, names in GROUPS], sheet
+
+
+def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
+    bound = SIMPLE.get(name) or COMPLETE.get(name)
+    hint = HINTS.get(name, "") if bound is None else bound.unit + (f", {bound.hint}" if bound.hint else "")
+    return Field(name, value, hint, name in SIMPLE or name in ("accelerator", "currency"), told.get(name, []))
+
+
+def analysis(sheet: CostSheet, old: CostSheet | None) -> Analysis:
+    """Bars, swings, break-even and comparison of a sheet; `old` is what it is compared with."""
+    cost = cost_of_gpu_hour(sheet)
+    published = published_price(sheet.accelerator)
+    swings, here = _swing_bars(sheet)
+    before = cost_of_gpu_hour(old) if old else None
+    rows = compared(before, cost) if before else ()
+    return Analysis(
+        cost, _waterfall_bars(cost), swings, here, _by_share(sheet), cost_of_gpu_hour(simple_sheet(sheet)), published,
+        break_even(sheet, Fraction(published)) if published else None, break_even(sheet, Fraction(cost.price)),
+        [(row, *(_money(value) for value in (row.old, row.new, row.difference))) for row in rows], before,
+    )  # fmt: skip
+
+
+def _money(value: Fraction | None) -> str:
+    return "—" if value is None else price_text(value)
+
+
+def _waterfall_bars(cost: GpuHourCost) -> list[Bar]:
+    whole = cost.cost * (1 + cost.markup)
+    return [
+        Bar(step.name, _of(step.start, whole), _of(step.amount, whole), price_text(step.amount), _of(step.amount, whole, 1))
+        for step in waterfall(cost)
+    ]
+
+
+def _swing_bars(sheet: CostSheet) -> tuple[list[Bar], str]:
+    """The widest swings on one scale, and where the price itself stands on it."""
+    swings = [swing for swing in sensitivity(sheet) if swing.width][:SHOWN_SWINGS]
+    price = exact_price(sheet)
+    ends = [end for swing in swings for end in (swing.price_at_low, swing.price_at_high)]
+    least, most = min([price, *ends]), max([price, *ends])
+    scale = most - least
+    bars = []
+    for swing in swings:
+        left = min(swing.price_at_low, swing.price_at_high, price)
+        right = max(swing.price_at_low, swing.price_at_high, price)
+        low, high = (exact_decimal(value, 4).rstrip("0").rstrip(".") for value in (swing.low, swing.high))
+        bars.append(
+            Bar(
+                swing.field, _of(left - least, scale), _of(right - left, scale), price_text(swing.width), "", low, high,
+                price_text(swing.price_at_low), price_text(swing.price_at_high),
+            )
+        )  # fmt: skip
+    return bars, _of(price - least, scale)
+
+
+def _of(part: Fraction, whole: Fraction, places: int = 2) -> str:
+    return exact_decimal(part / whole * 100 if whole else 0, places)
+
+
+def _by_share(sheet: CostSheet) -> list[tuple[str, Decimal, Decimal, bool]]:
+    """(sold share in percent, cost to recover, price with markup, whether it is that of the sheet)."""
+    own = sheet.get("sold_share", 1)
+    shares = sorted({*map(Fraction, SOLD_SHARES), own})
+    rows = []
+    for share in shares:
+        cost = cost_of_gpu_hour(at_sold_share(sheet, share))
+        rows.append((exact_decimal(share * 100, 1), Decimal(price_text(cost.cost)), cost.price, share == own))
+    return rows
+
+
+def published_price(accelerator: str) -> Decimal | None:
+    """The price of the accelerator in the newest published list, or None."""
+    version = published_versions().first()
+    found = version.gpu.filter(accelerator=accelerator, resource="").first() if version else None
+    return found.price if found else None
+
+
+def draft_document(
+    values: Mapping[str, str], *, name: str, valid_from: str, reason: str, sheet_name: str, base: PriceVersion | None
+) -> dict[str, Any]:
+    """The newest list with the accelerator priced by this sheet, as `price_draft_write` takes it.
+
+    Raises CostSheetError for a bad sheet.
+    """
+    fields = sheet_fields(values)
+    accelerator = parse_cost_sheet(fields).accelerator
+    content = version_content(base) if base else {"gpu": [], "tokens": []}
+    others = [row for row in content["gpu"] if row.get("accelerator") != accelerator or row.get("resource")]
+    return {
+        "name": name, "valid_from": valid_from, "reason": reason,
+        "gpu": [{"accelerator": accelerator, "cost_sheet": sheet_name}, *others],
+        "cost_sheets": [{"name": sheet_name, "sheet": fields}],
+        **({"tokens": content["tokens"]} if content["tokens"] else {}),
+    }  # fmt: skip

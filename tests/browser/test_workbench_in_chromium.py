@@ -1,0 +1,117 @@
+"""The price workbench in real Chromium: raise the H800 price to recover its cost at 65 % sold share, from next month on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser, Page, expect
+
+from billing.rates.models import CostSheet, PriceDraft, PriceVersion
+from metering.intervals import month_of, next_month
+from tests.browser.test_portal_in_chromium import browser as browser
+from tests.browser.test_portal_in_chromium import page as page
+from tests.browser.test_price_lists_in_chromium import october as october
+from tests.browser.test_price_lists_in_chromium import person, shot, sign_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_the_h800_price_is_raised_to_recover_its_cost_at_65_percent_sold(page: Page, october: Path) -> None:
+    person("ana", "finance")
+    person("ben", "approver")
+    sign_in(page, "ana")
+    page.get_by_role("link", name="Price workbench").click()
+    page.get_by_label("Begin with").select_option("h800-hq")
+    expect(page.get_by_role("heading", name="What moves the price most")).to_be_visible()
+    shot(page, "workbench-1-open")
+
+    page.get_by_label("sold_share").fill("65")
+    expect(page.get_by_role("alert")).to_contain_text("sold_share: '65' must be a number above 0 up to 1")
+    shot(page, "workbench-2-refused")
+    page.get_by_label("sold_share").fill("0.65")
+    # installed 8.299097... / 0.65 and energy as it was, 20 % on top
+    expect(page.get_by_role("row", name="65.0 % this sheet")).to_be_visible()
+    expect(page.get_by_role("row", name="Unsold hours")).to_have_count(2)
+    page.get_by_label("Why do prices change?").fill("Recover the cost at 65 % sold")
+    shot(page, "workbench-3-raised")
+    page.get_by_role("button", name="Save as a draft").click()
+    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    month = next_month(month_of(timezone.now(), "Asia/Shanghai"))
+    sheet, draft = CostSheet.objects.get(name=f"NVIDIA-H800 {month}"), PriceDraft.objects.get()
+    assert (sheet.inputs["sold_share"], draft.name, draft.makers) == ("0.65", month, ["ana"])
+    price = sheet.result["price_per_gpu_hour"]
+    expect(page.get_by_role("row", name=f"NVIDIA-H800 per GPU-Hours 10.0000 {price}")).to_be_visible()
+    expect(page.get_by_role("row", name="NVIDIA-A800").first).to_contain_text("6.0000")
+
+    page.get_by_text("Submit…").click()
+    page.get_by_role("button", name="Submit for approval").click()
+    expect(page.get_by_text("You made this list, so somebody else decides on it.")).to_be_visible()
+    sign_in(page, "ben")
+    page.goto(f"/prices/drafts/{draft.pk}/")
+    page.get_by_text("Approve…").click()
+    page.get_by_role("button", name="Approve and publish").click()
+    expect(page.get_by_text("To come")).to_be_visible()
+    shot(page, "workbench-4-published")
+    version = PriceVersion.objects.get(name=month)
+    assert version.published_by == "ben"
+    assert str(version.gpu.get(accelerator="NVIDIA-H800").price) == price
+
+
+def test_three_bad_inputs_get_three_messages(page: Page, october: Path) -> None:
+    person("ana", "finance")
+    sign_in(page, "ana")
+    page.goto("/prices/workbench/?sheet=h800-hq")
+    page.get_by_role("heading", name="Purchase").click()
+    page.get_by_role("heading", name="Power").click()
+    page.get_by_label("gpu_price").fill("")
+    page.get_by_label("installed_gpus").fill("32")
+    page.get_by_label("spare_gpus").fill("40")
+    page.get_by_label("gpu_power_kw").fill("700")
+    told = page.get_by_role("alert").locator("p")
+    expect(told).to_have_count(3)
+    expect(told).to_contain_text(
+        [
+            "spare_gpus: 40 must be below installed_gpus 32",
+            "gpu_price: is missing, must be a number from 0 to 1e9 (currency per GPU)",
+            "gpu_power_kw: '700' must be a number from 0 to 20 (kW of one GPU): 700 W is 0.7",
+        ]
+    )
+    page.get_by_role("button", name="Save as a draft").click()
+    expect(page.get_by_role("alert").locator("p")).to_have_count(3)
+    assert not PriceDraft.objects.exists()
+
+
+def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None:
+    person("vic", "viewer")
+    sign_in(page, "vic")
+    page.get_by_role("link", name="Training planner").click()
+    page.get_by_label("mfu", exact=True).fill("0.43")
+    page.get_by_label("market_carbon_kg_per_kwh").fill("0")
+    page.get_by_role("button", name="Plan it").click()
+    # vector E09: 10 B parameters, 10 T tokens, 43 % of 989.4 TFLOP/s, goodput 0.9: 435 277.16 GPU-hours, 70.85 days
+    expect(page.get_by_role("row", name="GPU-hours")).to_contain_text("435,277.2")
+    expect(page.get_by_role("row", name="Days on all GPUs")).to_contain_text("70.8")
+    expect(page.get_by_role("row", name="Cost of the main run")).to_contain_text("4,352,771.59")
+    expect(page.get_by_role("row", name="CO2 by contract")).to_have_text("CO2 by contract (market), kg000")
+    expect(page.get_by_text("attention are left out")).to_be_visible()
+    shot(page, "planner")
+    address = page.url
+    page.get_by_label("mfu", exact=True).fill("1.2")
+    page.get_by_role("button", name="Plan it").click()
+    expect(page.get_by_role("alert")).to_contain_text("mfu: '1.2' must be a number above 0 to below 1")
+    page.goto(address)
+    expect(page.get_by_role("row", name="GPU-hours")).to_contain_text("435,277.2")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_neither_page_is_wider_than_the_screen(browser: Browser, live_server: Any, october: Path, width: int) -> None:
+    person("ana", "finance")
+    context = browser.new_context(base_url=live_server.url, viewport={"width": width, "height": 844})
+    page = context.new_page()
+    sign_in(page, "ana")
+    for name, path in {"workbench": "/prices/workbench/?sheet=h800-hq", "planner": "/planner/"}.items():
+        page.goto(path)
+        shot(page, f"w{width}-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()
