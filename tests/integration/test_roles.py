@@ -234,7 +234,6 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/usage/gpu-allocations": ("POST", WRITE),
     "api/v1/usage/capacity": ("POST", WRITE),
     "api/v1/usage/efficiency": ("POST", WRITE),
-    "api/v1/usage/engine-counters": ("POST", WRITE),
     "api/v1/usage/watermarks": ("POST", WRITE),
     "api/v1/usage/litellm": ("POST", WRITE),
     "api/v1/usage/engine-counters": ("POST", WRITE),
