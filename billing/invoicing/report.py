@@ -296,8 +296,9 @@ def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
 
 def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
     """Earlier months with usage that nobody has closed: a close bills its own month and what came late, not these."""
-    closed = set(BillingPeriod.objects.exclude(ordinal=None).values_list("month", flat=True))
-    months = [month for month in usage_months(period.start, period.zone) if month not in closed]
+    used = usage_months(period.start, period.zone)
+    closed = set(BillingPeriod.objects.exclude(ordinal=None).values_list("month", flat=True)) if used else set()
+    months = [month for month in used if month not in closed]
     advice = "close it with `manage.py period_close`"
     return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
 

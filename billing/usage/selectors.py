@@ -57,6 +57,8 @@ class ClosedSpan:
 
 def late_windows(this: int) -> list[ClosedSpan]:
     """The windows closed before the `this`-th close of which something was learned since the close before it."""
+    if this <= 1:
+        return []
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT w.ordinal, w.start, w."end" FROM usage_closedwindow w

@@ -31,7 +31,9 @@ def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     period = choice.period
     report = build_report(period, now=timezone.now())
     operations = operations_of(choice.month)
-    invoices = Invoice.objects.filter(period__month=choice.month, shadow=False).values_list("status", flat=True)
+    never_closed = period.status == BillingPeriod.Status.OPEN
+    drafted = Invoice.objects.filter(period__month=choice.month, shadow=False)
+    invoices = [] if never_closed else list(drafted.values_list("status", flat=True))
     context = {
         "nav": "close", "setup": setup, "choice": choice, "period": period, "report": report,
         "pools": [_bar(pool) for pool in report.pools], "uses": USES, "operations": operations,
