@@ -61,7 +61,7 @@ def children(port: int) -> list[Child]:
             argv=[
                 str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers",
                 str(WEB_WORKERS), "--blocking-threads", str(WEB_THREADS), "--backpressure", "64", "--no-access-log",
-                "--log-level", "warning", "billing.config.wsgi:application",
+                "--log-level", "error", "billing.config.wsgi:application",
             ],
             env=environment,
             ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
@@ -70,7 +70,7 @@ def children(port: int) -> list[Child]:
             name="check",
             argv=[
                 str(BIN / "granian"), "--interface", "asgi", "--host", "127.0.0.1", "--port", str(check), "--workers", "1",
-                "--no-ws", "--loop", "asyncio", "--no-access-log", "--log-level", "warning",
+                "--no-ws", "--loop", "asyncio", "--no-access-log", "--log-level", "error",
                 "billing.config.budget_check:application",
             ],
             env=environment,

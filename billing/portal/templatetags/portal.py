@@ -330,8 +330,8 @@ def signed_percent(value: Decimal | None) -> str:
 
 @register.filter
 def sign(value: Decimal | None) -> str:
-    """Which way a figure points: for a class name."""
-    return "minus" if value is not None and value < 0 else "plus"
+    """Which way a figure points: for a class name; nothing for zero."""
+    return "" if not value else "minus" if value < 0 else "plus"
 
 
 def _grouped(value: Decimal | int, places: int) -> str:
