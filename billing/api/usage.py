@@ -27,6 +27,7 @@ from billing.usage.services import (
     IngestOutcome,
     Reporter,
     ScanInput,
+    agent_notes_add,
     allocations_ingest,
     capacity_ingest,
     cluster_scans_add,
@@ -46,6 +47,8 @@ from metering.records import (
     TokenUsage,
     decode_batch,
 )
+
+MOST_NOTES = 100
 
 
 class AnyBody(BaseParser):
@@ -253,6 +256,8 @@ class AllocationsDoor(UsageDoor):
             for kind, stretches in notes.items():
                 watch_notes_add(agent=name, cluster=cluster, kind=kind, stretches=stretches)
             cluster_scans_add(agent=name, cluster=cluster, scans=scans)
+            for kind, told in _agent_notes(envelope.agent).items():
+                agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=told, now=timezone.now())
         return answer
 
     def _teller(self, request: Request, envelope: AllocationEnvelope) -> tuple[str, set[str]]:
@@ -271,6 +276,17 @@ class AllocationsDoor(UsageDoor):
         if bound and cluster != bound:
             raise PermissionDenied(f"agent.cluster {cluster!r}: this token may report for {bound!r} only")
         return name, {cluster}
+
+
+def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+    """What an agent could not meter, by kind; whatever has another form says nothing."""
+    fields = {"problem": "problems", "unknown": "unknown_resources"}
+    found = {kind: (agent or {}).get(field) for kind, field in fields.items()}
+    return {
+        kind: {str(subject): str(text) for subject, text in list(notes.items())[:MOST_NOTES]}
+        for kind, notes in found.items()
+        if isinstance(notes, dict)
+    }
 
 
 def _check_instant(field: str, instant: datetime) -> None:

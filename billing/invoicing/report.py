@@ -24,7 +24,7 @@ from billing.usage.selectors import (
     double_held,
     gpu_sums,
     metering_gaps,
-    quarantine_open,
+    not_taken_in,
     rollup_difference,
     scan_sums,
     usage_months,
@@ -220,13 +220,20 @@ def _silent(silent: list[tuple[str, datetime]], until: datetime) -> list[Reporte
 
 
 def _quarantined(window: Interval) -> list[ReportedException]:
-    return [
-        ReportedException(
-            "conflict" if reason == "conflict" else "quarantine", reporter, Decimal(count), "records", True,
-            "look at it with `manage.py quarantine`, then correct or dismiss it",
-        )
-        for reason, reporter, count in quarantine_open(window)
-    ]  # fmt: skip
+    return [_not_taken_in(*found) for found in not_taken_in(window)]
+
+
+def _not_taken_in(what: str, whose: str, count: int, text: str) -> ReportedException:
+    """A record in quarantine, or what an agent says that it could not meter: both are usage that is in no charge."""
+    if what == "agent problem":
+        advice = "is not metered: mend what the agent names, or waive it"
+        return ReportedException("agent_problem", whose, Decimal(count), "objects", True, f"{text}: {advice}")
+    if what == "agent unknown":
+        advice = "nobody knows this extended resource: if it is a device, tell the agent with --resources"
+        return ReportedException("unknown_resource", whose, Decimal(count), "resources", False, advice)
+    kind = "conflict" if what == "conflict" else "quarantine"
+    advice = "look at it with `manage.py quarantine`, then correct or dismiss it"
+    return ReportedException(kind, whose, Decimal(count), "records", True, advice)
 
 
 def _double_held(window: Interval, *, blocks: bool) -> list[ReportedException]:

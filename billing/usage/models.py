@@ -103,6 +103,27 @@ class AgentWatermark(models.Model):
         constraints = [models.UniqueConstraint(fields=["agent", "cluster"], name="one_watermark_per_agent")]
 
 
+class AgentNote(models.Model):
+    """What an agent could not meter, in its own words: a pod that it cannot read, an extended resource that nobody knows."""
+
+    class Kind(models.TextChoices):
+        PROBLEM = "problem", "cannot be metered"
+        UNKNOWN = "unknown", "extended resource that nobody knows"
+
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    agent = models.CharField(max_length=512)
+    cluster = models.CharField(max_length=512)
+    subject = models.CharField(max_length=512)
+    text = models.CharField(max_length=512, blank=True)
+    at = models.DateTimeField(help_text="when it was told first")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "agent", "cluster", "subject"], name="one_agent_note_per_subject")
+        ]
+        indexes = [models.Index(fields=["at"], name="agent_note_at")]
+
+
 class WatchNote(models.Model):
     """What somebody says of [start, until): that nobody watched the cluster then, or that it was filled afterwards."""
 

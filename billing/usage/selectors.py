@@ -395,13 +395,19 @@ def double_held(window: Interval) -> list[tuple[str, str, int]]:
         return list(cursor.fetchall())
 
 
-def quarantine_open(window: Interval) -> list[tuple[str, str, int]]:
-    """(reason, reporter through door, count) of unresolved quarantined records of the window."""
+def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
+    """(what, whose, count, in words) of the window's records in quarantine, and of what agents could not meter.
+
+    What: the reason of the quarantine, else `agent problem` or `agent unknown`.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT reason, reporter || ' via ' || door, count(*) FROM usage_quarantinedrecord
-               WHERE status = 'open' AND at >= %s AND at < %s GROUP BY 1, 2 ORDER BY 1, 2""",
-            [window.start, window.end],
+            """SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
+               WHERE status = 'open' AND at >= %(start)s AND at < %(end)s GROUP BY 1, 2
+               UNION ALL
+               SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentnote
+               WHERE at >= %(start)s AND at < %(end)s ORDER BY 1, 2""",
+            {"start": window.start, "end": window.end},
         )
         return list(cursor.fetchall())
 

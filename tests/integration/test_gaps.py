@@ -12,7 +12,7 @@ from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import GpuAllocation, WatchNote
+from billing.usage.models import AgentNote, GpuAllocation, WatchNote
 from billing.usage.selectors import metering_gaps
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations
@@ -160,3 +160,31 @@ def test_the_report_for_people_shows_each_pool(tmp_path: Path, capsys: pytest.Ca
     assert "hq-1/NVIDIA-H800: charged 57,600, platform 0, unowned 0, unpriced 0, idle and capacity unknown" in (
         capsys.readouterr().out
     )
+
+
+def test_what_an_agent_cannot_meter_holds_the_close_until_somebody_takes_it_on(client: Any, tmp_path: Path) -> None:
+    """A pod that cannot be read is in no charge; a resource that nobody knows is told. Told again, it is the same."""
+    apply(tmp_path)
+    token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
+    agent = {
+        "name": "agent-1", "cluster": "hq-1", "problems": {"pod nlp-train/x": "request 1.5 is no whole number"},
+        "unknown_resources": {"example.com/npu": 4},
+    }  # fmt: skip
+    body = {"agent": agent, "watermark": "2026-11-01T00:00:00Z", "allocations": []}
+    for _ in range(2):
+        assert client.post("/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json",
+                           headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
+    assert AgentNote.objects.update(at=datetime(2026, 10, 15, tzinfo=UTC)) == 2
+
+    def told() -> list[tuple[str, str, bool]]:
+        report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
+        return [(item.kind, item.subject, item.blocks) for item in report.exceptions]
+
+    period_open(month="2026-10")
+    assert told() == [
+        ("agent_problem", "hq-1/pod nlp-train/x", True),
+        ("unknown_resource", "hq-1/example.com/npu", False),
+    ]
+    exception_waive(period=period_of("2026-10"), kind="agent_problem", subject="hq-1/pod nlp-train/x", reason="a test pod",
+                    actor="ops", now=datetime(2026, 11, 3, tzinfo=UTC))  # fmt: skip
+    assert told()[0] == ("agent_problem", "hq-1/pod nlp-train/x", False)

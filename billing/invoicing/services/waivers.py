@@ -6,7 +6,7 @@ from billing.invoicing.models import BillingPeriod, ExceptionWaiver
 from billing.invoicing.report import build_report
 from billing.tenancy.audit import audit_record
 
-WAIVABLE = ("metering_gap", "quarantine", "conflict", "overlap", "engine_difference", "scan_difference")
+WAIVABLE = ("metering_gap", "quarantine", "conflict", "overlap", "engine_difference", "scan_difference", "agent_problem")
 
 
 class WaiverError(ValueError):

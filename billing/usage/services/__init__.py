@@ -9,13 +9,20 @@ from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.tokens import batch_ingest, rollups_fold, tokens_ingest
-from billing.usage.services.watermarks import ScanInput, cluster_scans_add, watch_notes_add, watermark_advance
+from billing.usage.services.watermarks import (
+    ScanInput,
+    agent_notes_add,
+    cluster_scans_add,
+    watch_notes_add,
+    watermark_advance,
+)
 
 __all__ = [
     "IngestOutcome",
     "ReplayError",
     "Reporter",
     "ScanInput",
+    "agent_notes_add",
     "allocations_ingest",
     "batch_ingest",
     "capacity_ingest",

@@ -4,14 +4,16 @@ A watermark that stood still and went on leaves no trace, so an agent says which
 fills one from other sources says that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
 
-from billing.usage.models import ClusterScan, WatchNote
+from billing.usage.models import AgentNote, ClusterScan, WatchNote
 from metering.intervals import Interval
+
+NOTE_LENGTH = 512
 
 
 def watermark_advance(*, agent: str, cluster: str, watermark: datetime) -> None:
@@ -35,6 +37,21 @@ def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[
         ),
         ignore_conflicts=True,
     )
+
+
+def agent_notes_add(*, agent: str, cluster: str, kind: str, notes: Mapping[str, str], now: datetime) -> None:
+    """Keep what `agent` could not meter in `cluster`, by subject; what was told before keeps its instant."""
+    AgentNote.objects.bulk_create(
+        (
+            AgentNote(kind=kind, agent=agent, cluster=cluster, subject=_within(subject), text=_within(text), at=now)
+            for subject, text in notes.items()
+        ),
+        ignore_conflicts=True,
+    )
+
+
+def _within(text: str) -> str:
+    return text.replace("\0", "�")[:NOTE_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
