@@ -15,9 +15,11 @@ from django.test import Client
 
 from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.models import Invoice
+from billing.invoicing.note_lines import NoteError
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.invoicing.services.sla import LostWork, sla_credit_draft
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
@@ -28,7 +30,8 @@ from billing.usage.models import AllocationEnd
 from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
 from metering.records import NodeCapacity, decode_batch
-from tests.factories import allocation_record, apply, ingest_allocations
+from tests.correction_makers import wanted
+from tests.factories import allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db
 
@@ -238,3 +241,17 @@ def test_the_line_opens_down_to_the_holds_that_make_it(tmp_path: Path) -> None:
     assert "Interruptions carried by the platform" in page
     assert "Node lost" in page
     assert "sla-v1" in page
+
+
+def test_what_the_platform_carried_is_not_credited_once_more_as_lost_work(tmp_path: Path) -> None:
+    """280.00 charged for 28 GPU-hours, one hour of 8 devices (80.00) carried: 200.00 can be credited, 20.08 hours not."""
+    apply(tmp_path, interruption_policies=[POLICY])
+    ingest_allocations(hold(1, "10T00:00", "10T03:30", "node lost"))
+    close()
+    person("sam", "finance")
+    number = str(Invoice.objects.get().number)
+    too_much = LostWork(8, Decimal("2.51"), Decimal(4))  # 20.08 GPU-hours, 200.80
+    with pytest.raises(NoteError, match=r"200\.80 is asked for, 280\.00 was charged and the platform carried 80\.00"):
+        sla_credit_draft(number=number, position=1, lost=too_much, wanted=wanted("sla"))
+    rest = LostWork(8, Decimal("2.5"), Decimal(4))
+    assert sla_credit_draft(number=number, position=1, lost=rest, wanted=wanted("sla")).pk is not None

@@ -1,6 +1,7 @@
 """Credits for faults of the platform: GPU-hours of work lost, up to one checkpoint interval, at the price of the line."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ from django.db import transaction
 from billing.invoicing.billed import billed_lines, document_numbered
 from billing.invoicing.lines import QUANTITY_PLACES
 from billing.invoicing.models import Correction
-from billing.invoicing.note_lines import NoteError
+from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.invoicing.services.corrections import LineCredit, Wanted, credit_note_draft
 from pricing.money import round_amount, round_to
 from pricing.rate_card import MILLION_TOKENS
@@ -46,8 +47,24 @@ def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Want
             raise NoteError(f"line {position}: {number} charges no line of that position")
         if line.key.kind != "gpu" or line.key.unit == MILLION_TOKENS:
             raise NoteError(f"line {position} of {number} charges no GPU hours: credit an amount instead")
+        _refuse_carried_twice(line, billed_lines(document_numbered(number)), lost)
         credit = LineCredit(
             position, amount=round_amount(lost.gpu_hours * Fraction(line.unit_price)),
             quantity=round_to(lost.gpu_hours, QUANTITY_PLACES), unit_price=line.unit_price,
         )  # fmt: skip
         return credit_note_draft(number=number, credits=[credit], wanted=wanted)
+
+
+def _refuse_carried_twice(line: BilledLine, of_document: Sequence[BilledLine], lost: LostWork) -> None:
+    """Hours that a policy let the platform carry stand on the invoice already and are not credited once more."""
+    place = replace(line.key, kind="interruption", policy="", reason="")
+    carried = -sum(
+        (one.amount for one in of_document
+         if one.key.kind == "interruption" and replace(one.key, policy="", reason="") == place), Decimal(0)
+    )  # fmt: skip
+    wanted = round_amount(lost.gpu_hours * Fraction(line.unit_price))
+    if carried and wanted > line.amount - carried:
+        raise NoteError(
+            f"line {line.position} of {line.document}: {wanted} is asked for, {line.amount} was charged and the platform "
+            f"carried {carried} of it already by its interruption policy"
+        )
