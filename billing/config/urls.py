@@ -3,6 +3,7 @@
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
 from django.urls import include, path
+from django.views.i18n import set_language
 
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
@@ -14,6 +15,7 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
+    path("i18n/setlang/", set_language, name="set_language"),
     path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("", include("billing.portal.urls")),

@@ -184,6 +184,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "readyz": ("GET", OPEN),
     "metrics": ("GET", OPEN),
     "login/": ("GET", {**dict.fromkeys(WHO, 302), "nobody": 200}),
+    "i18n/setlang/": ("POST", dict.fromkeys(WHO, 302)),
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
     "": ("GET", SIGNED_IN),
     "teams/<str:code>/": ("GET", OWN),

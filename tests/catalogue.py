@@ -1,0 +1,113 @@
+"""The texts of templates and code, and their Chinese: ``python -m tests.catalogue`` compiles it and names what is missing.
+
+Needs no gettext: templates become calls by Django's own ``templatize``, calls are read by ``ast``, the `.mo` follows the
+format of the GNU gettext manual ("The Format of GNU MO Files").
+"""
+
+import ast
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.utils.translation.template import templatize
+
+ROOT = Path(__file__).resolve().parents[1]
+PO = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
+MO = PO.with_suffix(".mo")
+HEADER = (
+    "Language: zh_Hans\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+    "Content-Transfer-Encoding: 8bit\nPlural-Forms: nplurals=1; plural=0;\n"
+)
+ONE = {"gettext", "gettext_lazy", "gettext_noop", "_"}
+MANY = {"ngettext", "ngettext_lazy"}
+CALL = re.compile(r"\b(?:n?gettext|_)\(")
+
+Message = tuple[str, ...]
+"""One text, or the text for one and the text for many."""
+
+
+def _calls(source: str) -> Iterator[Message]:
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        wanted = 1 if name in ONE else 2 if name in MANY else 0
+        texts = [part.value for part in node.args[:wanted] if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        if wanted and len(texts) == wanted:
+            yield tuple(texts)
+
+
+def _call_at(source: str, start: int) -> str:
+    """The whole call that begins at `start`; templatize leaves noise around it."""
+    for end in range(start, len(source)):
+        if source[end] == ")":
+            try:
+                ast.parse(source[start:end + 1], mode="eval")
+            except SyntaxError:
+                continue
+            return source[start:end + 1]
+    raise ValueError(f"no end of the call {source[start:start + 60]!r}")
+
+
+def messages() -> list[Message]:
+    """Every text of templates/ and billing/, each once, in the order of the files."""
+    found: dict[Message, None] = {}
+    for path in sorted(ROOT.glob("templates/**/*.html")):
+        source = templatize(path.read_text(encoding="utf-8"))
+        for match in CALL.finditer(source):
+            found.update(dict.fromkeys(_calls(_call_at(source, match.start()))))
+    for path in sorted(ROOT.glob("billing/**/*.py")):
+        found.update(dict.fromkeys(_calls(path.read_text(encoding="utf-8"))))
+    return list(found)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def write_po(texts: dict[Message, str]) -> str:
+    """The catalogue as text, one entry after the other."""
+    entries = [f'msgid ""\nmsgstr {_quoted(HEADER)}']
+    for message, chinese in texts.items():
+        lines = [f"msgid {_quoted(message[0])}"]
+        lines += [f"msgid_plural {_quoted(message[1])}", f"msgstr[0] {_quoted(chinese)}"] if len(message) == 2 else [
+            f"msgstr {_quoted(chinese)}"
+        ]
+        entries.append("\n".join(lines))
+    return "\n\n".join(entries) + "\n"
+
+
+def read_po(text: str) -> dict[Message, str]:
+    """What `write_po` writes, with the header left out."""
+    texts: dict[Message, str] = {}
+    for entry in text.strip().split("\n\n"):
+        parts = [str(ast.literal_eval(line[line.index('"'):])) for line in entry.splitlines() if not line.startswith("#")]
+        if parts[0]:
+            message = tuple(parts[:-1])
+            if message in texts:
+                raise ValueError(f"{message[0]!r} stands twice in the catalogue")
+            texts[message] = parts[-1]
+    return texts
+
+
+def compiled(texts: dict[Message, str]) -> bytes:
+    """The `.mo` of the texts, keys sorted by their bytes as the format asks."""
+    pairs = sorted(("\0".join(key).encode(), value.encode()) for key, value in {("",): HEADER, **texts}.items())
+    place = 28 + 16 * len(pairs)
+    tables, body = [b"", b""], b""
+    for column in (0, 1):
+        for pair in pairs:
+            tables[column] += struct.pack("<II", len(pair[column]), place + len(body))
+            body += pair[column] + b"\0"
+    head = struct.pack("<7I", 0x950412DE, 0, len(pairs), 28, 28 + 8 * len(pairs), 0, place)
+    return head + tables[0] + tables[1] + body
+
+
+if __name__ == "__main__":
+    stored = read_po(PO.read_text(encoding="utf-8"))
+    wanted = {message: stored.get(message, "") for message in messages()}
+    PO.write_text(write_po(wanted), encoding="utf-8")
+    MO.write_bytes(compiled({message: chinese for message, chinese in wanted.items() if chinese}))
+    for message in (message for message, chinese in wanted.items() if not chinese):
+        print("without Chinese:", message)
