@@ -5,6 +5,7 @@ one transaction: after a crash both are there or neither is. Nothing is ever dro
 the next body, and its caller stops reading what it reads from, or keeps its own durable state instead.
 """
 
+import fcntl
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +47,18 @@ class Parcel:
     put_at: float
 
 
-def open_state(path: Path) -> sqlite3.Connection:
+def open_state(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
     """The state file of an agent: durable at every commit, readable while it is written.
 
-    One connection per thread; several processes may open the same file.
+    One connection per thread, or one that its users lock; several processes may open the same file, also at once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=30)
-    connection.execute("PRAGMA journal_mode = WAL")
+    connection = sqlite3.connect(path, timeout=30, check_same_thread=check_same_thread)
+    # Two processes that turn a new file to WAL at once would wait for each other; SQLite then refuses one at once,
+    # without waiting for its timeout.  So they come one after the other.
+    with path.with_name(f"{path.name}-opening").open("ab") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     return connection

@@ -92,11 +92,7 @@ class Outbox:
 
 def open_outbox(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
     """The outbox's file; made if it is not there.  Raises OSError, sqlite3.Error."""
-    connection = open_state(path)
-    if not check_same_thread:
-        connection.close()
-        connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = FULL")
+    connection = open_state(path, check_same_thread=check_same_thread)
     connection.executescript(SCHEMA)
     return connection
 

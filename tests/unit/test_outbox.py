@@ -61,6 +61,31 @@ def test_a_record_told_again_replaces_what_waits_and_changes_nothing_that_is_pac
     connection.close()
 
 
+OPENER = """
+import sys
+from pathlib import Path
+from metering.gateways.outbox import open_outbox
+sys.stdin.readline()
+for turn in range(25):
+    open_outbox(Path(sys.argv[1]) / f"{turn}.sqlite").close()
+"""
+
+
+def test_a_new_outbox_can_be_opened_by_all_workers_of_a_gateway_at_once(tmp_path: Path) -> None:
+    openers = [
+        subprocess.Popen([sys.executable, "-c", OPENER, str(tmp_path)], cwd=PROJECT, stdin=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    for opener in openers:
+        assert opener.stdin is not None
+        opener.stdin.write("now\n")
+        opener.stdin.flush()
+    assert [opener.wait(timeout=60) for opener in openers] == [0] * 6
+    for opener in openers:
+        assert opener.stdin is not None
+        opener.stdin.close()
+
+
 WRITER = """
 import sys
 from pathlib import Path
