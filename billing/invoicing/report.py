@@ -16,7 +16,7 @@ from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
-from billing.usage.reconciliation import completeness
+from billing.usage.reconciliation import completeness, estimated_ends
 from billing.usage.selectors import (
     EpochFilter,
     ScanSum,
@@ -136,6 +136,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
         scans = scan_sums(window)
         report.exceptions += _scans_differing(scans)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
+    report.exceptions += _estimated_ends(window)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += _unbilled_months(period)
@@ -243,6 +244,19 @@ def _double_held(window: Interval, *, blocks: bool) -> list[ReportedException]:
             "one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it",
         )
         for cluster, pod_uid, overlap in double_held(window)
+    ]  # fmt: skip
+
+
+def _estimated_ends(window: Interval) -> list[ReportedException]:
+    """Holds whose end nobody told: what is quoted is the most by which the bill may be wrong, either way."""
+    return [
+        ReportedException(
+            "estimated_end", f"{end.cluster}/{end.pod or 'others'}", gpu_seconds(end.device_us), "gpu_seconds", False,
+            (f"ended between {end.earliest.isoformat()} and {end.latest.isoformat()} ({end.rule}); "
+             f"billed until {end.ended_at.isoformat()}") if end.pod else
+            f"{end.holds} more holds, whose ends lie between {end.earliest.isoformat()} and {end.latest.isoformat()}",
+        )
+        for end in estimated_ends(window)
     ]  # fmt: skip
 
 

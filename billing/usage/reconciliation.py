@@ -1,4 +1,5 @@
-"""Reads that ask whether anything is missing: gateways beside inference servers, and sources that have fallen silent.
+"""Reads that ask whether anything is missing or guessed: gateways beside inference servers, sources that have fallen
+silent, holds whose end nobody told.
 
 Compared are tokens that gateways reported with tokens that inference servers counted, per model and day.
 
@@ -14,6 +15,7 @@ after its end.
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 
 from django.db import connection
 
@@ -109,3 +111,44 @@ def completeness(window: Interval, zone: str, *, until: datetime) -> Completenes
             else:
                 found.engine_days.append(EngineDay(subject, day, *(int(count) for count in counts), comparable))
     return found
+
+
+ESTIMATED_ENDS = """
+    WITH guess AS (
+        SELECT cluster, namespace || '/' || pod AS subject, end_rule, ended_at, end_earliest, end_latest,
+               quantity * device_fraction
+               * microseconds(least(end_latest, %(end)s) - greatest(end_earliest, %(start)s)) AS device_us,
+               row_number() OVER (ORDER BY (end_latest - end_earliest) * quantity DESC, allocation_id) AS place
+        FROM usage_gpuallocation
+        WHERE end_estimated AND end_earliest < end_latest AND end_earliest < %(end)s AND end_latest > %(start)s
+    )
+    SELECT cluster, CASE WHEN place <= %(most)s THEN subject END, min(end_rule), min(ended_at), min(end_earliest),
+           max(end_latest), sum(device_us), count(*)
+    FROM guess GROUP BY 1, 2, CASE WHEN place <= %(most)s THEN place END ORDER BY min(place)
+"""
+MOST_ENDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedEnd:
+    """A hold whose end was not told: billed until `ended_at`, it ended within [earliest, latest].
+
+    `device_us`: microseconds of whole devices between these bounds, as far as they lie in the window. `pod` is
+    namespace/name; it is None for the `holds` of a cluster that are summed, because there are more than are listed.
+    """
+
+    cluster: str
+    pod: str | None
+    rule: str
+    ended_at: datetime
+    earliest: datetime
+    latest: datetime
+    device_us: Decimal
+    holds: int
+
+
+def estimated_ends(window: Interval, *, most: int = MOST_ENDS) -> list[EstimatedEnd]:
+    """Holds whose end is an estimate of which a part lies in the window, the widest first; `most` of them one by one."""
+    with connection.cursor() as cursor:
+        cursor.execute(ESTIMATED_ENDS, {"start": window.start, "end": window.end, "most": most})
+        return [EstimatedEnd(*row) for row in cursor.fetchall()]
