@@ -18,7 +18,8 @@ from metering.allocation import Hold, Rule, hold_of, remember
 from metering.k8s.capacity import capacity_records, changed, offers, stored_node
 from metering.k8s.description import Scope, Surroundings, allocations_of, counted_requests, report_of
 from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
-from metering.k8s.store import Ending, PodRow, Store
+from metering.k8s.reconciliation import Difference
+from metering.k8s.store import Ending, PodRow, ScanRow, Store
 from metering.k8s.stream import Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation, RecordError
@@ -67,7 +68,7 @@ class Agent:
         self.scope = scope
         self._name, self._version = name, version
         self._look_around = look_around
-        self.reconciliation: dict[str, Any] = {}
+        self.reconciliation: Difference | None = None
         self.spool_full = False
 
     def apply(self, kind: str, step: Step) -> None:
@@ -228,6 +229,15 @@ class Agent:
             log.error("%s: an object cannot be read: %s", kind, text)
             self.store.note_problem(f"{kind}: {text[:100]}", text, at)
 
+    def scanned(self, difference: Difference) -> None:
+        """Keep what a scan found, the difference of nothing as well; durable when this returns."""
+        self.reconciliation = difference
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self.store.note_scan(
+                ScanRow(difference.at, difference.watched_units, difference.scanned_units, difference.differing_units)
+            )
+
     def report(self, now: datetime, *, refresh: bool) -> Told | None:
         """Put what is new into the spool, with the watermark; with `refresh` also how far open holds were seen.
 
@@ -278,6 +288,7 @@ class Agent:
         if nodes_until:
             self.store.capacity_told()
         self.store.unwatched_told()
+        self.store.scans_told()
         return Told(len(records), len(nodes), len(bodies))
 
     def _allocation_bodies(self, records: Sequence[GpuAllocation], watermark: datetime) -> Iterator[tuple[str, bytes]]:
@@ -289,6 +300,8 @@ class Agent:
                 body["watermark"] = watermark
                 if unwatched := self.store.unwatched():
                     body["unwatched"] = [{"from": start, "until": end} for start, end in unwatched]
+                if scans := self.store.scans():
+                    body["scans"] = scans
             yield "usage/gpu-allocations", msgspec.json.encode(body)
 
     def _capacity_bodies(self, records: Sequence[msgspec.Struct]) -> Iterator[tuple[str, bytes]]:

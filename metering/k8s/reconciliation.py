@@ -4,55 +4,93 @@ A list is newer than what the watch has told, so a difference counts only if it 
 the version of the list. Then events were lost, and the streams list again.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+
+import msgspec
 
 from metering.k8s.api import Api, UnreachableError
 from metering.k8s.description import Scope, counted_requests
-from metering.k8s.objects import items_of, pod_object, pod_page, seen_pod
+from metering.k8s.objects import Pod, items_of, pod_object, pod_page, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
 from metering.observations import TERMINAL
+from metering.requests import RequestError
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Pods that hold accelerators according to a list, by uid, as of a version."""
+    """Pods that hold accelerators according to a list, with their units by uid, as of a version."""
 
     version: int
     at: datetime
-    holding: frozenset[str]
+    holding: Mapping[str, int]
     suspects: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a scan found: pods, and units of extended resources, that only the list or only the agent knew.
+
+    `unseen`: pods that the agent never saw; `stale`: that it still holds; `ended_too_early`: that it holds no more.
+    """
+
+    at: datetime
+    holding: int
+    unseen: int
+    stale: int
+    ended_too_early: int
+    examples: tuple[str, ...]
+    watched_units: int
+    scanned_units: int
+    differing_units: int
+
+    @property
+    def pods(self) -> int:
+        """How many pods differ."""
+        return self.unseen + self.stale + self.ended_too_early
 
 
 def scan(api: Api, scope: Scope) -> Scan:
     """List all pods.  Raises ApiError."""
     at = api.clock.now()
-    holding: set[str] = set()
+    holding: dict[str, int] = {}
     version = 0
     parameters = {"limit": str(PAGE)}
     while True:
-        metadata, pods, _ = items_of(api.get(PODS.path, parameters), pod_page, pod_object)
+        try:
+            metadata, pods, _ = items_of(api.get(PODS.path, parameters), pod_page, pod_object)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(f"{PODS.path}: the answer is no list: {error}") from error
         if not metadata.resource_version.isdecimal():
             raise UnreachableError(f"{PODS.path}: the list names no version")
         version = version or int(metadata.resource_version)
-        for pod in pods:
-            found = seen_pod(pod)
-            bound = found and found.node and found.status.phase not in TERMINAL
-            if found and bound and counted_requests(found.facts.requests, scope)[0]:
-                holding.add(found.facts.uid)
+        holding |= _holding(pods, scope)
         if not metadata.continue_:
-            return Scan(version, at, frozenset(holding))
+            return Scan(version, at, holding)
         parameters = {"limit": str(PAGE), "continue": metadata.continue_}
+
+
+def _holding(pods: Iterable[Pod], scope: Scope) -> dict[str, int]:
+    """Units by uid of the pods that hold any; those that cannot be read are a problem that the watch has told."""
+    found = {}
+    for pod in pods:
+        try:
+            seen = seen_pod(pod)
+        except (msgspec.DecodeError, RequestError):
+            continue
+        if seen and seen.node and seen.status.phase not in TERMINAL:
+            found[seen.facts.uid] = sum(counted_requests(seen.facts.requests, scope)[0].values())
+    return {uid: units for uid, units in found.items() if units}
 
 
 def suspects(found: Scan, store: Store) -> frozenset[str]:
     """Pods on which list and store do not agree now; some only because the watch is behind the list."""
-    return found.holding ^ frozenset(store.open_versions())
+    return frozenset(found.holding.keys() ^ store.open_versions().keys())
 
 
-def confirmed(found: Scan, store: Store) -> dict[str, Any] | None:
+def confirmed(found: Scan, store: Store, scope: Scope) -> Difference | None:
     """The difference once the watch has passed the list; None while it has not.
 
     A pod that the watch has changed since the list was made is no difference: both were right at their time.
@@ -60,16 +98,21 @@ def confirmed(found: Scan, store: Store) -> dict[str, Any] | None:
     version = store.cursor("pods").version
     if version is None or int(version) < found.version:
         return None
-    open_now = store.open_versions()
-    unseen = sorted(uid for uid in found.suspects & found.holding if uid not in open_now and store.pod(uid) is None)
-    stale = sorted(
-        uid for uid in found.suspects - found.holding if open_now.get(uid, found.version + 1) <= found.version
-    )
+    open_now, listed = store.open_versions(), found.suspects & found.holding.keys()
+    unseen = sorted(uid for uid in listed if uid not in open_now and store.pod(uid) is None)
+    stale = sorted(uid for uid in found.suspects - listed if open_now.get(uid, found.version + 1) <= found.version)
     unended = sorted(
-        uid for uid in found.suspects & found.holding
-        if uid not in open_now and (row := store.pod(uid)) is not None and row.version <= found.version
+        uid for uid in listed if uid not in open_now and (row := store.pod(uid)) is not None and row.version <= found.version
+    )
+    only_listed = sum(found.holding[uid] for uid in (*unseen, *unended))
+    only_watched = sum(_units(store, uid, scope) for uid in stale)
+    scanned = sum(found.holding.values())
+    return Difference(
+        found.at, len(found.holding), len(unseen), len(stale), len(unended), tuple([*unseen, *stale, *unended][:10]),
+        scanned - only_listed + only_watched, scanned, only_listed + only_watched,
     )  # fmt: skip
-    return {
-        "at": found.at, "holding": len(found.holding), "unseen": len(unseen), "stale": len(stale),
-        "ended_too_early": len(unended), "examples": [*unseen, *stale, *unended][:10],
-    }  # fmt: skip
+
+
+def _units(store: Store, uid: str, scope: Scope) -> int:
+    row = store.pod(uid)
+    return sum(counted_requests(row.facts.requests, scope)[0].values()) if row else 0

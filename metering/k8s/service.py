@@ -165,14 +165,14 @@ class Service:
             self._scan = Scan(found.version, found.at, found.holding, suspects(found, agent.store))
         if self._scan is None:
             return
-        difference = confirmed(self._scan, agent.store)
+        difference = confirmed(self._scan, agent.store, agent.scope)
         if difference is None:
             return
-        self._scan, agent.reconciliation = None, difference
-        count = difference["unseen"] + difference["stale"] + difference["ended_too_early"]
-        self.health.set(reconciliation_difference=count)
-        if count:
-            log.error("the scan found %d pods that the watch does not know as they are: %s", count, difference)
+        self._scan = None
+        agent.scanned(difference)
+        self.health.set(reconciliation_difference=difference.pods)
+        if difference.pods:
+            log.error("the scan found %d pods that the watch does not know as they are: %s", difference.pods, difference)
             streams["pods"].list_next()
 
     def _tell_health(self, agent: Agent, streams: dict[str, Stream], *, leading: bool) -> None:

@@ -40,6 +40,9 @@ CREATE INDEX IF NOT EXISTS capacity_open ON capacity (node) WHERE until_us IS NU
 CREATE TABLE IF NOT EXISTS unknown_resource (name TEXT PRIMARY KEY, units INTEGER NOT NULL, seen_us INTEGER NOT NULL)
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unwatched (start_us INTEGER PRIMARY KEY, end_us INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS scan (
+    at_us INTEGER PRIMARY KEY, watched INTEGER NOT NULL, scanned INTEGER NOT NULL, differing INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS problem (subject TEXT PRIMARY KEY, text TEXT NOT NULL, seen_us INTEGER NOT NULL) WITHOUT ROWID;
 """
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -95,6 +98,16 @@ class CapacityRow:
     accelerator: str
     quantity: int
     condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRow:
+    """Units that the agent knew to be held at an instant, that a list showed, and that stand in one of the two only."""
+
+    at: datetime
+    watched: int
+    scanned: int
+    differing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +342,21 @@ class Store:
     def unwatched_told(self) -> None:
         """All such stretches stand in the spool."""
         self.connection.execute("DELETE FROM unwatched")
+
+    def note_scan(self, row: ScanRow) -> None:
+        """Keep what a scan found until it is told."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?)", (to_us(row.at), row.watched, row.scanned, row.differing)
+        )
+
+    def scans(self) -> list[ScanRow]:
+        """What scans found and was not told yet."""
+        rows = self.connection.execute("SELECT at_us, watched, scanned, differing FROM scan ORDER BY 1").fetchall()
+        return [ScanRow(from_us(at), *counts) for at, *counts in rows]
+
+    def scans_told(self) -> None:
+        """All of them stand in the spool."""
+        self.connection.execute("DELETE FROM scan")
 
     def note_problem(self, subject: str, text: str, at: datetime) -> None:
         """Something that could not be metered as it should."""

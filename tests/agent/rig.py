@@ -17,6 +17,7 @@ from metering.delivery import Attempt, Delivery
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock
 from metering.k8s.description import Scope
+from metering.k8s.reconciliation import Difference, Scan, confirmed, scan, suspects
 from metering.k8s.stream import NODES, PODS, Stream
 from metering.spool import open_state
 from tests.agent.cluster import ApiServer, Cluster
@@ -32,6 +33,7 @@ class Platform(httpx.BaseTransport):
         self.capacity: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.watermark = ""
         self.unwatched: list[dict[str, str]] = []
+        self.scans: list[dict[str, Any]] = []
         self.agent: dict[str, Any] = {}
         self.bodies: list[tuple[str, bytes]] = []
         self.down = False
@@ -53,6 +55,7 @@ class Platform(httpx.BaseTransport):
         self.agent = told["agent"]
         self.watermark = max(self.watermark, told.get("watermark", ""))
         self.unwatched += told.get("unwatched", [])
+        self.scans += told.get("scans", [])
         for record in told.get("allocations", []):
             self._hold(record)
         for record in told.get("nodes", []):
@@ -150,6 +153,18 @@ class Rig:
                 self.watch()
                 return
         raise AssertionError([stream.error for stream in self.streams.values()])
+
+    def scan(self) -> Scan:
+        """List independently of the streams, as the service does once an hour."""
+        found = scan(self.api, self.agent.scope)
+        return Scan(found.version, found.at, found.holding, suspects(found, self.agent.store))
+
+    def judge(self, found: Scan) -> Difference:
+        """Compare a scan with what the watch has told since; what was found is kept."""
+        difference = confirmed(found, self.agent.store, self.agent.scope)
+        assert difference is not None, "the watch has not passed the list"
+        self.agent.scanned(difference)
+        return difference
 
     def tell(self) -> list[Attempt]:
         """Report and deliver what can be."""

@@ -10,7 +10,7 @@ from kubernetes import watch as official_watch
 
 from metering.k8s.api import ClusterClock, RefusedError, ThrottledError, UnreachableError
 from metering.k8s.leader import Leader
-from metering.k8s.reconciliation import Scan, confirmed, scan, suspects
+from metering.k8s.reconciliation import Difference, confirmed
 from metering.k8s.stream import LONGEST_WAIT_S, Changes, ListEnds, ListPage
 from tests.agent.cluster import START
 from tests.agent.rig import Rig, rig
@@ -169,20 +169,46 @@ def test_the_scan_finds_a_lost_event_and_not_one_that_is_on_its_way(here: Rig) -
     here.server.drop.add(here.cluster.version)
     here.cluster.create("c")
     here.cluster.bind("c")
-    found = scan(here.api, here.agent.scope)
-    judged = Scan(found.version, found.at, found.holding, suspects(found, here.agent.store))
+    judged = here.scan()
     assert judged.suspects == {"a", "c"}
-    assert confirmed(judged, here.agent.store) is None
+    assert confirmed(judged, here.agent.store, here.agent.scope) is None
     here.watch()
-    difference = confirmed(judged, here.agent.store)
-    assert difference is not None
-    assert {key: difference[key] for key in ("holding", "unseen", "stale", "ended_too_early", "examples")} == {
-        "holding": 2, "unseen": 0, "stale": 1, "ended_too_early": 0, "examples": ["a"],
-    }  # fmt: skip
+    assert confirmed(judged, here.agent.store, here.agent.scope) == Difference(
+        judged.at, holding=2, unseen=0, stale=1, ended_too_early=0, examples=("a",), watched_units=3, scanned_units=2,
+        differing_units=1,
+    )  # fmt: skip
     here.streams["pods"].list_next()
     here.settle()
     here.tell()
     assert here.platform.hold("a")["end_estimated"]
+
+
+def test_scans_wait_on_disk_until_they_are_told_and_are_told_once(here: Rig) -> None:
+    here.settle()
+    here.cluster.create("a", gpus=8)
+    here.cluster.bind("a")
+    here.watch()
+    for _ in range(2):
+        here.cluster.advance(3600)
+        judged = here.scan()
+        here.watch()
+        assert here.judge(judged).pods == 0
+    here.restart()
+    here.settle()
+    here.tell()
+    here.tell()
+    assert here.platform.scans == [
+        {"at": "2026-10-10T11:00:00Z", "watched": 8, "scanned": 8, "differing": 0},
+        {"at": "2026-10-10T12:00:00Z", "watched": 8, "scanned": 8, "differing": 0},
+    ]
+
+
+def test_a_pod_that_cannot_be_read_does_not_end_the_scan(here: Rig) -> None:
+    here.cluster.create("bad", node="n-1", containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "half"}}}])
+    here.cluster.create("u", gpus=3)
+    here.cluster.bind("u")
+    here.settle()
+    assert here.scan().holding == {"u": 3}
 
 
 def test_one_of_two_agents_speaks_and_the_other_takes_over_when_it_falls_silent(here: Rig) -> None:

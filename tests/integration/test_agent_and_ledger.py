@@ -1,6 +1,7 @@
 """A fake API server -> the agent -> HTTP -> the real ledger: GPU-seconds of each pod, through kills and outages."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,13 @@ import httpx
 import pytest
 from django.db import connection
 
+from billing.invoicing.report import Check, ReportedException, build_report
+from billing.invoicing.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, GpuAllocation, NodeCapacity, QuarantinedRecord
 from metering.delivery import Delivery
 from tests.agent.rig import Rig
+from tests.factories import apply
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,3 +81,53 @@ def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion
     assert AgentWatermark.objects.get().watermark == here.cluster.now
     offered = NodeCapacity.objects.get()
     assert (offered.quantity, offered.accelerator, offered.until) == (8, "NVIDIA-H800", here.cluster.now)
+
+
+def compared() -> tuple[Check, list[ReportedException]]:
+    """What the report of October says of scans."""
+    report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
+    (check,) = [check for check in report.checks if check.name.startswith("watched holds = hourly scans")]
+    return check, [item for item in report.exceptions if item.kind == "scan_difference"]
+
+
+def test_the_report_shows_scans_that_agree(here: LedgerRig, tmp_path: Path) -> None:
+    apply(tmp_path)
+    here.settle()
+    for uid, gpus in (("a", 8), ("b", 2)):
+        here.cluster.create(uid, gpus)
+        here.cluster.bind(uid)
+    here.watch()
+    for _ in range(3):
+        here.cluster.advance(3600)
+        found = here.scan()
+        here.watch()
+        here.judge(found)
+    here.tell()
+    here.tell()
+    check, differing = compared()
+    assert (check.ok, check.detail, differing) == (True, "30 units in 3 scans, 0 differ", [])
+
+
+def test_the_report_shows_scans_that_found_what_the_watch_had_lost(here: LedgerRig, tmp_path: Path) -> None:
+    """`a` (8 units) was deleted and `b` (2) bound without an event, both know `c` (4): 4 + 8 watched, 4 + 2 listed."""
+    apply(tmp_path)
+    here.settle()
+    for uid, gpus in (("a", 8), ("c", 4)):
+        here.cluster.create(uid, gpus)
+        here.cluster.bind(uid)
+    here.watch()
+    here.cluster.delete("a")
+    here.server.drop.add(here.cluster.version)
+    here.cluster.create("b", 2)
+    here.cluster.bind("b")
+    here.server.drop.add(here.cluster.version)
+    here.cluster.advance(3600)
+    found = here.scan()
+    here.watch()
+    here.judge(found)
+    here.tell()
+    check, differing = compared()
+    assert (check.ok, check.detail) == (False, "6 units in 1 scans, 10 differ")
+    assert [(item.subject, item.quantity, item.unit, item.blocks) for item in differing] == [("hq-1", 10, "units", True)]
+    assert here.agent.reconciliation is not None
+    assert (here.agent.reconciliation.watched_units, here.agent.reconciliation.examples) == (12, ("b", "a"))
