@@ -167,13 +167,14 @@ class Stream:
     def _listed(self) -> Iterator[Step]:
         """All pages of one list; it is consistent as of the version of its first page."""
         self.relists += 1
-        asked_at = self._api.clock.now()
+        asked_at, skew = self._api.clock.now(), self._api.clock.skew
         yield ListBegins(asked_at)
         parameters = {"limit": str(self._page)}
         answered_at, version = None, ""
         while True:
             body = self._api.get(self._kind.path, parameters)
-            answered_at = answered_at or self._api.clock.now()
+            if answered_at is None:  # the first answer may have told how far the own clock is off
+                answered_at, asked_at = self._api.clock.now(), asked_at + self._api.clock.skew - skew
             metadata, objects, unreadable = self._decoded(body)
             version = version or metadata.resource_version
             yield ListPage(objects, asked_at, unreadable)

@@ -208,3 +208,19 @@ def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_
             made.tell()
             assert made.platform.seconds("u") == 90
             assert made.platform.watermark == "2026-10-10T10:01:30Z"
+
+
+def test_the_very_first_answer_already_corrects_the_clock(tmp_path: Path) -> None:
+    """The list of pods is the first request of all, by an agent whose clock is an hour behind; the pod ended before it."""
+    with rig(tmp_path / "agent.sqlite", skew_s=-3600) as made:
+        made.cluster.create("u")
+        made.cluster.bind("u")
+        made.cluster.advance(90)
+        made.cluster.finish("u")
+        made.cluster.advance(600)
+        for step in made.streams["pods"].steps():
+            made.agent.apply("pods", step)
+        made.settle()
+        made.tell()
+        told = made.platform.hold("u")
+        assert (made.platform.seconds("u"), told["end_rule"]) == (90, "finishedAt")
