@@ -12,9 +12,9 @@ Claims that were generated for a pod vanish with it, so this is asked while the 
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 
@@ -51,10 +51,11 @@ class _Meta(_Camel, frozen=True):
     name: str
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
-class _Result(_Camel, frozen=True):
+class _Result(_Camel, frozen=True, omit_defaults=True):
     request: str
     driver: str
     pool: str
@@ -94,35 +95,73 @@ class Claim(_Camel, frozen=True):
         """Whether the scheduler made it for an extended resource."""
         return EXTENDED_RESOURCE_CLAIM in (self.metadata.annotations or {})
 
+    @property
+    def results(self) -> tuple[_Result, ...]:
+        """What was allocated, as far as something was."""
+        return self.status.allocation.devices.results if self.status and self.status.allocation else ()
 
-class _PodClaim(_Camel, frozen=True):
+    @property
+    def pods(self) -> frozenset[str]:
+        """UIDs of the pods that the claim is reserved for."""
+        return frozenset(item.uid for item in self._consumers if item.resource == "pods")
+
+    @property
+    def other_consumers(self) -> tuple[str, ...]:
+        """Kinds of other consumers."""
+        return tuple(sorted({item.resource for item in self._consumers} - {"pods"}))
+
+    @property
+    def _consumers(self) -> tuple[_Consumer, ...]:
+        return (self.status.reserved_for or ()) if self.status else ()
+
+
+class PodClaim(_Camel, frozen=True, gc=False):
+    """spec.resourceClaims[] and status.resourceClaimStatuses[] of a pod: an entry, and the claim that it names."""
+
     name: str
     resource_claim_name: str | None = None
 
 
 class _PodSpec(_Camel, frozen=True):
-    resource_claims: tuple[_PodClaim, ...] | None = None
+    resource_claims: tuple[PodClaim, ...] | None = None
 
 
-class _Mapping(_Camel, frozen=True):
+class _Mapping(_Camel, frozen=True, gc=False):
     request_name: str
     resource_name: str
 
 
-class _ExtendedStatus(_Camel, frozen=True):
+class HiddenClaim(_Camel, frozen=True, gc=False):
+    """status.extendedResourceClaimStatus of a pod: the claim behind its extended resources."""
+
     resource_claim_name: str
     request_mappings: tuple[_Mapping, ...] = ()
 
 
 class _PodStatus(_Camel, frozen=True):
-    resource_claim_statuses: tuple[_PodClaim, ...] | None = None
-    extended_resource_claim_status: _ExtendedStatus | None = None
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
+    extended_resource_claim_status: HiddenClaim | None = None
 
 
 class _Pod(_Camel, frozen=True):
     metadata: _Meta
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
+
+
+class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Claims of a pod by name, in its namespace. `hidden`: that which the scheduler made for extended resources, of which
+    only the requests `by_class` are counted by the claim.
+    """
+
+    names: tuple[str, ...] = ()
+    hidden: str = ""
+    by_class: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Claims in which the pod may hold something that no request of it counts."""
+        return tuple(name for name in self.names if name != self.hidden or self.by_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +190,25 @@ class ClaimedDevices:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimUnit:
+    """One device of a claim: its resource, product (None where nobody tells it), share of a card, `driver/pool/device`."""
+
+    resource: str
+    accelerator: str | None
+    share: Fraction
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimContent:
+    """Devices of a claim, what of it nobody can count in words, and devices of drivers that nobody knows, by driver."""
+
+    units: tuple[ClaimUnit, ...] = ()
+    unknown: tuple[str, ...] = ()
+    drivers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """What a pod holds through claims, and what of it nobody can count: somebody must look at each of `unknown`."""
 
@@ -159,7 +217,8 @@ class Claimed:
 
 
 T = TypeVar("T")
-Devices = Mapping[tuple[str, str, str], Device]
+Place = tuple[str, str, str]
+Devices = Mapping[Place, Device]
 
 
 def devices_of(slices: Iterable[Mapping[str, Any]]) -> Devices:
@@ -199,23 +258,23 @@ def held_through_claims(
     Add this to what `effective_requests` says of the pod's extended resources: nothing is in both. A claim that is not
     reserved for the pod is not held by it. Raises ClaimError.
     """
-    known = {**DEVICE_DRIVERS, **(drivers or {})}
     who = _decoded(_Pod, pod, "Pod")
+    named = claims_named(who.spec.resource_claims, who.status.resource_claim_statuses,
+                         who.status.extended_resource_claim_status)  # fmt: skip
     units: dict[tuple[str, str | None, Fraction], list[str]] = defaultdict(list)
     unknown: list[str] = []
-    for name in sorted(claim_names(pod)):
+    for name in named.names:
         place = (who.metadata.namespace, name)
         if place not in claims:
             unknown.append(f"claim {name}: not seen")
             continue
         claim = _decoded(Claim, claims[place], "ResourceClaim")
-        consumers = (claim.status.reserved_for or ()) if claim.status else ()
-        others = sorted({consumer.resource for consumer in consumers} - {"pods"})
-        if others:
-            unknown.append(f"claim {name}: reserved for {others[0]}, whose pods nobody told")
-        elif who.metadata.uid in {consumer.uid for consumer in consumers}:
-            part = Fraction(1, len({consumer.uid for consumer in consumers}))
-            _count(units, unknown, _billed_results(claim, who), part, devices, known)
+        pods = claim.pods
+        if who.metadata.uid in pods or claim.other_consumers:
+            found = content_of(claim, named, devices, drivers=drivers)
+            unknown += (*found.unknown, *(f"driver {name}: not known as one of accelerators" for name in found.drivers))
+            for unit in found.units:
+                units[unit.resource, unit.accelerator, unit.share / len(pods)].append(unit.place)
     held = [
         ClaimedDevices(resource, accelerator, len(places), share, tuple(sorted(places)))
         for (resource, accelerator, share), places in units.items()
@@ -223,13 +282,42 @@ def held_through_claims(
     return Claimed(tuple(sorted(held, key=lambda item: (item.resource, item.devices))), tuple(sorted(set(unknown))))
 
 
+def content_of(
+    claim: Claim, pod: PodClaims, devices: Devices, *, drivers: Mapping[str, str] | None = None
+) -> ClaimContent:
+    """Devices of a claim that no request of the pod counts, undivided among its pods.
+
+    `drivers`: further drivers of accelerators, by vendor; those of an empty vendor are none.
+    """
+    if claim.other_consumers:
+        why = f"claim {claim.metadata.name}: reserved for {claim.other_consumers[0]}, whose pods nobody told"
+        return ClaimContent(unknown=(why,))
+    return _counted(_billed_results(claim, pod), devices, {**DEVICE_DRIVERS, **(drivers or {})})
+
+
+def places_of(claim: Claim) -> set[Place]:
+    """(driver, pool, device) of every device that a claim was given."""
+    return {(item.driver, item.pool, item.device) for item in claim.results}
+
+
 def claim_names(pod: Mapping[str, Any]) -> set[str]:
     """Names of all claims of a pod, in its namespace: its own, generated ones and the hidden one.  Raises ClaimError."""
     who = _decoded(_Pod, pod, "Pod")
-    generated = {item.name: item.resource_claim_name for item in who.status.resource_claim_statuses or ()}
-    named = {item.resource_claim_name or generated.get(item.name) for item in who.spec.resource_claims or ()}
-    hidden = who.status.extended_resource_claim_status
-    return {name for name in (*named, hidden.resource_claim_name if hidden else None) if name}
+    status = who.status
+    found = claims_named(who.spec.resource_claims, status.resource_claim_statuses, status.extended_resource_claim_status)
+    return set(found.names)
+
+
+def claims_named(
+    entries: Iterable[PodClaim] | None, statuses: Iterable[PodClaim] | None, hidden: HiddenClaim | None
+) -> PodClaims:
+    """Claims of a pod, by what its spec and status say; an entry for which none was needed names none."""
+    generated = {item.name: item.resource_claim_name for item in statuses or ()}
+    named = {item.resource_claim_name or generated.get(item.name) for item in entries or ()}
+    behind = hidden.resource_claim_name if hidden else ""
+    mappings = hidden.request_mappings if hidden else ()
+    by_class = {item.request_name for item in mappings if not is_extended(item.resource_name)}
+    return PodClaims(tuple(sorted({name for name in (*named, behind) if name})), behind, tuple(sorted(by_class)))
 
 
 def split_over_time(holds: Mapping[str, Interval]) -> dict[str, list[tuple[Interval, Fraction]]]:
@@ -258,40 +346,33 @@ def _joined(parts: Sequence[tuple[Interval, Fraction]]) -> list[tuple[Interval, 
     return joined
 
 
-def _billed_results(claim: Claim, pod: _Pod) -> list[_Result]:
+def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
     """Allocated devices that no request of the pod counts already."""
-    allocation = claim.status.allocation if claim.status else None
-    results = [item for item in (allocation.devices.results if allocation else ()) if not item.admin_access]
-    hidden = pod.status.extended_resource_claim_status
-    if hidden is None or hidden.resource_claim_name != claim.metadata.name:
+    results = [item for item in claim.results if not item.admin_access]
+    if pod.hidden != claim.metadata.name:
         return [] if claim.hidden else results
-    by_claim = {item.request_name for item in hidden.request_mappings if not is_extended(item.resource_name)}
-    return [item for item in results if item.request in by_claim]
+    return [item for item in results if item.request in pod.by_class]
 
 
-def _count(
-    units: dict[tuple[str, str | None, Fraction], list[str]],
-    unknown: list[str],
-    results: Iterable[_Result],
-    part: Fraction,
-    devices: Devices,
-    drivers: Mapping[str, str],
-) -> None:
+def _counted(results: Iterable[_Result], devices: Devices, drivers: Mapping[str, str]) -> ClaimContent:
+    units: list[ClaimUnit] = []
+    unknown: list[str] = []
+    foreign: Counter[str] = Counter()
     for result in results:
         place = f"{result.driver}/{result.pool}/{result.device}"
         device = devices.get((result.driver, result.pool, result.device))
-        if result.driver in OTHER_DRIVERS:
-            continue
-        if result.driver not in drivers:
-            unknown.append(f"driver {result.driver}: not known as one of accelerators")
-        elif device is None:
+        vendor = "" if result.driver in OTHER_DRIVERS else drivers.get(result.driver)
+        if vendor is None:
+            foreign[result.driver] += 1
+        elif vendor and device is None:
             unknown.append(f"device {place}: in no ResourceSlice")
-        else:
-            resource, accelerator, share = _described(result, device, drivers[result.driver])
+        elif vendor and device is not None:
+            resource, accelerator, share = _described(result, device, vendor)
             if share is None:
                 unknown.append(f"device {place}: its share of the card is not told")
             else:
-                units[resource, accelerator, share * part].append(place)
+                units.append(ClaimUnit(resource, accelerator, share, place))
+    return ClaimContent(tuple(units), tuple(unknown), foreign)
 
 
 def _described(result: _Result, device: Device, vendor: str) -> tuple[str, str | None, Fraction | None]:

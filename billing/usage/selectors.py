@@ -380,12 +380,17 @@ def scan_sums(window: Interval) -> list[ScanSum]:
 
 
 def double_held(window: Interval) -> list[tuple[str, str, int]]:
-    """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time."""
+    """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
+
+    Claimed devices (`dra/DRIVER`) of two products are two resources under one name.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
                    SELECT a.cluster, a.pod_uid, s.start, s.until,
-                          max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource ORDER BY s.start, s.id
+                          max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource,
+                                                          CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END
+                                             ORDER BY s.start, s.id
                                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
                    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                    WHERE s.start < %(hi)s AND s.until > %(lo)s) held

@@ -15,18 +15,21 @@ from typing import Any, Final
 import msgspec
 
 from metering.allocation import Hold, Rule, hold_of, remember
+from metering.k8s.api import ApiError
 from metering.k8s.capacity import capacity_records, changed, offers, stored_node
-from metering.k8s.description import Scope, Surroundings, allocations_of, counted_requests, report_of
+from metering.k8s.claims import ClaimBook
+from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
 from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
 from metering.k8s.reconciliation import Difference
 from metering.k8s.store import Ending, PodRow, ScanRow, Store
-from metering.k8s.stream import Changes, Event, ListBegins, ListEnds, ListPage, Step
+from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation, RecordError
 from metering.requests import RequestError
 from metering.spool import Spool, SpoolFullError
 
 log = logging.getLogger(__name__)
+CLAIM_KINDS: Final = (CLAIMS, SLICES)
 BODY_RECORDS: Final = 1000
 KEEP_GONE: Final = timedelta(days=1)
 """How long an ended pod is remembered after its object vanished, so that an event that comes late cannot reopen it."""
@@ -66,6 +69,7 @@ class Agent:
         self.store = Store(connection)
         self.spool = Spool(connection, max_bytes=max_spool_bytes)
         self.scope = scope
+        self.claims = ClaimBook(connection, self.store, scope.drivers)
         self._name, self._version = name, version
         self._look_around = look_around
         self.reconciliation: Difference | None = None
@@ -77,12 +81,24 @@ class Agent:
             self._connection.execute("BEGIN IMMEDIATE")
             if isinstance(step, ListBegins):
                 self.store.list_begins(kind)
+            elif kind in CLAIM_KINDS:
+                self._claim_step(kind, step)
             elif isinstance(step, ListPage):
                 self._page(kind, step)
             elif isinstance(step, ListEnds):
                 self._list_ends(kind, step)
             else:
                 self._changes(kind, step)
+
+    def _claim_step(self, kind: str, step: ListPage[Any] | ListEnds | Changes[Any]) -> None:
+        if isinstance(step, ListEnds):
+            self.store.reached(kind, step.version, step.asked_at, listed=True)
+            self.claims.listed(step, KEEP_GONE)
+            return
+        self._complain(kind, step.unreadable, step.asked_at if isinstance(step, ListPage) else step.received_at)
+        (self.claims.claims if kind == CLAIMS else self.claims.slices)(step)
+        if isinstance(step, Changes):
+            self.store.reached(kind, step.version, step.received_at if step.current else None)
 
     def _page(self, kind: str, step: ListPage[Any]) -> None:
         number = self.store.cursor(kind).list
@@ -154,7 +170,7 @@ class Agent:
         counted, unknown = counted_requests(found.facts.requests, self.scope)
         for name, units in unknown.items():
             self.store.note_unknown(name, units, at)
-        return found if counted else None
+        return found if counted or found.facts.claims.counted else None
 
     def _observe(self, pod: SeenPod, observation: Observation, number: int) -> None:
         row = self.store.pod(pod.facts.uid)
@@ -186,6 +202,8 @@ class Agent:
             ),
             number,
         )  # fmt: skip
+        if facts.claims.counted:
+            self.claims.kept.add_claimant(facts.uid)
 
     def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
         """What identifies the pod's allocations, once its node and its start are known or were waited for."""
@@ -199,6 +217,9 @@ class Agent:
             self.store.note_problem(f"pod {facts.namespace}/{facts.name}", str(error), at)
             log.error("pod %s/%s cannot be reported: %s", facts.namespace, facts.name, error)
             return ()
+
+    def _base(self, facts: PodFacts, hold: Hold) -> GpuAllocation:
+        return allocation_base(facts, hold, self.scope, self._look_around(facts))
 
     def _node_event(self, event: Event[Node], at: datetime, number: int) -> None:
         name, version = event.object.metadata.name, int(event.object.metadata.resource_version)
@@ -223,6 +244,12 @@ class Agent:
         for row in self.store.open_capacity(name).values():
             self.store.end_capacity(row, min(at, seen_until or at))
         self.store.node_left(name)
+
+    def refused(self, kind: str, error: ApiError, at: datetime) -> None:
+        """What a stream says cannot be had, for want of rights: a problem that holds the close, not only a line of a log."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self.store.note_problem(f"reading {kind}", str(error), at)
 
     def _complain(self, kind: str, unreadable: Iterable[str], at: datetime) -> None:
         for text in unreadable:
@@ -253,6 +280,7 @@ class Agent:
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._describe_late(now)
+                self.claims.settle(self._base, now)
                 told = self._put(pods.synced_at, nodes.synced_at, refresh=refresh)
         except SpoolFullError as error:
             self.spool_full = True
@@ -273,12 +301,12 @@ class Agent:
         told: list[str] = []
         watermark = pods_until
         for row in self.store.to_tell(everything=refresh):
-            if row.records is None:
+            waits = row.records is None or self.claims.waits(row.uid, row.facts.claims, row.first_seen)
+            if waits:
                 watermark = min(watermark, row.first_seen)
-                continue
-            told.append(row.uid)
-            until = max(row.observed_until, pods_until)
-            records += [report_of(record, until, row.ending) for record in row.records]
+            else:
+                told.append(row.uid)
+            records += self._records(row, max(row.observed_until, pods_until))
         intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
         nodes = capacity_records(intervals, nodes_until or pods_until, self.scope)
         bodies = [*self._allocation_bodies(records, watermark), *self._capacity_bodies(nodes)]
@@ -290,6 +318,15 @@ class Agent:
         self.store.unwatched_told()
         self.store.scans_told()
         return Told(len(records), len(nodes), len(bodies))
+
+    def _records(self, row: PodRow, until: datetime) -> list[GpuAllocation]:
+        """What is known of a pod by now."""
+        found = [report_of(record, until, row.ending) for record in row.records or ()]
+        if not row.facts.claims.counted:
+            return found
+        end = row.ending.at if row.ending else None
+        claimed = self.claims.allocations(row.uid, end, until)
+        return found + [report_of(item, until, row.ending) if last else item for item, last in claimed]
 
     def _allocation_bodies(self, records: Sequence[GpuAllocation], watermark: datetime) -> Iterator[tuple[str, bytes]]:
         """Bodies of up to a thousand records; the watermark stands in the last, for all of them."""

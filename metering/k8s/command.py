@@ -43,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
     add("--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
         help="count an extended resource that the table does not know, one unit as one device")  # fmt: skip
+    add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
+        help="count claimed devices (DRA) of this driver; NAME= says that they are no accelerators")  # fmt: skip
     add("--port", type=int, default=9101, help="of /healthz, /readyz and /metrics; 0 picks a free one, -1 none")
     add("--report-seconds", type=float, default=PACE.report_s, metavar="S", help="tell what is new")
     add("--refresh-seconds", type=float, default=PACE.refresh_s, metavar="S", help="tell how far open holds were seen")
@@ -82,7 +84,9 @@ def _service(options: argparse.Namespace, configuration: Any) -> Service:
     def make_api() -> Api:
         return Api(configuration, clock, silence_s=options.silence_seconds)
 
-    scope = Scope(options.cluster, dict(options.resource), tuple(options.pod_label), options.site)
+    scope = Scope(
+        options.cluster, dict(options.resource), tuple(options.pod_label), dict(options.claim_driver), options.site
+    )
     lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now)
 
     def make_agent(connection: sqlite3.Connection) -> Agent:
@@ -105,6 +109,13 @@ def _leader(lease: str | None, api: Api) -> Leader | None:
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"--lease {lease!r} must be written NAMESPACE/NAME")
     return Leader(api, namespace=namespace, name=name, identity=socket.gethostname())
+
+
+def _driver(text: str) -> tuple[str, str]:
+    name, equals, vendor = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r} must be written NAME, NAME=VENDOR or NAME=")
+    return name, vendor if equals else "other"
 
 
 def _resource(text: str) -> tuple[str, str]:

@@ -35,11 +35,14 @@ SHARE_UNKNOWN: Final = " (share unknown)"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the agent was told: its cluster, resources beyond the table with their product, labels to pass on."""
+    """What the agent was told: its cluster, resources beyond the table with their product, labels to pass on, drivers of
+    claimed devices beyond the table with their vendor.
+    """
 
     cluster: str
     extra_resources: Mapping[str, str] = field(default_factory=dict)
     pod_labels: tuple[str, ...] = ()
+    drivers: Mapping[str, str] = field(default_factory=dict)
     site: str | None = None
 
 
@@ -65,6 +68,26 @@ def allocations_of(
 ) -> list[GpuAllocation]:
     """One allocation per billed resource of the pod, open, seen until the hold was.  Raises records.RecordError."""
     counted, _ = counted_requests(facts.requests, scope)
+    if not counted:
+        return []
+    base = allocation_base(facts, hold, scope, around)
+    found = []
+    for resource, quantity in sorted(counted.items()):
+        accelerator, share = _product_and_share(resource, quantity, facts, node, scope)
+        found.append(
+            msgspec.structs.replace(
+                base, allocation_id=hold_id(scope.cluster, facts.uid, resource, hold.start), resource=resource,
+                quantity=quantity, device_fraction=device_fraction(share), accelerator=accelerator,
+            )
+        )  # fmt: skip
+    return found
+
+
+def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundings) -> GpuAllocation:
+    """Whose the pod's allocations are and where: all but resource, quantity, fraction and product.
+
+    Raises records.RecordError.
+    """
     who = attribute(
         PodIdentity(
             facts.name, facts.uid, facts.labels, facts.annotations, facts.owners, facts.scheduler,
@@ -73,20 +96,13 @@ def allocations_of(
     )  # fmt: skip
     passed_on = {key: facts.labels[key] for key in scope.pod_labels if key in facts.labels}
     labels = {**around.namespace_labels, **passed_on, **who.attributes}
-    found = []
-    for resource, quantity in sorted(counted.items()):
-        accelerator, share = _product_and_share(resource, quantity, facts, node, scope)
-        found.append(
-            GpuAllocation(
-                allocation_id=hold_id(scope.cluster, facts.uid, resource, hold.start), cluster=scope.cluster,
-                namespace=facts.namespace,
-                pod=facts.name, pod_uid=facts.uid, resource=resource, quantity=quantity,
-                device_fraction=device_fraction(share), accelerator=accelerator, node=hold.node, started_at=hold.start,
-                observed_until=hold.start, scheduler=facts.scheduler or None, queue=who.queue, workload=who.workload,
-                labels=labels or None, priority_class=facts.priority_class or None, site=scope.site,
-            )
-        )  # fmt: skip
-    return found
+    return GpuAllocation(
+        allocation_id=hold_id(scope.cluster, facts.uid, UNKNOWN, hold.start), cluster=scope.cluster,
+        namespace=facts.namespace, pod=facts.name, pod_uid=facts.uid, resource=UNKNOWN, quantity=1,
+        device_fraction=device_fraction(Fraction(1)), accelerator=UNKNOWN, node=hold.node, started_at=hold.start,
+        observed_until=hold.start, scheduler=facts.scheduler or None, queue=who.queue, workload=who.workload,
+        labels=labels or None, priority_class=facts.priority_class or None, site=scope.site,
+    )  # fmt: skip
 
 
 def _product_and_share(

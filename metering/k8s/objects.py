@@ -13,6 +13,7 @@ import msgspec
 
 from metering.accelerators import is_extended
 from metering.attribution import Owner
+from metering.claims import Claim, HiddenClaim, PodClaim, PodClaims, claims_named
 from metering.observations import Condition, ContainerState, PodSnapshot
 from metering.requests import Container, RequestError, effective_requests, quantities_of
 
@@ -23,6 +24,8 @@ BILLED_DOMAINS: Final = (
 )  # fmt: skip
 """Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
 holds environment values."""
+CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
+"""Resources that Kubernetes names after a device class: the claim behind them tells what is held."""
 LOST_NODE: Final = "node.kubernetes.io/unreachable"
 
 
@@ -82,6 +85,7 @@ class PodSpec(Fields, frozen=True, gc=False):
     containers: tuple[ContainerSpec, ...] | None = None
     init_containers: tuple[ContainerSpec, ...] | None = None
     overhead: Quantities = None
+    resource_claims: tuple[PodClaim, ...] | None = None
 
 
 class Terminated(Fields, frozen=True, gc=False):
@@ -128,6 +132,8 @@ class PodStatus(Fields, frozen=True, gc=False):
     conditions: tuple[ObjectCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
+    extended_resource_claim_status: HiddenClaim | None = None
 
 
 class Pod(Fields, frozen=True, gc=False):
@@ -168,8 +174,22 @@ class Node(Fields, frozen=True, gc=False):
     status: NodeStatus = NodeStatus()
 
 
+class SliceMetadata(Fields, frozen=True, gc=False):
+    """metadata of a ResourceSlice."""
+
+    name: str
+    resource_version: str = ""
+
+
+class Slice(Fields, frozen=True, gc=False):
+    """A ResourceSlice: devices of a node, or of a part of the cluster, under one driver."""
+
+    metadata: SliceMetadata
+    spec: dict[str, Any]
+
+
 class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose pod it is and what it requests: what does not change while it holds."""
+    """Whose pod it is and what it requests or claims: what does not change while it holds."""
 
     namespace: str
     name: str
@@ -181,6 +201,7 @@ class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     scheduler: str = ""
     priority_class: str = ""
     created_at: Stamp | None = None
+    claims: PodClaims = PodClaims()
 
 
 class SeenPod(msgspec.Struct, frozen=True):
@@ -244,6 +265,18 @@ class Failure(Fields, frozen=True, gc=False):
     message: str | None = None
 
 
+class GroupVersion(Fields, frozen=True, gc=False):
+    """A version of an API group, as discovery tells it."""
+
+    version: str = ""
+
+
+class ApiGroup(Fields, frozen=True, gc=False):
+    """An API group, as discovery tells it."""
+
+    versions: tuple[GroupVersion, ...] = ()
+
+
 class VersionOnly(Fields, frozen=True, gc=False):
     """Any object, of which only the version matters."""
 
@@ -253,9 +286,14 @@ class VersionOnly(Fields, frozen=True, gc=False):
 pod_page: Final = msgspec.json.Decoder(Page[Pod])
 node_page: Final = msgspec.json.Decoder(Page[Node])
 raw_page: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+claim_page: Final = msgspec.json.Decoder(Page[Claim])
+claim_object: Final = msgspec.json.Decoder(Claim)
+slice_page: Final = msgspec.json.Decoder(Page[Slice])
+slice_object: Final = msgspec.json.Decoder(Slice)
 pod_object: Final = msgspec.json.Decoder(Pod)
 node_object: Final = msgspec.json.Decoder(Node)
 watch_event: Final = msgspec.json.Decoder(WatchEvent)
+api_group: Final = msgspec.json.Decoder(ApiGroup)
 failure_of: Final = msgspec.json.Decoder(Failure)
 version_of: Final = msgspec.json.Decoder(VersionOnly)
 _metadata: Final = msgspec.json.Decoder(Metadata)
@@ -268,14 +306,17 @@ def decoded(pod: Pod) -> tuple[Metadata, PodSpec, PodStatus]:
 
 
 def seen_pod(pod: Pod) -> SeenPod | None:
-    """The pod with what it requests of extended resources; None where it requests none.
+    """The pod with what it requests of extended resources, and its claims; None where it has neither.
 
     Raises RequestError for a quantity that is no whole number, msgspec.ValidationError for an object that is no pod.
     """
     requests = _requests(pod.spec)
-    if not requests:
+    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec):
         return None
     metadata, _, status = decoded(pod)
+    claims = claims_named(pod.spec.resource_claims, status.resource_claim_statuses, status.extended_resource_claim_status)
+    if not requests and not claims.counted:
+        return None
     owners = sorted(metadata.owner_references or (), key=lambda owner: not owner.controller)
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
@@ -284,7 +325,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
             Owner(item.kind, item.name, item.uid, item.api_version.rpartition("/")[0]) for item in owners[:1]
         ),
         scheduler=pod.spec.scheduler_name or "", priority_class=pod.spec.priority_class_name or "",
-        created_at=metadata.creation_timestamp,
+        created_at=metadata.creation_timestamp, claims=claims,
     )  # fmt: skip
     return SeenPod(facts, metadata, status, pod.spec.node_name or "")
 
@@ -323,6 +364,15 @@ def _asks(resources: Resources | None) -> bool:
         return False
     named = (resources.requests or {}, resources.limits or {})
     return any(_extended(name) for given in named for name in given)
+
+
+def _names_class(spec: PodSpec) -> bool:
+    everything = (*(spec.containers or ()), *(spec.init_containers or ()))
+    return any(
+        name.startswith(CLASS_DOMAIN)
+        for item in everything if item.resources
+        for name in (*(item.resources.requests or {}), *(item.resources.limits or {}))
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

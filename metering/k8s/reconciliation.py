@@ -12,7 +12,7 @@ import msgspec
 
 from metering.k8s.api import Api, UnreachableError
 from metering.k8s.description import Scope, counted_requests
-from metering.k8s.objects import Pod, items_of, pod_object, pod_page, seen_pod
+from metering.k8s.objects import Pod, PodFacts, items_of, pod_object, pod_page, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
 from metering.observations import TERMINAL
@@ -81,7 +81,7 @@ def _holding(pods: Iterable[Pod], scope: Scope) -> dict[str, int]:
         except (msgspec.DecodeError, RequestError):
             continue
         if seen and seen.node and seen.status.phase not in TERMINAL:
-            found[seen.facts.uid] = sum(counted_requests(seen.facts.requests, scope)[0].values())
+            found[seen.facts.uid] = _units_of(seen.facts, scope)
     return {uid: units for uid, units in found.items() if units}
 
 
@@ -115,4 +115,9 @@ def confirmed(found: Scan, store: Store, scope: Scope) -> Difference | None:
 
 def _units(store: Store, uid: str, scope: Scope) -> int:
     row = store.pod(uid)
-    return sum(counted_requests(row.facts.requests, scope)[0].values()) if row else 0
+    return _units_of(row.facts, scope) if row else 0
+
+
+def _units_of(facts: PodFacts, scope: Scope) -> int:
+    """Units of extended resources; a claim counts as one, for a list of pods does not tell what is in it."""
+    return sum(counted_requests(facts.requests, scope)[0].values()) + len(facts.claims.counted)

@@ -11,23 +11,27 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from metering.delivery import Delivery
 from metering.k8s.agent import Agent
-from metering.k8s.api import Api, ApiError
+from metering.k8s.api import Api, ApiError, RefusedError
 from metering.k8s.health import Health
 from metering.k8s.leader import Leader
 from metering.k8s.reconciliation import Scan, confirmed, scan, suspects
-from metering.k8s.stream import NODES, PODS, Kind, Step, Stream
+from metering.k8s.stream import CLAIMS, NODES, PODS, SLICES, Kind, Step, Stream, claim_kinds
 from metering.spool import Spool, open_state
 
 log = logging.getLogger(__name__)
 QUEUED_STEPS: Final = 8
 STUCK_S: Final = 300.0
 LEASE_RENEWAL_S: Final = 20.0
+DISCOVERY_S: Final = 600.0
+DISCOVERY_RETRY_S: Final = 20.0
+NO_RIGHT: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +66,18 @@ class Service:
         self._failure: BaseException | None = None
         self._beat = time.monotonic()
         self._scan: Scan | None = None
+        self._refusals: dict[str, ApiError] = {}
         self._next = dict.fromkeys(("report", "refresh", "lease"), 0.0) | {"scan": time.monotonic() + pace.scan_s}
         self.health = Health(lambda: time.monotonic() - self._beat < STUCK_S)
 
     def run(self, stop: threading.Event) -> None:
         """Meter until `stop`; then tell what is known, for as long as `flush_s` allows.  Raises what ended a thread."""
         agent = self._make_agent(open_state(self._state))
-        streams = {kind.name: self._stream(kind, agent) for kind in (NODES, PODS)}
+        streams = {kind.name: self._stream(kind, agent.store.cursor(kind.name).version) for kind in (NODES, PODS)}
         for name, stream in streams.items():
             self._thread(partial(self._watch, name, stream, stop), stop)
+        versions = {name: agent.store.cursor(name).version for name in (SLICES, CLAIMS)}
+        self._thread(partial(self._follow_claims, versions, streams, stop), stop)
         delivering = self._thread(partial(self._deliver, stop), stop)
         api = self._make_api()
         while not stop.is_set():
@@ -86,8 +93,28 @@ class Service:
         if self._failure is not None:
             raise self._failure
 
-    def _stream(self, kind: Kind, agent: Agent) -> Stream:
-        return Stream(self._make_api(), kind, version=agent.store.cursor(kind.name).version, spread=self._spread)
+    def _stream(self, kind: Kind, version: str | None) -> Stream:
+        return Stream(self._make_api(), kind, version=version, spread=self._spread)
+
+    def _follow_claims(self, versions: dict[str, str | None], streams: dict[str, Stream], stop: threading.Event) -> None:
+        """Watch claims as soon as the server knows any; one without dynamic resource allocation is asked now and then."""
+        api, wait_s = self._make_api(), 0.0
+        while not stop.wait(wait_s):
+            try:
+                kinds = claim_kinds(api)
+            except ApiError as error:
+                log.warning("claims have to wait: %s", error)
+                self._refusals["claims"], wait_s = error, DISCOVERY_RETRY_S
+                continue
+            if not kinds:
+                wait_s = DISCOVERY_S
+                continue
+            self._refusals.clear()
+            for kind in kinds:
+                streams[kind.name] = stream = self._stream(kind, versions[kind.name])
+                self._thread(partial(self._watch, kind.name, stream, stop), stop)
+            break
+        api.close()
 
     def _thread(self, work: Callable[[], None], stop: threading.Event) -> threading.Thread:
         def guarded() -> None:
@@ -152,7 +179,7 @@ class Service:
             refresh = time.monotonic() >= self._next["refresh"]
             if agent.report(api.clock.now(), refresh=refresh) is not None and refresh:
                 self._next["refresh"] = time.monotonic() + self._pace.refresh_s
-            self._tell_health(agent, streams, leading=leading)
+            self._tell_health(agent, streams, api.clock.now(), leading=leading)
 
     def _reconcile(self, agent: Agent, api: Api, streams: dict[str, Stream]) -> None:
         """Scan when it is time; judge the last scan when the watch has passed it; list again where events were lost."""
@@ -175,7 +202,11 @@ class Service:
             log.error("the scan found %d pods that the watch does not know as they are: %s", difference.pods, difference)
             streams["pods"].list_next()
 
-    def _tell_health(self, agent: Agent, streams: dict[str, Stream], *, leading: bool) -> None:
+    def _tell_health(self, agent: Agent, streams: dict[str, Stream], now: datetime, *, leading: bool) -> None:
+        errors = {name: stream.error for name, stream in list(streams.items())} | self._refusals
+        for name, error in errors.items():
+            if isinstance(error, RefusedError) and error.status in NO_RIGHT:
+                agent.refused(name, error, now)
         open_holds, kept, dirty = agent.store.counts()
         synced_at = agent.store.cursor("pods").synced_at
         oldest = agent.spool.oldest()

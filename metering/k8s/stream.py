@@ -18,6 +18,7 @@ import msgspec
 from metering.k8s.api import (
     Api,
     ApiError,
+    RefusedError,
     ThrottledError,
     UnreachableError,
     VersionGoneError,
@@ -25,12 +26,17 @@ from metering.k8s.api import (
 )
 from metering.k8s.objects import (
     WatchEvent,
+    api_group,
+    claim_object,
+    claim_page,
     failure_of,
     items_of,
     node_object,
     node_page,
     pod_object,
     pod_page,
+    slice_object,
+    slice_page,
     version_of,
     watch_event,
 )
@@ -51,8 +57,35 @@ class Kind:
         self.name, self.path, self.page, self.single = name, path, page, single
 
 
+NOT_FOUND: Final = 404
 PODS: Final = Kind("pods", "/api/v1/pods", pod_page, pod_object)
 NODES: Final = Kind("nodes", "/api/v1/nodes", node_page, node_object)
+
+CLAIMS: Final = "claims"
+SLICES: Final = "slices"
+CLAIM_GROUP: Final = "/apis/resource.k8s.io"
+CLAIM_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Forms of claims that are read, the best first."""
+
+
+def claim_kinds(api: Api) -> tuple[Kind, ...]:
+    """Claims and slices as this server has them; none where it knows no dynamic resource allocation.  Raises ApiError."""
+    try:
+        served = {item.version for item in api_group.decode(api.get(CLAIM_GROUP, {})).versions}
+    except RefusedError as error:
+        if error.status == NOT_FOUND:
+            return ()
+        raise
+    except msgspec.DecodeError as error:
+        raise UnreachableError(f"{CLAIM_GROUP}: the answer is no group: {error}") from error
+    folder = next((f"{CLAIM_GROUP}/{version}" for version in CLAIM_VERSIONS if version in served), None)
+    if folder is None:
+        return ()
+    return (
+        Kind(SLICES, f"{folder}/resourceslices", slice_page, slice_object),
+        Kind(CLAIMS, f"{folder}/resourceclaims", claim_page, claim_object),
+    )
+
 
 T = TypeVar("T")
 

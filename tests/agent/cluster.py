@@ -37,6 +37,49 @@ class Cluster:
         self.compacted = 100
         self.lock = threading.RLock()
 
+    def add_claims(self) -> None:
+        """From now on the cluster knows dynamic resource allocation."""
+        self.objects |= {"resourceclaims": {}, "resourceslices": {}}
+
+    def add_slice(
+        self, node: str, devices: dict[str, Object], *, driver: str = "gpu.nvidia.com", generation: int = 1
+    ) -> None:
+        """Devices of a node by name, each with its attributes."""
+        self.put(
+            "resourceslices",
+            {
+                "metadata": {"name": f"{node}-{driver}", "uid": f"slice-{node}-{driver}"},
+                "spec": {"driver": driver, "nodeName": node, "pool": {"name": node, "generation": generation},
+                         "devices": [{"name": name, "attributes": given} for name, given in devices.items()]},
+            },
+        )  # fmt: skip
+
+    def allocate(self, claim: str, *devices: str, node: str = "n-1", driver: str = "gpu.nvidia.com", **more: Any) -> None:
+        """A claim gets devices, and is nobody's yet; of a hidden one `more` says so."""
+        results = [{"request": "gpus", "driver": driver, "pool": node, "device": name} for name in devices]
+        results = [{**result, **more.get("result", {})} for result in results]
+        self.put(
+            "resourceclaims",
+            {
+                "metadata": {"name": claim, "namespace": "nlp", "uid": f"claim-{claim}",
+                             "annotations": more.get("annotations")},
+                "spec": {"devices": {"requests": []}},
+                "status": {"allocation": {"devices": {"results": results}}, "reservedFor": []},
+            },
+        )  # fmt: skip
+
+    def reserve(self, claim: str, *pods: str) -> None:
+        """Pods are added to those that a claim is reserved for."""
+        item = deepcopy(self.objects["resourceclaims"][f"claim-{claim}"])
+        item["status"]["reservedFor"] += [{"resource": "pods", "name": uid, "uid": uid} for uid in pods]
+        self.put("resourceclaims", item)
+
+    def release(self, claim: str, pod: str) -> None:
+        """A pod gives a claim back."""
+        item = deepcopy(self.objects["resourceclaims"][f"claim-{claim}"])
+        item["status"]["reservedFor"] = [one for one in item["status"]["reservedFor"] if one["uid"] != pod]
+        self.put("resourceclaims", item)
+
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
@@ -136,6 +179,7 @@ class ApiServer(ThreadingHTTPServer):
         self.tokens = itertools.count(1)
         self.requests: list[str] = []
         self.fail: list[tuple[int, dict[str, str]]] = []  # answers given instead, one per request
+        self.refused: set[str] = set()  # last words of paths that the agent has no right to
         self.down = False
         self.break_after: int | None = None  # events after which a watch breaks off within the next event
         self.drop: set[int] = set()  # versions whose events are lost
@@ -185,12 +229,16 @@ class _Handler(BaseHTTPRequestHandler):
         if server.down:
             self.close_connection = True
             self.connection.close()
+        elif kind in server.refused:
+            self._answer(403, {"kind": "Status", "code": 403, "reason": "Forbidden"})
         elif server.fail:
             status, headers = server.fail.pop(0)
             self._answer(status, {"kind": "Status", "code": status, "reason": "Fault"}, headers)
         elif "/leases/" in address.path:
             lease = server.leases.get(address.path)
             self._answer(200 if lease else 404, lease or {"kind": "Status", "code": 404})
+        elif kind == "resource.k8s.io" and "resourceclaims" in server.cluster.objects:
+            self._answer(200, {"kind": "APIGroup", "versions": [{"version": name} for name in ("v1", "v1beta1")]})
         elif kind not in server.cluster.objects:
             self._answer(404, {"kind": "Status", "code": 404, "reason": "NotFound"})
         elif query.get("watch") in ("1", "true", "True"):

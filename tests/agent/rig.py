@@ -18,7 +18,7 @@ from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock
 from metering.k8s.description import Scope
 from metering.k8s.reconciliation import Difference, Scan, confirmed, scan, suspects
-from metering.k8s.stream import NODES, PODS, Stream
+from metering.k8s.stream import NODES, PODS, Stream, claim_kinds
 from metering.spool import open_state
 from tests.agent.cluster import ApiServer, Cluster
 
@@ -105,6 +105,8 @@ class Rig:
         self.platform = Platform()
         self.state, self.skew, self.page = state, timedelta(seconds=skew_s), page
         self.options = options
+        if options.get("claims"):
+            self.cluster.add_claims()
         self.start()
 
     def connect(self) -> sqlite3.Connection:
@@ -120,7 +122,7 @@ class Rig:
             kind.name: Stream(
                 self.api, kind, version=self.agent.store.cursor(kind.name).version, spread=random.Random(1), page=self.page
             )
-            for kind in (NODES, PODS)
+            for kind in (NODES, PODS, *(claim_kinds(self.api) if self.options.get("claims") else ()))
         }
         self.delivery = Delivery(
             self.agent.spool, endpoint="http://platform", token="t", client=httpx.Client(transport=self.platform),
@@ -165,6 +167,12 @@ class Rig:
         assert difference is not None, "the watch has not passed the list"
         self.agent.scanned(difference)
         return difference
+
+    def read(self, *names: str) -> None:
+        """Some streams only, each for one list or watch."""
+        for name in names:
+            for step in self.streams[name].steps():
+                self.agent.apply(name, step)
 
     def tell(self) -> list[Attempt]:
         """Report and deliver what can be."""

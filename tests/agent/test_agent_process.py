@@ -138,6 +138,27 @@ def test_it_meters_through_kill_9_and_tells_the_rest_when_it_is_stopped(
     assert platform.conflicts == []
 
 
+def test_it_finds_claims_and_says_what_it_may_not_read(
+    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    platform, cluster = door.platform, api.cluster
+    cluster.add_claims()
+    cluster.add_slice("n-1", {"gpu-0": {"productName": {"string": "NVIDIA H100"}}})
+    cluster.allocate("one", "gpu-0")
+    cluster.reserve("one", "a")
+    cluster.create("a", 0, resourceClaims=[{"name": "gpus", "resourceClaimName": "one"}])
+    cluster.bind("a")
+    api.refused.add("resourceslices")
+    process = start()
+    until(lambda: "reading slices" in platform.agent.get("problems", {}))
+    assert platform.holds == {}
+    api.refused.clear()
+    until(lambda: bool(platform.holds))
+    assert (platform.hold("a")["resource"], platform.hold("a")["accelerator"]) == ("dra/gpu.nvidia.com", "NVIDIA-H100")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+
+
 def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start()
     assert process.stderr is not None
@@ -162,6 +183,7 @@ def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[.
         (("--token-file", "absent"), "absent: No such file or directory"),
         (("--kubeconfig", "absent"), "Invalid kube-config file"),
         (("--resource", "fpga"), "'fpga' must be written DOMAIN/NAME"),
+        (("--claim-driver", "=nvidia"), "'=nvidia' must be written NAME, NAME=VENDOR or NAME="),
         (("--lease", "agent"), "--lease 'agent' must be written NAMESPACE/NAME"),
     ],
 )

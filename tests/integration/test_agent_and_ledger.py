@@ -83,6 +83,65 @@ def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion
     assert (offered.quantity, offered.accelerator, offered.until) == (8, "NVIDIA-H800", here.cluster.now)
 
 
+@pytest.fixture
+def claims(live_server: Any, tmp_path: Path) -> Iterator[LedgerRig]:
+    LedgerRig.address = live_server.url
+    LedgerRig.token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
+    made = LedgerRig(tmp_path / "agent.sqlite", claims=True)
+    made.cluster.add_node("n-1")
+    cards = {f"gpu-{number}": {"productName": {"string": "NVIDIA H800"}} for number in range(3)}
+    made.cluster.add_slice("n-1", {**cards, "old": {"productName": {"string": "NVIDIA A100"}}})
+    yield made
+    made.stop()
+
+
+def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(claims: LedgerRig, tmp_path: Path) -> None:
+    """One card for 200 s: `a` alone for 60 s, then with `b`. `a` has a card of its own and one of another product too.
+
+    The share changes while no agent watches, so that what was told of `a` is cut afterwards.
+    """
+    apply(tmp_path, ownership=[{"cluster": "hq-1", "namespace": "nlp", "team": "nlp", "valid_from": "2026-01-01"}])
+    cluster = claims.cluster
+    claims.settle()
+    cluster.allocate("own", "gpu-0", "old")
+    cluster.allocate("shared", "gpu-1")
+    named = [{"name": name, "resourceClaimName": name} for name in ("own", "shared")]
+    for uid, entries, wait in (("a", named, 60), ("b", named[1:], 100)):
+        for entry in entries:
+            cluster.reserve(entry["name"], uid)
+        cluster.create(uid, 0, resourceClaims=entries)
+        cluster.bind(uid)
+        cluster.advance(wait)
+        if uid == "a":
+            claims.watch()
+            claims.tell()
+    claims.restart()
+    claims.watch()
+    claims.tell()
+    cluster.advance(40)
+    cluster.finish("a")
+    cluster.finish("b", "Failed")
+    claims.watch()
+    claims.tell()
+    claims.tell()
+    assert QuarantinedRecord.objects.count() == 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT a.pod_uid, a.accelerator,
+                      sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start))::float
+               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id
+               GROUP BY 1, 2 ORDER BY 1, 2"""
+        )
+        assert cursor.fetchall() == [
+            ("a", "NVIDIA-A100", 200.0), ("a", "NVIDIA-H800", 200.0 + 60 + 70), ("b", "NVIDIA-H800", 70.0),
+        ]  # fmt: skip
+    report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
+    kinds = {item.kind for item in report.exceptions}
+    assert "overlap" not in kinds
+    assert report.gpu_seconds["charged"] == 400
+    assert report.gpu_seconds["unpriced"] == 200
+
+
 def compared() -> tuple[Check, list[ReportedException]]:
     """What the report of October says of scans."""
     report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))

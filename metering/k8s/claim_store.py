@@ -1,0 +1,230 @@
+"""What the agent knows of dynamic resource allocation, on disk beside the holds and on their connection.
+
+A claim that was generated for a pod vanishes with it, and is read on another stream than the pod. So what a claim said is
+kept for each pod that it was ever reserved for, and a device is known for ever. Instants are whole microseconds since 1970.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import IntEnum
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from metering.claims import Claim, Device, Devices, Place
+from metering.k8s.store import from_us, to_us
+from metering.records import GpuAllocation
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS reservation (
+    pod_uid TEXT NOT NULL, claim TEXT NOT NULL, version INTEGER NOT NULL, seen_us INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (pod_uid, claim)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS device (
+    driver TEXT NOT NULL, pool TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL, facts BLOB NOT NULL,
+    PRIMARY KEY (driver, pool, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS claimant (pod_uid TEXT PRIMARY KEY, settled INTEGER NOT NULL, claimed BLOB) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS claimant_settled ON claimant (settled);
+CREATE TABLE IF NOT EXISTS claim_hold (
+    claim_uid TEXT NOT NULL, pod_uid TEXT NOT NULL, start_us INTEGER NOT NULL, end_us INTEGER,
+    PRIMARY KEY (claim_uid, pod_uid)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS claim_hold_pod ON claim_hold (pod_uid);
+CREATE TABLE IF NOT EXISTS piece (
+    allocation_id TEXT PRIMARY KEY, pod_uid TEXT NOT NULL, ended INTEGER NOT NULL, record BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS piece_pod ON piece (pod_uid);
+"""
+
+
+class Settled(IntEnum):
+    """How far a pod's claims are settled: not known; known; known, and given back."""
+
+    NOT = 0
+    KNOWN = 1
+    ENDED = 2
+
+
+class StoredDevice(msgspec.Struct, frozen=True):
+    """A device of a ResourceSlice; a capacity is written numerator/denominator."""
+
+    attributes: dict[str, str]
+    capacity: dict[str, str]
+    node: str
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Equal devices of one claim that a pod holds, `share` (numerator/denominator) of a card each, undivided among pods."""
+
+    claim: str
+    resource: str
+    accelerator: str
+    quantity: int
+    share: str
+
+    @property
+    def card(self) -> Fraction:
+        """The share as a number."""
+        return Fraction(self.share)
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a pod holds through claims. `base`: the allocation as it is reported, but for what differs between parts."""
+
+    base: GpuAllocation
+    parts: tuple[Part, ...]
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """When a pod held a claim; `end` is None while it does."""
+
+    claim: str
+    pod: str
+    start: datetime
+    end: datetime | None
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_claim: Final = msgspec.json.Decoder(Claim)
+_device: Final = msgspec.json.Decoder(StoredDevice)
+_claimed: Final = msgspec.json.Decoder(Claimed)
+_record: Final = msgspec.json.Decoder(GpuAllocation)
+
+
+class ClaimStore:
+    """Statements over the tables of claims; transactions are the caller's."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        connection.executescript(SCHEMA)
+
+    def put_reservations(self, claim: Claim, version: int, seen_at: datetime) -> None:
+        """Keep what the claim says for each pod that it is reserved for; the latest version stays."""
+        body = _encode(claim)
+        self.connection.executemany(
+            """INSERT INTO reservation VALUES (?, ?, ?, ?, ?) ON CONFLICT (pod_uid, claim) DO UPDATE
+               SET version = excluded.version, body = excluded.body WHERE version < excluded.version""",
+            [(uid, claim.metadata.name, version, to_us(seen_at), body) for uid in sorted(claim.pods)],
+        )
+
+    def reservations(self, pod_uid: str) -> dict[str, Claim]:
+        """Claims that were ever reserved for a pod, by name."""
+        rows = self.connection.execute("SELECT claim, body FROM reservation WHERE pod_uid = ?", (pod_uid,))
+        return {name: _claim.decode(body) for name, body in rows.fetchall()}
+
+    def put_devices(self, devices: Devices, generation: int) -> None:
+        """Keep devices as they are in a generation of their pool; of a device the latest stays."""
+        rows = [(*place, generation, _encode(_stored(device))) for place, device in devices.items()]
+        self.connection.executemany(
+            """INSERT INTO device VALUES (?, ?, ?, ?, ?) ON CONFLICT (driver, pool, name) DO UPDATE
+               SET generation = excluded.generation, facts = excluded.facts WHERE generation <= excluded.generation""",
+            rows,
+        )
+
+    def devices(self, places: Iterable[Place]) -> Devices:
+        """Those of the devices that are known."""
+        found: dict[Place, Device] = {}
+        for place in places:
+            row = self.connection.execute(
+                "SELECT facts FROM device WHERE driver = ? AND pool = ? AND name = ?", place
+            ).fetchone()
+            if row:
+                stored = _device.decode(row[0])
+                capacity = {name: Fraction(amount) for name, amount in stored.capacity.items()}
+                found[place] = Device(stored.attributes, capacity, stored.node)
+        return found
+
+    def add_claimant(self, pod_uid: str) -> None:
+        """A pod has claims; what they are is not known yet."""
+        self.connection.execute("INSERT OR IGNORE INTO claimant VALUES (?, ?, NULL)", (pod_uid, Settled.NOT))
+
+    def unsettled(self) -> list[str]:
+        """Pods whose claims are not known, or that have ended since they were."""
+        rows = self.connection.execute(
+            """SELECT pod_uid FROM claimant JOIN pod ON uid = pod_uid WHERE settled = ? OR (settled = ? AND ended = 1)
+               ORDER BY version, uid""",
+            (Settled.NOT, Settled.KNOWN),
+        )
+        return [uid for (uid,) in rows.fetchall()]
+
+    def claimed(self, pod_uid: str) -> Claimed | None:
+        """What a pod holds through claims; None where that is not known yet."""
+        row = self.connection.execute("SELECT claimed FROM claimant WHERE pod_uid = ?", (pod_uid,)).fetchone()
+        return _claimed.decode(row[0]) if row and row[0] is not None else None
+
+    def put_claimed(self, pod_uid: str, claimed: Claimed) -> None:
+        """Keep what a pod holds through claims."""
+        self.connection.execute(
+            "UPDATE claimant SET settled = ?, claimed = ? WHERE pod_uid = ?", (Settled.KNOWN, _encode(claimed), pod_uid)
+        )
+
+    def begin_hold(self, claim_uid: str, pod_uid: str, start: datetime) -> bool:
+        """A pod holds a claim from then on; whether that is news."""
+        made = self.connection.execute(
+            "INSERT OR IGNORE INTO claim_hold VALUES (?, ?, ?, NULL)", (claim_uid, pod_uid, to_us(start))
+        )
+        return bool(made.rowcount)
+
+    def end_holds(self, pod_uid: str, at: datetime) -> None:
+        """A pod gives its claims back; the first end stays."""
+        self.connection.execute(
+            "UPDATE claim_hold SET end_us = max(start_us, ?) WHERE pod_uid = ? AND end_us IS NULL", (to_us(at), pod_uid)
+        )
+        self.connection.execute(
+            "UPDATE claimant SET settled = ? WHERE pod_uid = ? AND settled = ?", (Settled.ENDED, pod_uid, Settled.KNOWN)
+        )
+
+    def disturb(self, pod_uid: str) -> None:
+        """A pod and those that share a claim with it have news: their shares have changed."""
+        self.connection.execute(
+            """UPDATE pod SET dirty = 1 WHERE uid IN (
+                   SELECT other.pod_uid FROM claim_hold own JOIN claim_hold other USING (claim_uid)
+                   WHERE own.pod_uid = ?)""",
+            (pod_uid,),
+        )
+        self.connection.execute("UPDATE pod SET dirty = 1 WHERE uid = ?", (pod_uid,))
+
+    def holders(self, pod_uid: str) -> list[Holder]:
+        """Who held the claims of a pod and when, itself included."""
+        rows = self.connection.execute(
+            """SELECT other.claim_uid, other.pod_uid, other.start_us, other.end_us
+               FROM claim_hold own JOIN claim_hold other USING (claim_uid) WHERE own.pod_uid = ?""",
+            (pod_uid,),
+        )
+        return [
+            Holder(claim, pod, from_us(start), None if end is None else from_us(end))
+            for claim, pod, start, end in rows.fetchall()
+        ]
+
+    def pieces(self, pod_uid: str) -> dict[str, tuple[GpuAllocation, bool]]:
+        """Pieces of a pod's hold that were told, by allocation id, and whether with their end."""
+        rows = self.connection.execute("SELECT allocation_id, record, ended FROM piece WHERE pod_uid = ?", (pod_uid,))
+        return {name: (_record.decode(record), bool(ended)) for name, record, ended in rows.fetchall()}
+
+    def put_pieces(self, records: Iterable[GpuAllocation]) -> None:
+        """These pieces were told."""
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO piece VALUES (?, ?, ?, ?)",
+            [(item.allocation_id, item.pod_uid, item.ended_at is not None, _encode(item)) for item in records],
+        )
+
+    def forget(self, before: datetime) -> None:
+        """Drop what belongs to pods that are not kept any more; who held a claim stays while one of its pods is kept."""
+        kept = "(SELECT uid FROM pod)"
+        self.connection.execute(
+            f"DELETE FROM reservation WHERE seen_us < ? AND pod_uid NOT IN {kept}", (to_us(before),)  # noqa: S608
+        )
+        self.connection.execute(f"DELETE FROM claimant WHERE pod_uid NOT IN {kept}")  # noqa: S608
+        self.connection.execute(f"DELETE FROM piece WHERE pod_uid NOT IN {kept}")  # noqa: S608
+        self.connection.execute(
+            f"""DELETE FROM claim_hold WHERE claim_uid NOT IN (
+                    SELECT claim_uid FROM claim_hold WHERE pod_uid IN {kept})"""  # noqa: S608
+        )
+
+
+def _stored(device: Device) -> StoredDevice:
+    capacity: Mapping[str, Fraction] = device.capacity
+    return StoredDevice(dict(device.attributes), {name: str(amount) for name, amount in capacity.items()}, device.node)

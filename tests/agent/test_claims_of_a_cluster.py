@@ -1,0 +1,372 @@
+"""Devices that pods claim (dynamic resource allocation), from the API server to what the platform holds. Numbers by hand.
+
+A cluster with one node of H100s; `here.held(pod)` tells per allocation: resource, product, units, fraction, from second,
+until second since 10:00:00 (an open one in round brackets until the last sight).
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metering.k8s.api import RefusedError
+from metering.k8s.description import Scope
+from metering.k8s.stream import claim_kinds
+from tests.agent.cluster import START, Object, stamp
+from tests.agent.rig import Rig, rig
+
+H100: Object = {"productName": {"string": "NVIDIA H100 80GB HBM3"}}
+MIG: Object = {**H100, "profile": {"string": "1g.10gb"}}
+GPU, PRODUCT = "dra/gpu.nvidia.com", "NVIDIA-H100-80GB-HBM3"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Rig]:
+    with rig(tmp_path / "agent.sqlite", claims=True) as made:
+        made.cluster.add_node("n-1")
+        made.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "gpu-2": H100, "mig-0": MIG})
+        made.settle()
+        yield made
+
+
+def claims(*names: str) -> dict[str, Any]:
+    """What a pod's spec says of claims that stand for themselves."""
+    return {"resourceClaims": [{"name": f"entry-{name}", "resourceClaimName": name} for name in names]}
+
+
+def launch(here: Rig, uid: str, *names: str, gpus: int = 0, **spec: Any) -> None:
+    """A pod whose claims are reserved for it and that is bound now."""
+    here.cluster.create(uid, gpus, **{**claims(*names), **spec})
+    for name in names:
+        here.cluster.reserve(name, uid)
+    here.cluster.bind(uid)
+    here.cluster.run(uid)
+
+
+def second(text: str) -> int:
+    return int((datetime.fromisoformat(text) - START).total_seconds())
+
+
+def held(here: Rig, uid: str) -> list[tuple[Any, ...]]:
+    """Resource, product, units, fraction, from, until, why it ended."""
+    assert here.platform.conflicts == []
+    found = [record for record in here.platform.holds.values() if record["pod_uid"] == uid]
+    return sorted(
+        (
+            record["resource"], record["accelerator"], record["quantity"], record["device_fraction"],
+            second(record["started_at"]), second(record["ended_at"] or record["observed_until"]),
+            record["end_reason"] if record["ended_at"] else "open",
+        )
+        for record in found
+    )  # fmt: skip
+
+
+def device_seconds(here: Rig, *uids: str) -> Decimal:
+    found = [allocation[2:6] for uid in uids for allocation in held(here, uid)]
+    return sum((units * Decimal(fraction) * (until - since) for units, fraction, since, until in found), Decimal(0))
+
+
+def test_a_pod_that_only_claims_is_metered_from_binding_to_its_end(here: Rig) -> None:
+    here.cluster.allocate("two", "gpu-0", "gpu-1")
+    here.cluster.advance(10)
+    launch(here, "u", "two")
+    here.cluster.advance(30)
+    here.cluster.finish("u")
+    here.cluster.advance(5)
+    here.cluster.release("two", "u")
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [(GPU, PRODUCT, 2, "1", 10, 40, "completed")]
+    told = here.platform.hold("u")
+    assert (told["node"], told["end_rule"], told["end_estimated"]) == ("n-1", "finishedAt", False)
+    assert here.platform.watermark == stamp(START + timedelta(seconds=45))
+
+
+def test_a_claim_made_of_a_template_is_known_though_it_vanished_with_its_pod(here: Rig) -> None:
+    """Claim and pod came and went between two looks of the agent; the events of the watch tell both."""
+    here.cluster.allocate("u-gpus-x7k2p", "gpu-0")
+    here.cluster.create("u", 0, resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "t"}, {"name": "unneeded"}])
+    pod = here.cluster.pod("u")
+    pod["status"]["resourceClaimStatuses"] = [{"name": "gpus", "resourceClaimName": "u-gpus-x7k2p"}, {"name": "unneeded"}]
+    here.cluster.put("pods", pod)
+    here.cluster.reserve("u-gpus-x7k2p", "u")
+    here.cluster.bind("u")
+    here.cluster.advance(30)
+    here.cluster.finish("u")
+    here.cluster.delete("u")
+    here.cluster.remove("resourceclaims", "claim-u-gpus-x7k2p")
+    here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 30, "completed")]
+    assert "problems" not in here.platform.agent
+
+
+def test_pods_that_share_a_claim_pay_it_together_once_whenever_each_came_and_went(here: Rig) -> None:
+    """`a` has the card alone for 60 s, with `b` for 40 s, with `b` and `c` for 20 s, with `c` for 10 s, then `c` alone."""
+    here.cluster.allocate("one", "gpu-0")
+    for uid, wait in (("a", 60), ("b", 40), ("c", 20)):
+        launch(here, uid, "one")
+        here.cluster.advance(wait)
+        here.watch()
+        here.tell()
+    here.cluster.finish("b")
+    here.cluster.advance(10)
+    here.cluster.finish("a", "Failed")
+    here.cluster.advance(30)
+    here.watch()
+    here.tell()
+    here.tell()
+    third = "0.333333333333"
+    changed = "share of a claim changed"
+    assert held(here, "a") == [
+        (GPU, PRODUCT, 1, third, 100, 120, changed), (GPU, PRODUCT, 1, "0.5", 60, 100, changed),
+        (GPU, PRODUCT, 1, "0.5", 120, 130, "failed"), (GPU, PRODUCT, 1, "1", 0, 60, changed),
+    ]  # fmt: skip
+    assert held(here, "b") == [
+        (GPU, PRODUCT, 1, third, 100, 120, "completed"), (GPU, PRODUCT, 1, "0.5", 60, 100, changed),
+    ]  # fmt: skip
+    assert held(here, "c") == [
+        (GPU, PRODUCT, 1, third, 100, 120, changed), (GPU, PRODUCT, 1, "0.5", 120, 130, changed),
+        (GPU, PRODUCT, 1, "1", 130, 160, "open"),
+    ]  # fmt: skip
+    assert round(device_seconds(here, "a", "b", "c"), 6) == 160
+    before = dict(here.platform.holds)
+    here.platform.replay()
+    assert here.platform.holds == before
+
+
+def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig) -> None:
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.cluster.advance(50)
+    here.watch()
+    here.tell()
+    here.kill()
+    here.cluster.advance(50)
+    launch(here, "b", "one")
+    here.cluster.compact()
+    here.cluster.advance(100)
+    here.start()
+    here.settle()
+    here.tell()
+    assert held(here, "a") == [
+        (GPU, PRODUCT, 1, "0.5", 100, 200, "open"), (GPU, PRODUCT, 1, "1", 0, 100, "share of a claim changed"),
+    ]  # fmt: skip
+    assert device_seconds(here, "a", "b") == 200
+
+
+def test_a_pod_that_its_node_turned_away_took_nothing_from_the_others(here: Rig) -> None:
+    """It was bound at 20 s and refused: what was told of a shared time is taken back to nothing."""
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.cluster.advance(20)
+    here.cluster.create("b", 0, **claims("one"))
+    here.cluster.reserve("one", "b")
+    here.cluster.bind("b")
+    here.cluster.advance(10)
+    here.watch()
+    here.tell()
+    assert [item[3:6] for item in held(here, "b")] == [("0.5", 20, 30)]
+    pod = here.cluster.pod("b")
+    pod["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+    here.cluster.put("pods", pod)
+    here.cluster.advance(10)
+    here.watch()
+    here.tell()
+    assert held(here, "b") == [(GPU, PRODUCT, 1, "0.5", 20, 20, "admission failed")]
+    assert device_seconds(here, "a", "b") == 40
+
+
+def test_a_pod_holds_what_its_claims_hold_together_in_one_allocation_per_product(here: Rig) -> None:
+    """A whole card, and half of another that it shares: 2 units of 3/4. A slice is a resource of its own."""
+    for name, device in (("own", "gpu-0"), ("shared", "gpu-1"), ("slice", "mig-0")):
+        here.cluster.allocate(name, device)
+    launch(here, "a", "own", "shared", "slice")
+    launch(here, "b", "shared")
+    here.cluster.advance(100)
+    here.watch()
+    here.tell()
+    assert held(here, "a") == [
+        (GPU, PRODUCT, 2, "0.75", 0, 100, "open"), (f"{GPU}/mig-1g.10gb", PRODUCT, 1, "0.142857142857", 0, 100, "open"),
+    ]  # fmt: skip
+    assert held(here, "b") == [(GPU, PRODUCT, 1, "0.5", 0, 100, "open")]
+
+
+def test_cards_of_two_products_under_one_driver_are_two_allocations(here: Rig) -> None:
+    here.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-9": {"productName": {"string": "NVIDIA A100"}}}, generation=2)
+    here.cluster.allocate("both", "gpu-0", "gpu-9")
+    launch(here, "u", "both")
+    here.cluster.advance(10)
+    here.watch()
+    here.tell()
+    assert [item[:4] for item in held(here, "u")] == [(GPU, "NVIDIA-A100", 1, "1"), (GPU, PRODUCT, 1, "1")]
+
+
+def test_access_for_administrators_holds_nothing(here: Rig) -> None:
+    here.cluster.allocate("watch", "gpu-0", "gpu-1", result={"adminAccess": True})
+    here.cluster.allocate("work", "gpu-0")
+    launch(here, "monitor", "watch")
+    launch(here, "u", "work")
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    assert held(here, "monitor") == []
+    assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
+    assert here.platform.watermark == stamp(START + timedelta(seconds=60))
+
+
+HIDDEN = {"resource.kubernetes.io/extended-resource-claim": "true"}
+
+
+def hide(here: Rig, uid: str, resource: str) -> None:
+    """The scheduler makes a claim for an extended resource of a pod, and says so in the pod's status."""
+    here.cluster.allocate(f"{uid}-extended", "gpu-0", annotations=HIDDEN, result={"request": "container-0-request-0"})
+    here.cluster.reserve(f"{uid}-extended", uid)
+    pod = here.cluster.pod(uid)
+    mapping = {"containerName": "train", "resourceName": resource, "requestName": "container-0-request-0"}
+    pod["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": f"{uid}-extended", "requestMappings": [mapping]}
+    here.cluster.put("pods", pod)
+    here.cluster.bind(uid)
+
+
+def test_an_extended_resource_behind_which_is_a_hidden_claim_counts_once(here: Rig) -> None:
+    here.cluster.create("u", 1)
+    hide(here, "u", "nvidia.com/gpu")
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 60, "open")]
+
+
+def test_a_resource_that_a_device_class_names_counts_by_its_claim(here: Rig) -> None:
+    name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    here.cluster.create("u", 0, containers=[{"name": "train", "resources": {"requests": {name: "1"}}}])
+    hide(here, "u", name)
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
+
+
+def test_a_pod_may_request_and_claim_at_once(here: Rig) -> None:
+    here.cluster.allocate("own", "gpu-0")
+    launch(here, "u", "own", gpus=2)
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [
+        (GPU, PRODUCT, 1, "1", 0, 60, "open"), ("nvidia.com/gpu", "NVIDIA-H800", 2, "1", 0, 60, "open"),
+    ]  # fmt: skip
+
+
+def test_what_is_known_of_claims_outlives_the_agent(here: Rig) -> None:
+    """The claim was read before the agent died; when it is back, claim and slice are gone, and the pod goes on."""
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "u", "one")
+    here.read("slices", "claims")
+    here.kill()
+    here.cluster.remove("resourceclaims", "claim-one")
+    here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
+    here.cluster.compact()
+    here.cluster.advance(60)
+    here.start()
+    here.settle()
+    here.tell()
+    assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
+
+
+def test_a_pod_waits_for_its_claims_to_be_told_and_the_watermark_with_it(here: Rig) -> None:
+    here.cluster.advance(60)
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "u", "one")
+    here.read("pods")
+    here.cluster.advance(600)
+    here.read("nodes", "pods")
+    here.tell()
+    assert held(here, "u") == []
+    assert here.platform.watermark <= stamp(START + timedelta(seconds=60))
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 60, 660, "open")]
+    assert here.platform.watermark == stamp(START + timedelta(seconds=660))
+
+
+def test_a_claim_that_nobody_tells_is_a_problem_and_is_metered_when_somebody_does(here: Rig) -> None:
+    here.cluster.create("u", 1, **claims("late"))
+    here.cluster.bind("u")
+    here.watch()
+    here.cluster.advance(600)
+    here.watch()
+    here.tell()
+    assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 600, "open")]
+    assert here.platform.agent["problems"] == {"pod nlp/u": "claim late: not seen as reserved for the pod"}
+    here.cluster.allocate("late", "gpu-0")
+    here.cluster.reserve("late", "u")
+    here.watch()
+    here.tell()
+    assert held(here, "u")[0] == (GPU, PRODUCT, 1, "1", 0, 600, "open")
+
+
+def test_a_driver_that_nobody_knows_is_told_and_one_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
+    for number, drivers in enumerate(({}, {"fpga.example.com": "example"}, {"fpga.example.com": ""})):
+        with rig(tmp_path / f"{number}.sqlite", claims=True, scope=Scope("hq-1", drivers=drivers)) as made:
+            made.cluster.add_node("n-1")
+            made.cluster.add_slice("n-1", {"f-0": {"model": {"string": "F1"}}}, driver="fpga.example.com")
+            made.settle()
+            made.cluster.allocate("odd", "f-0", driver="fpga.example.com")
+            launch(made, "u", "odd")
+            made.cluster.advance(60)
+            made.watch()
+            made.tell()
+            counted = [("dra/fpga.example.com", "F1", 1, "1", 0, 60, "open")]
+            assert held(made, "u") == (counted if number == 1 else [])
+            unknown = made.platform.agent.get("unknown_resources")
+            assert unknown == ({"dra/fpga.example.com": 1} if number == 0 else None)
+
+
+def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here: Rig) -> None:
+    here.cluster.allocate("group", "gpu-0")
+    item = here.cluster.objects["resourceclaims"]["claim-group"]
+    item["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]
+    here.cluster.put("resourceclaims", item)
+    here.watch()
+    here.tell()
+    assert here.platform.agent["problems"] == {
+        "claim nlp/group": "claim group: reserved for podgroups, whose pods nobody told"
+    }
+
+
+def test_the_scan_counts_a_claim_as_a_unit(here: Rig) -> None:
+    here.cluster.allocate("one", "gpu-0", "gpu-1")
+    launch(here, "u", "one", gpus=4)
+    here.watch()
+    found = here.scan()
+    here.watch()
+    difference = here.judge(found)
+    assert (difference.scanned_units, difference.differing_units) == (5, 0)
+
+
+def test_a_cluster_without_claims_is_recognised_and_one_that_refuses_to_tell_is_not_taken_for_it(tmp_path: Path) -> None:
+    with rig(tmp_path / "agent.sqlite") as made:
+        assert claim_kinds(made.api) == ()
+        made.server.fail = [(403, {})]
+        with pytest.raises(RefusedError, match="403"):
+            claim_kinds(made.api)
+        made.cluster.add_claims()
+        assert [kind.path for kind in claim_kinds(made.api)] == [
+            "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/resourceclaims",
+        ]  # fmt: skip
+
+
+def test_a_refused_stream_is_a_problem_that_is_told(here: Rig) -> None:
+    here.server.fail = [(403, {})]
+    here.read("claims")
+    error = here.streams["claims"].error
+    assert isinstance(error, RefusedError)
+    here.agent.refused("claims", error, here.api.clock.now())
+    here.tell()
+    assert here.platform.agent["problems"] == {"reading claims": "/apis/resource.k8s.io/v1/resourceclaims: 403 Fault"}
