@@ -19,7 +19,7 @@ from django.db import connection
 
 from billing.budgets.scope import Scope, Spending
 from billing.invoicing.lines import invoice_lines
-from billing.invoicing.models import BillingPeriod, InvoiceLine
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import assess
 from billing.tenancy.ownership import OwnershipBook
@@ -70,7 +70,8 @@ def month_lines(month: str, zone: str) -> MonthLines:
 
 
 def _invoiced(period: BillingPeriod) -> list[Spent]:
-    rows = InvoiceLine.objects.filter(invoice__period=period).values_list(
+    live = InvoiceLine.objects.filter(invoice__period=period).exclude(invoice__status=Invoice.Status.VOID)
+    rows = live.values_list(
         "invoice__team__code", "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "amount",
         "correction",
     )  # fmt: skip

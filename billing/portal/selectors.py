@@ -31,6 +31,7 @@ class TeamRow:
     total: Decimal
     budget: Decimal | None
     invoice: Invoice | None
+    shadow: bool = False
 
     @property
     def budget_used(self) -> Decimal | None:
@@ -54,7 +55,7 @@ def team_rows(month: MonthStatements) -> list[TeamRow]:
 def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
     return TeamRow(
         statement.team, statement.of_kind("gpu"), statement.of_kind("tokens"), statement.adjustments,
-        statement.total, budget, statement.invoice,
+        statement.total, budget, statement.invoice, statement.shadow,
     )  # fmt: skip
 
 
@@ -72,10 +73,13 @@ class TrendPoint:
     preview: bool = False
 
 
-def invoiced_trend(teams: QuerySet[Team] | list[Team], shown: TrendPoint) -> list[TrendPoint]:
-    """Invoiced totals of the months up to the one shown, oldest first."""
+def invoiced_trend(
+    teams: QuerySet[Team] | list[Team], shown: TrendPoint, *, shadow: bool = False
+) -> list[TrendPoint]:
+    """Invoiced totals of the months up to the one shown, oldest first; or, asked for a shadow, what was only shown."""
     rows = (
-        Invoice.objects.exclude(status=Invoice.Status.VOID).filter(team__in=teams, period__month__lt=shown.month)
+        Invoice.objects.exclude(status=Invoice.Status.VOID)
+        .filter(team__in=teams, period__month__lt=shown.month, shadow=shadow)
         .values(month=F("period__month"))
         .annotate(sum=Sum("total"))
         .order_by("-month")[: TREND_MONTHS - 1]

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from billing.invoicing.lines import KIND_ORDER, Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.services.closing import charges_by_invoice
 from billing.rating.assessment import Assessment, assess
 from billing.rating.books import Books
 from billing.rating.efficiency import Verdict
@@ -85,11 +86,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A team's month. `invoice` is None while the month is a preview."""
+    """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged."""
 
     team: Team
     lines: list[StatementLine]
     invoice: Invoice | None = None
+    shadow: bool = False
 
     @property
     def total(self) -> Decimal:
@@ -143,12 +145,22 @@ class MonthStatements:
         return None if self.assessment is None else self.assessment.books
 
     @property
+    def charged(self) -> list[Statement]:
+        """What teams owe: all but what they are only shown."""
+        return [statement for statement in self.statements if not statement.shadow]
+
+    @property
     def total(self) -> Decimal:
-        return sum((statement.total for statement in self.statements), ZERO)
+        return sum((statement.total for statement in self.charged), ZERO)
+
+    @property
+    def shadowed(self) -> Decimal:
+        """What teams are shown and nobody is charged; in no total, as it is in no journal and no export."""
+        return sum((statement.total for statement in self.statements if statement.shadow), ZERO)
 
     def of_kind(self, kind: str) -> Decimal:
         """Sum of one kind over the teams shown."""
-        return sum((statement.of_kind(kind) for statement in self.statements), ZERO)
+        return sum((statement.of_kind(kind) for statement in self.charged), ZERO)
 
     def verdicts(self, team: Team) -> list[AnyVerdict]:
         """What the efficiency policies said about the team's jobs, with what they said it from."""
@@ -178,19 +190,16 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatement
     codes = {invoice.pk: invoice.team.code for invoice in invoices}
     for row in InvoiceLine.objects.filter(invoice__in=list(codes)).order_by("invoice_id", "position").iterator():
         lines[row.invoice_id].append(_stored(row, codes[row.invoice_id]))
-    statements = [Statement(invoice.team, lines[invoice.pk], invoice) for invoice in invoices]
+    statements = [Statement(invoice.team, lines[invoice.pk], invoice, invoice.shadow) for invoice in invoices]
     return MonthStatements(period, statements, teams=list(teams))
 
 
 def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequence[Team]) -> MonthStatements:
-    charges = defaultdict(list)
-    for charge in assessment.charges:
-        if not charge.key.platform:
-            charges[charge.key.team].append(charge)
+    by_code = {team.code: team for team in teams}
     statements = [
-        Statement(team, [_previewed(line) for line in invoice_lines(charges[team.code])])
-        for team in teams
-        if team.code in charges
+        Statement(by_code[code], [_previewed(line) for line in invoice_lines(charges)], shadow=shadow)
+        for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items())
+        if code in by_code
     ]
     return MonthStatements(period, statements, assessment, list(teams))
 

@@ -36,7 +36,9 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
         "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,
         "budget_used": None if budget is None else statement.total / budget, "as_of": timezone.now(),
-        "trend": invoiced_trend([found], TrendPoint(choice.month, statement.total, month.preview)),
+        "trend": invoiced_trend(
+            [found], TrendPoint(choice.month, statement.total, month.preview), shadow=statement.shadow
+        ),
         "has_corrections": any(line.key.correction for line in statement.lines),
     }  # fmt: skip
     return render(request, "portal/team.html", context)

@@ -1,0 +1,316 @@
+"""One month, read everywhere: pages, API, files, exports and journal say the same amounts to the cent.
+
+October of three teams, by hand. nlp-train: 8 H800 for 2 h 37 min 13 s and 2 for 3 h are 26.962222 GPU-h at 10.0000, 269.62;
+its second job wasted (HFU 0.15): 20 % of 60.00 more, its first did well (MFU 0.60): 10 % of 209.6222 less. 750,000 tokens in
+at 2, 250,000 from the cache at 0.2, 123,456 out at 8 a million: 1.50, 0.05, 0.99. audio: 6 slice-hours at 1.7143 and a
+third of a GPU-hour. cv is only shown its 10.00. In November 4.00 of the first line are credited.
+"""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pyarrow.parquet as pq
+import pypdf
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from billing.budgets.services import standings_refresh
+from billing.invoicing.models import Invoice, Note
+from billing.invoicing.selectors import document_of
+from billing.invoicing.services import (
+    billing_mode_put,
+    invoice_rebuild,
+    invoice_void,
+    invoices_issue,
+    period_close,
+    period_verify,
+)
+from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.integration.test_exports import POLICY, hold, sample
+
+pytestmark = pytest.mark.django_db
+
+NLP = Counter({
+    ("NVIDIA-H800", "269.62"): 1, ("NVIDIA-H800", "12.00"): 1, ("NVIDIA-H800", "-20.96"): 1,
+    ("llama-3-8b", "1.50"): 1, ("llama-3-8b", "0.05"): 1, ("llama-3-8b", "0.99"): 1,
+})  # fmt: skip
+AUDIO = Counter({("nvidia.com/mig-1g.10gb", "10.29"): 1, ("NVIDIA-H800", "3.33"): 1})
+CV = Counter({("NVIDIA-H800", "10.00"): 1})
+LINES = {"nlp": NLP, "audio": AUDIO, "cv": CV}
+TOTALS = {"nlp": "263.20", "audio": "13.62"}
+CHARGED, SHOWN_ONLY = "276.82", "10.00"
+CREDITED = "-4.00"
+SKUS = {"NVIDIA-H800", "llama-3-8b", "nvidia.com/mig-1g.10gb"}
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> None:
+    """The usage of October, nothing closed."""
+    people()
+    person("everything", "finance")
+    apply(
+        tmp_path, efficiency_policies=[POLICY], budgets=[{"team": "nlp", "amount": "526.40"}],
+        teams=[*SET_UP["teams"], {"code": "audio", "name": "Audio", "cost_center": "CC-230"}],
+        ownership=[*SET_UP["ownership"],
+                   {"cluster": "hq-1", "namespace": "audio", "team": "audio", "valid_from": "2026-01-01"}],
+    )  # fmt: skip
+    billing_mode_put(team="cv", from_month="2026-10", mode="shadow", reason="first", actor="fin", now=OCTOBER_OVER)
+    ingest_allocations(
+        allocation_record(1),
+        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", quantity=2),
+        hold(3, "2026-10-12T00:00:00Z", "2026-10-12T01:00:00Z", quantity=1, namespace="cv"),
+        hold(4, "2026-10-12T00:00:00Z", "2026-10-12T02:00:00Z", quantity=3, namespace="audio",
+             resource="nvidia.com/mig-1g.10gb", device_fraction="0.142857"),
+        hold(5, "2026-10-12T00:00:00Z", "2026-10-12T00:20:00Z", quantity=1, namespace="audio"),
+    )  # fmt: skip
+    sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.60", "0.70")
+    sample("2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", "21600", "0.10", "0.15", uid="uid-2")
+    ingest_tokens(token_record(input_tokens=1_000_000, cache_read_input_tokens=250_000, output_tokens=123_456))
+
+
+@pytest.fixture
+def issued(october: None) -> None:
+    """October closed and issued, one of its lines credited in November, November closed."""
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    mine = Invoice.objects.get(team__code="nlp")
+    credit(whole(1, amount=Decimal("4.00")), number=str(mine.number))
+    period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+
+
+@dataclass
+class Tables(HTMLParser):
+    """The rows of all tables of a page, cell by cell, as a person reads them."""
+
+    rows: list[list[str]] = field(default_factory=list)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def shown(client: Client, address: str) -> Tables:
+    response = client.get(address)
+    assert response.status_code == 200, (address, response.status_code)
+    tables = Tables()
+    tables.feed(response.content.decode())
+    return tables
+
+
+def plain(text: str) -> str:
+    """An amount as programs write it: no separators, an ordinary minus."""
+    return text.strip().replace(",", "").replace("\N{MINUS SIGN}", "-")
+
+
+def lines_of(rows: Iterable[list[str]]) -> Counter[tuple[str, str]]:
+    """SKU and amount (the last cell) of the rows that are lines."""
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        sku = next((sku for cell in row[:2] for sku in SKUS if cell.strip().removeprefix("Credit: ").startswith(sku)), None)
+        if sku and re.fullmatch(r"-?\d+\.\d\d", plain(row[-1])):
+            found[sku, plain(row[-1])] += 1
+    return found
+
+
+def of_document(lines: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    return Counter((line["sku"], str(line["amount"])) for line in lines)
+
+
+def signed_in() -> Client:
+    from django.contrib.auth.models import User
+
+    client = Client()
+    client.force_login(User.objects.get(username="everything"))
+    return client
+
+
+def invoices() -> dict[str, Invoice]:
+    return {invoice.team.code: invoice for invoice in Invoice.objects.filter(period__month="2026-10")}
+
+
+def file(client: Client, address: str) -> bytes:
+    response = client.get(address)
+    assert response.status_code == 200, (address, response.status_code)
+    return b"".join(response) if response.streaming else response.content
+
+
+def csv_rows(body: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(body.decode("utf-8-sig"), newline="")))
+
+
+def amounts_of_pdf(body: bytes) -> list[str]:
+    text = "\n".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(body)).pages)
+    return re.findall(r"(?<![\d.])-?[\d,]*\d\.\d\d(?!\d)", text.replace("\N{MINUS SIGN}", "-"))
+
+
+def workbook(body: bytes) -> tuple[Counter[tuple[str, str]], set[str]]:
+    """SKU and amount of the lines sheet, and every amount of the summary."""
+    book = openpyxl.load_workbook(io.BytesIO(body), data_only=True)
+    summary, lines = book.worksheets
+    head = next(row for row in lines.iter_rows(values_only=True) if row[0])
+    amount = next(index for index, name in enumerate(head) if "Amount" in str(name))
+    found: Counter[tuple[str, str]] = Counter()
+    for row in lines.iter_rows(values_only=True):
+        sku = next((cell for cell in row if cell in SKUS), None)
+        if sku:
+            found[str(sku), f"{Decimal(str(row[amount])):.2f}"] += 1
+    facts = {f"{Decimal(str(cell)):.2f}" for row in summary.iter_rows(values_only=True) for cell in row
+             if isinstance(cell, int | float)}  # fmt: skip
+    return found, facts
+
+
+@pytest.mark.usefixtures("october")
+def test_the_preview_of_the_page_is_the_invoice_to_come() -> None:
+    client = signed_in()
+    page = shown(client, "/?month=2026-10")
+    assert (plain(page.rows[-1][-2]), SHOWN_ONLY in page.text) == (CHARGED, True)
+    for team, lines in LINES.items():
+        assert lines_of(shown(client, f"/teams/{team}/?month=2026-10").rows) == lines, team
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert {code: of_document(invoice.draft["lines"]) for code, invoice in invoices().items()} == LINES
+
+
+@pytest.mark.usefixtures("issued")
+def test_pages_of_an_issued_month_say_what_its_documents_say() -> None:
+    client = signed_in()
+    overview = shown(client, "/?month=2026-10")
+    total = next(row for row in overview.rows if row[0].strip() == "Total")
+    assert [plain(cell) for cell in total[2:6]] == ["283.24", "2.54", "-8.96", CHARGED]
+    assert f"Onlyshown,notcharged{SHOWN_ONLY}" in re.sub(r"\s", "", overview.text)
+    for code, invoice in invoices().items():
+        assert lines_of(shown(client, f"/invoices/{invoice.pk}/").rows) == LINES[code], code
+        assert lines_of(shown(client, f"/teams/{code}/?month=2026-10").rows) == LINES[code], code
+        assert of_document(document_of(invoice)["lines"]) == LINES[code]
+    listed = [plain(row[-1]) for row in shown(client, "/invoices/").rows]
+    assert sorted(listed) == sorted(["Total CNY", *TOTALS.values(), SHOWN_ONLY])
+
+
+@pytest.mark.usefixtures("issued")
+def test_every_file_and_door_of_an_invoice_says_the_same() -> None:
+    client = signed_in()
+    listed = client.get("/api/v1/invoices?month=2026-10").json()["results"]
+    assert {row["team"]: row["total"] for row in listed} == TOTALS  # a shadow is in no door that bills
+    for row in listed:
+        code, at = row["team"], f"/api/v1/invoices/{row['number']}"
+        mine = invoices()[code]
+        assert of_document(row["lines"]) == of_document(client.get(f"{at}.json").json()["lines"]) == LINES[code]
+        for suffix in ("csv", "xlsx", "pdf"):
+            body = file(client, f"{at}.{suffix}")
+            assert body == file(client, f"/invoices/{mine.pk}/download.{suffix}"), suffix
+        rows = csv_rows(file(client, f"{at}.csv"))
+        assert of_document(rows) == LINES[code]
+        found, summary = workbook(file(client, f"{at}.xlsx"))
+        assert (found, TOTALS[code] in summary) == (LINES[code], True)
+        printed = Counter(amounts_of_pdf(file(client, f"{at}.pdf")))
+        assert printed >= Counter(amount for _, amount in LINES[code].elements()), code
+        assert TOTALS[code] in printed
+
+
+@pytest.mark.usefixtures("issued")
+def test_charges_rounded_once_are_the_lines() -> None:
+    charges = signed_in().get("/api/v1/charges?month=2026-10").json()["results"]
+    teams = [charge for charge in charges if not charge["platform"]]
+    assert len(teams) == sum(sum(lines.values()) for lines in LINES.values())
+    assert {charge["team"] for charge in teams} == set(LINES)
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+
+
+@pytest.mark.usefixtures("issued")
+def test_focus_and_the_journal_add_up_to_the_invoices(tmp_path: Path) -> None:
+    numbers = {str(invoice.number): code for code, invoice in invoices().items() if invoice.number}
+    call_command("export_focus", "2026-10", "--out", str(tmp_path / "focus"))
+    for name in ("cost-and-usage", "invoice-detail"):
+        parquet = pq.read_table(tmp_path / "focus" / f"focus-{name}-2026-10.parquet").to_pylist()
+        text = csv_rows((tmp_path / "focus" / f"focus-{name}-2026-10.csv").read_bytes())
+        for rows in (parquet, text):
+            sums: dict[str, Decimal] = {}
+            lines: dict[tuple[str, str], Decimal] = {}
+            for row in rows:
+                code, amount = numbers[row["InvoiceId"]], Decimal(str(row["BilledCost"]))
+                sums[code] = sums.get(code, Decimal(0)) + amount
+                key = (code, row["InvoiceDetailId"])
+                lines[key] = lines.get(key, Decimal(0)) + amount
+            assert {code: f"{total:.2f}" for code, total in sums.items()} == TOTALS
+            by_line = Counter((code, f"{amount:.2f}") for (code, _), amount in lines.items())
+            assert by_line == Counter((code, amount) for code in TOTALS for _, amount in LINES[code].elements())
+    call_command("export_journal", "2026-10", "--out", str(tmp_path / "j.csv"))
+    journal = csv_rows((tmp_path / "j.csv").read_bytes())
+    debits = {number: Decimal(0) for number in numbers}
+    for row in journal:
+        if row["account"] == "internal AI compute":
+            debits[row["invoice_number"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
+    assert {numbers[number]: f"{total:.2f}" for number, total in debits.items()} == TOTALS
+
+
+@pytest.mark.usefixtures("issued")
+def test_a_credit_note_says_the_same_everywhere(tmp_path: Path) -> None:
+    client, note = signed_in(), Note.objects.get()
+    assert lines_of(shown(client, f"/notes/{note.pk}/").rows) == Counter({("NVIDIA-H800", CREDITED): 1})
+    assert plain(shown(client, "/corrections/").rows[1][-1]) == CREDITED
+    at = f"/api/v1/credit-notes/{note.number}"
+    told = client.get(f"{at}.json").json()
+    assert (told["total"], [line["amount"] for line in told["lines"]]) == (CREDITED, [CREDITED])
+    for suffix in ("csv", "xlsx", "pdf"):
+        assert file(client, f"{at}.{suffix}") == file(client, f"/notes/{note.pk}/download.{suffix}")
+    assert [row["amount"] for row in csv_rows(file(client, f"{at}.csv"))] == [CREDITED]
+    assert workbook(file(client, f"{at}.xlsx"))[0] == Counter({("NVIDIA-H800", CREDITED): 1})
+    assert CREDITED in amounts_of_pdf(file(client, f"{at}.pdf"))
+    call_command("export_focus", "2026-11", "--out", str(tmp_path / "focus"))
+    rows = csv_rows((tmp_path / "focus" / "focus-cost-and-usage-2026-11.csv").read_bytes())
+    assert {row["InvoiceId"] for row in rows} == {note.number}
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal(CREDITED)
+    call_command("export_journal", "2026-11", "--out", str(tmp_path / "j.csv"))
+    assert [(row["invoice_number"], row["debit"], row["credit"]) for row in csv_rows((tmp_path / "j.csv").read_bytes())] == [
+        (note.number, "", "4.00"), (note.number, "4.00", ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("issued")
+def test_the_close_report_accounts_for_every_second_that_was_billed() -> None:
+    client = signed_in()
+    report = client.get("/api/v1/periods/2026-10/report").json()
+    held = 8 * 9433 + 2 * 10800 + 3600 + 1200  # slices are counted by their share: 3 x 0.142857 x 7200 s
+    assert Decimal(str(report["gpu_seconds"]["charged"])) == held + Decimal("0.142857") * 3 * 7200
+    assert all(check["ok"] for check in report["checks"])
+
+
+@pytest.mark.usefixtures("october")
+def test_a_budget_has_spent_what_the_preview_and_then_the_invoice_says() -> None:
+    """Half of 526.40, before the close, after it, and after an invoice was voided and built again."""
+    last = OCTOBER_OVER.replace(month=10, day=31, hour=15, minute=59)  # of October in the billing zone
+    (before,) = standings_refresh(now=last)
+    assert (str(before.spent), before.period) == (TOTALS["nlp"], "2026-10")
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    invoice_void(month="2026-10", team="nlp", reason="again", actor="sam")
+    invoice_rebuild(month="2026-10", team="nlp", actor="sam")
+    (after,) = standings_refresh(now=last.replace(second=30))
+    assert str(after.spent) == TOTALS["nlp"]
+    client = signed_in()
+    row = next(row for row in shown(client, "/?month=2026-10").rows if row and row[0].strip().startswith("NLP Research"))
+    assert "50.0%" in row[6]
+    assert "526.40" in shown(client, "/teams/nlp/?month=2026-10").text
