@@ -57,6 +57,7 @@ def page(browser: Browser, live_server: Any) -> Iterator[Page]:
     failures: list[str] = []
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.on("dialog", lambda dialog: failures.append(f"dialog {dialog.message}"))
+    page.on("console", lambda said: failures.append(said.text) if "Security Policy" in said.text else None)
     yield page
     context.close()
     assert not failures

@@ -1,0 +1,55 @@
+"""What a browser may do with our pages: nothing inline, nothing from elsewhere, in no frame, kept on no disk."""
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+POLICY: Final = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",  # the picture of a second factor is drawn by the server
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "base-uri": "'none'",
+    "frame-ancestors": "'none'",
+}
+# The admin's parts evaluate expressions that stand in its own pages; only staff opens it, and it shows no page of ours.
+ADMIN_POLICY: Final = {
+    **POLICY,
+    "script-src": "'self' 'unsafe-inline' 'unsafe-eval'",
+    "style-src": "'self' 'unsafe-inline'",
+}
+
+
+class SecurityHeadersMiddleware:
+    """Adds the content security policy and what goes with it; a page of somebody signed in is stored nowhere."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Content-Security-Policy", policy_of(request.path))
+        response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+        if settings.SESSION_COOKIE_NAME in request.COOKIES:
+            response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
+
+
+def policy_of(path: str) -> str:
+    """The policy for an address, as the header says it."""
+    directives = ADMIN_POLICY if path.startswith("/admin/") else POLICY
+    if path.startswith(("/login/", "/account/")):  # where the button to the identity provider is
+        directives = {**directives, "form-action": " ".join(["'self'", *_providers()])}
+    return "; ".join(f"{name} {value}" for name, value in directives.items())
+
+
+def _providers() -> list[str]:
+    """Where a sign-in may lead: a provider's own addresses may lie on any host of its scheme."""
+    apps = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"]
+    return sorted({f"{urlsplit(app['settings']['server_url']).scheme}:" for app in apps})

@@ -1,0 +1,129 @@
+"""What somebody else's site, link or planted cookie can do to a person who is signed in: nothing."""
+
+import re
+from typing import Any
+
+import pytest
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import get_resolver
+
+from billing.config.security_headers import policy_of
+from tests import factories
+from tests.integration.test_identity import code_of, provider
+from tests.integration.test_roles import MATRIX, addresses, filled, house
+
+__all__ = ["house", "provider"]
+pytestmark = pytest.mark.django_db
+PASSWORD = "an abacus has beads"
+ELSEWHERE = [
+    "https://evil.example/", "//evil.example/", "/\\evil.example", "\\\\evil.example", "https:evil.example",
+    "javascript:alert(1)", " https://evil.example", "http://testserver@evil.example/",
+]  # fmt: skip
+
+
+def address(route: str, house: dict[str, Any]) -> str:
+    """An address that resolves to the route."""
+    if route in MATRIX:
+        return "/" + filled(route, house)
+    text = re.sub(r"\(\?P<(\w+)>[^()]*\)", lambda found: "rates" if found[1] == "app_label" else "oidc", route)
+    text = re.sub(r"<(?:path:|int:)?\w+>", "1", text)
+    return "/" + text.replace("^", "").replace("$", "")
+
+
+ROUTES = addresses(get_resolver().url_patterns)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_form_of_another_site_changes_nothing(house: dict[str, Any], route: str, settings: Any) -> None:
+    """Every address of the URL configuration, asked to write by a signed-in browser without our token."""
+    root = User.objects.create_superuser("root", password=PASSWORD)
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(root)
+    for method in ("post", "put", "patch", "delete"):
+        status = getattr(browser, method)(address(route, house)).status_code
+        # A door of programs that takes no such request of anybody says so; a page looks at the token first.
+        takes_none = route.startswith("api/") and MATRIX[route][0] != method.upper()
+        assert status in ((403, 404, 405) if takes_none else (403,)), (route, method, status)
+
+
+@pytest.mark.parametrize("target", ELSEWHERE)
+def test_no_address_of_ours_leads_elsewhere(target: str) -> None:
+    factories.person("mei", password=PASSWORD)
+    client = Client()
+    chosen = client.post("/i18n/setlang/", {"language": "zh-hans", "next": target})
+    assert chosen["Location"].startswith("/"), chosen["Location"]
+    assert not chosen["Location"].startswith(("//", "/\\"))
+    sent_by = Client(headers={"referer": target}).post("/i18n/setlang/", {"language": "zh-hans"})
+    assert re.fullmatch(r"/(?![/\\]).*", sent_by["Location"])
+    entered = client.post("/login/", {"login": "mei", "password": PASSWORD, "next": target})
+    assert entered["Location"] == "/"
+    assert client.get("/login/", {"next": target}).headers.get("Location", "/") == "/"
+    assert client.post("/logout/", {"next": target})["Location"] == "/login/"
+    for page in ("/account/reauthenticate/", "/account/logout/"):
+        assert "evil.example" not in client.post(page, {"next": target}).headers.get("Location", "")
+
+
+def test_a_planted_session_is_left_at_sign_in_and_again_at_the_second_factor() -> None:
+    person = factories.person("mei", password=PASSWORD)
+    TOTP.activate(person, generate_totp_secret())
+    victim = Client()
+    session = victim.session
+    session["planted"] = "yes"
+    session.save()
+    planted = session.session_key
+    assert planted
+    victim.cookies["sessionid"] = planted
+    entered = victim.post("/login/", {"login": "mei", "password": PASSWORD})
+    assert entered["Location"].startswith("/account/2fa/authenticate/")
+    between = victim.session.session_key
+    assert "_auth_user_id" not in victim.session
+    done = victim.post("/account/2fa/authenticate/", {"code": code_of(person)})
+    assert (done.status_code, victim.session["_auth_user_id"]) == (302, str(person.pk))
+    after = victim.session.session_key
+    assert after not in (planted, between)
+    thief = Client()
+    for key in (planted, between):
+        thief.cookies["sessionid"] = str(key)
+        assert thief.get("/")["Location"].startswith("/login/")
+
+
+def test_signing_out_ends_the_session_on_the_server() -> None:
+    factories.person("mei", password=PASSWORD)
+    client = Client()
+    client.post("/login/", {"login": "mei", "password": PASSWORD})
+    kept = client.cookies["sessionid"].value
+    client.post("/logout/")
+    thief = Client()
+    thief.cookies["sessionid"] = kept
+    assert thief.get("/")["Location"].startswith("/login/")
+
+
+def test_a_page_tells_the_browser_to_run_nothing_but_our_files(house: dict[str, Any]) -> None:
+    client = Client()
+    client.force_login(User.objects.get(username="auditor"))
+    for path in ("/", "/invoices/", "/close/", "/login/", "/nothing-here", "/api/v1/teams", "/healthz"):
+        told = client.get(path).headers
+        policy = dict(item.split(" ", 1) for item in told["Content-Security-Policy"].split("; "))
+        assert policy["script-src"] == policy["style-src"] == "'self'", path
+        assert (policy["default-src"], policy["frame-ancestors"], policy["base-uri"]) == ("'none'",) * 3
+        assert (told["X-Frame-Options"], told["X-Content-Type-Options"]) == ("DENY", "nosniff")
+        assert told["Referrer-Policy"] == "same-origin"
+        assert told["Cross-Origin-Opener-Policy"] == "same-origin"
+        assert "no-store" in told["Cache-Control"], path
+
+
+def test_cookies_are_out_of_reach_of_scripts_and_of_other_sites() -> None:
+    factories.person("mei", password=PASSWORD)
+    client = Client()
+    client.post("/login/", {"login": "mei", "password": PASSWORD})
+    session = client.cookies["sessionid"]
+    assert (session["httponly"], session["samesite"]) == (True, "Lax")
+    assert client.cookies["csrftoken"]["samesite"] == "Lax"
+
+
+def test_the_sign_in_page_may_send_a_person_to_the_provider_and_no_other_page_may(provider: Any) -> None:
+    assert "form-action 'self' http:;" in policy_of("/login/")
+    assert "form-action 'self' http:;" in policy_of("/account/login/")
+    assert "form-action 'self';" in policy_of("/invoices/")
