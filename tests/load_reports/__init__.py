@@ -2,6 +2,11 @@
 
     python tests/load_reports/stream_server.py 8765
     locust -f tests/load_reports/locust_stream.py --headless -u 4 -r 4 -t 20s --host http://127.0.0.1:8765 --csv locust
+    guidellm run --backend kind=openai_http,target=http://127.0.0.1:8765,model=known-rate --profile kind=constant,rate=4 \\
+        --constraint kind=max_duration,seconds=20 --tokenizer kind=huggingface_auto,model=FOLDER \\
+        --data kind=synthetic_text,prompt_tokens=32,output_tokens=50 --output kind=json,path=benchmarks.json
 
+GuideLLM wants a tokenizer to make prompts with: any folder with a tokenizer.json of one token per word does. From its report
+the single requests, their densities and the metrics of other media were taken out, for their size.
 The tools are not among the requirements: install them beside the project.
 """

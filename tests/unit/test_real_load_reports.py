@@ -1,6 +1,7 @@
-"""A report that Locust 2 wrote against a server of known rate: 32 tokens in and 50 out per answer, 10 ms apart and more.
+"""Reports that Locust 2 and GuideLLM 0.8 wrote against a server of known rate: 32 tokens in and 50 out per answer, 10 ms
+apart and more.
 
-Asserted exactly is what the tool counts exactly: 72 answers in the 20 s asked for, and the tokens that the server reported.
+Asserted exactly is what the tools count exactly: answers in the 20 s asked for, and the tokens that the server reported.
 """
 
 from fractions import Fraction
@@ -11,7 +12,9 @@ from pricing.loadtests.reports import Supplement, read_report
 from pricing.token_price import LatencyBounds, ratio_costs, sustainable_point
 from tests.load_reports.stream_server import INPUT_TOKENS, OUTPUT_TOKENS, TOKEN_SECONDS
 
-REPORT = Path(__file__).parents[1] / "load_reports" / "locust_stats.csv"
+REPORTS = Path(__file__).parents[1] / "load_reports"
+REPORT = REPORTS / "locust_stats.csv"
+GUIDELLM = REPORTS / "guidellm_benchmarks.json"
 ANSWERS, SECONDS = 72, 20
 EXTRA = Supplement(accelerator="NVIDIA-H800", gpus=Fraction(8), model="known-rate")
 
@@ -38,3 +41,28 @@ def test_its_price_recovers_the_cost_of_the_hour() -> None:
     point = sustainable_point([run.point for run in test.runs], bounds)
     costs = ratio_costs(10, uncached_tps=point.input_tps / 8, output_tps=point.output_tps / 8)
     assert costs.recovered_per_hour(uncached_tps=point.input_tps / 8, output_tps=point.output_tps / 8) == 10
+
+
+def test_the_rates_of_a_file_that_guidellm_wrote_are_those_of_the_server() -> None:
+    test = parse_load_test(read_report(GUIDELLM.read_bytes(), GUIDELLM.name, EXTRA).value)
+    (run,) = test.runs
+    answers = 78  # two of the 80 begun in 20 s were still under way at its end
+    assert test.model == "known-rate"
+    assert run.point.output_tps == Fraction(answers * OUTPUT_TOKENS, SECONDS) == 195
+    assert run.point.input_tps == Fraction(answers * INPUT_TOKENS, SECONDS) == Fraction(624, 5)
+    assert run.point.completed_rps == Fraction(answers, SECONDS)
+    assert (run.point.offered_rps, run.point.error_rate, run.point.duration_s) == (4, 0, SECONDS)
+    assert TOKEN_SECONDS * 1000 <= run.point.tpot_p99_ms < 14
+    assert TOKEN_SECONDS * 1000 <= run.point.ttft_p99_ms < 67
+
+
+def test_the_price_from_a_file_that_guidellm_wrote_is_that_of_the_known_rate() -> None:
+    test = parse_load_test(read_report(GUIDELLM.read_bytes(), GUIDELLM.name, EXTRA).value)
+    bounds = LatencyBounds(
+        Fraction(200), Fraction(20), completed_over_offered=Fraction(97, 100), min_duration_s=Fraction(20)
+    )
+    point = sustainable_point([run.point for run in test.runs], bounds)
+    costs = ratio_costs(10, uncached_tps=point.input_tps / 8, output_tps=point.output_tps / 8)
+    # 15.6 tokens/s in and 24.375 out per GPU, output at four times: 113.1 weighted tokens/s
+    assert costs.input == Fraction(10 * 10**6, 3600) / Fraction("113.1")
+    assert costs.output == 4 * costs.input
