@@ -28,7 +28,7 @@ def token_key(source: str, identity: str) -> bytes:
     '0190b5a27c1e7abd0af9524c27af964a'
     """
     if is_masked(identity):
-        return (int(identity.replace("-", ""), 16) ^ _mask(source)).to_bytes(16, "big")
+        return (int(identity.replace("-", ""), 16) ^ source_mask(source)).to_bytes(16, "big")
     return blake2b(_pack((source, identity)), digest_size=16).digest()
 
 
@@ -38,6 +38,6 @@ def is_masked(identity: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _mask(source: str) -> int:
-    """The first 64 bits of SHA-256, which the database knows as well: it reads ids back with it."""
+def source_mask(source: str) -> int:
+    """What masks the second half of a UUID: the first 64 bits of SHA-256, with which the database too reads ids back."""
     return int.from_bytes(sha256(source.encode()).digest()[:8], "big")

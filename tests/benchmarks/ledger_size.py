@@ -54,7 +54,7 @@ def _fill(events: int, identity: Callable[[Random, int], str], *, seed: int) -> 
         records = [msgspec.json.decode(raw, type=TokenUsage) for raw in raws]
         outcome = batch_ingest(
             token_batch(
-                records=enumerate(records), rejected=(), raw_at=raws.__getitem__, reporter=reporter, now=timezone.now()
+                records=records, raw_at=raws.__getitem__, reporter=reporter, now=timezone.now()
             )
         )
         assert outcome.accepted == count

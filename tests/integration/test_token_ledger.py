@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import DataError, connection, connections
+from django.db import DataError, OperationalError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from billing.usage.services import IngestOutcome, Reporter, tokens
+from billing.usage.services import IngestOutcome, Reporter, token_group, tokens
 from billing.usage.services.outcome import Reporter as ReporterType
 from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_group import GroupCommit
@@ -108,7 +108,8 @@ def _reported(records: list[dict[str, Any]], reporter: ReporterType) -> TokenBat
     raws = [json.dumps(record).encode() for record in records]
     batch = decode_batch(TokenUsage, raws)
     return token_batch(
-        records=batch.records, rejected=batch.rejected, raw_at=raws.__getitem__, reporter=reporter, now=AFTER
+        records=[record for _, record in batch.records], places=[index for index, _ in batch.records],
+        rejected=batch.rejected, raw_at=raws.__getitem__, reporter=reporter, now=AFTER,
     )
 
 
@@ -174,7 +175,7 @@ def test_a_group_takes_no_more_than_its_limit(committing: None) -> None:
     sizes: list[int] = []
 
     def slowly(batches: Any) -> list[IngestOutcome]:
-        sizes.append(sum(len(batch.cells) for batch in batches))
+        sizes.append(sum(len(batch.records) for batch in batches))
         time.sleep(0.1)
         return tokens._write_batches(batches)
 
@@ -184,10 +185,33 @@ def test_a_group_takes_no_more_than_its_limit(committing: None) -> None:
     assert (sum(sizes), max(sizes) <= 10) == (36, True)
 
 
+def test_who_waits_too_long_for_a_writer_is_sent_away_and_nothing_of_his_is_written(
+    committing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_group, "QUEUE_SECONDS", 0.05)
+    gone = threading.Event()
+
+    def stuck(batches: Any) -> list[IngestOutcome]:
+        gone.wait(30)
+        return tokens._write_batches(batches)
+
+    group = GroupCommit(stuck, writers=1, most=1000)
+    first = threading.Thread(target=lambda: (group.submit(_reported([token_record(1)], Reporter("t", "d"))),
+                                             connections.close_all()))  # fmt: skip
+    first.start()
+    while not group._writing:
+        time.sleep(0.001)
+    with pytest.raises(OperationalError, match="no report was written"):
+        group.submit(_reported([token_record(2)], Reporter("t", "d")))
+    gone.set()
+    first.join(30)
+    assert query("SELECT id FROM token_event") == [("req-1",)]
+
+
 def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> None:
     def refusing(batches: Any) -> list[IngestOutcome]:
         time.sleep(0.1)
-        if any(cell.record.id == "req-3" for batch in batches for cell in batch.cells):
+        if any(record.id == "req-3" for batch in batches for record in batch.records):
             raise DataError("a value that the database refuses")
         return tokens._write_batches(batches)
 

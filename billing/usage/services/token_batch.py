@@ -1,58 +1,64 @@
 """One report of token records, checked against its reporter and the clock, ready to be written."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from billing.usage.services.outcome import Refusal, Reporter
-from billing.usage.services.token_rows import Cell, cell
-from metering.records import Rejected, TokenUsage, microseconds
+from metering.records import LATEST, Rejected, TokenUsage
 
-NEVER = 2**63
+_times = attrgetter("time")
+_sources = attrgetter("source")
 
 
 @dataclass(slots=True)
 class TokenBatch:
-    """What one reporter brought: `raw_at` gives the bytes of a record by its place, asked only for what is refused."""
+    """What one reporter brought: records, each with its place in the body; `raw_at` gives the bytes of what stood in a
+    place, and is asked only for what is refused.
+    """
 
     reporter: Reporter
     raw_at: Callable[[int], bytes]
-    cells: list[Cell] = field(default_factory=list)
+    records: Sequence[TokenUsage] = ()
+    places: Sequence[int] = ()
     refusals: list[Refusal] = field(default_factory=list)
 
 
 def token_batch(
     *,
-    records: Iterable[tuple[int, TokenUsage]],
-    rejected: Iterable[Rejected],
+    records: Sequence[TokenUsage],
+    places: Sequence[int] | None = None,
+    rejected: Iterable[Rejected] = (),
     raw_at: Callable[[int], bytes],
     reporter: Reporter,
     now: datetime,
 ) -> TokenBatch:
-    """Sort out what this reporter may not report, and what lies in the future."""
-    batch = TokenBatch(reporter, raw_at, refusals=[_invalid(item) for item in rejected])
+    """Sort out what this reporter may not report, and what lies in the future. Without `places` all of the body is here."""
+    where = range(len(records)) if places is None else places
+    batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected])
     bound = reporter.source
-    latest = NEVER
+    latest = LATEST
     if reporter.future_limit_s is not None:
-        latest = microseconds(now + timedelta(seconds=reporter.future_limit_s))
-    add = batch.cells.append
-    for index, record in records:
-        at = microseconds(record.time)
-        if at > latest or (bound and record.source != bound):
-            batch.refusals.append(_inadmissible(index, record, raw_at(index), reporter, now))
-        else:
-            add(cell(index, record, at))
+        latest = now + timedelta(seconds=reporter.future_limit_s)
+    if all(map(latest.__ge__, map(_times, records))) and (not bound or set(map(_sources, records)) <= {bound}):
+        return batch
+    admitted = [record.time <= latest and bound in ("", record.source) for record in records]
+    batch.records = [record for record, good in zip(records, admitted, strict=True) if good]
+    batch.places = [place for place, good in zip(where, admitted, strict=True) if good]
+    for place, record, good in zip(where, records, admitted, strict=True):
+        if not good:
+            batch.refusals.append(_inadmissible(place, record, raw_at(place), reporter, now))
     return batch
 
 
-def repeated(entry: Cell, raw: bytes) -> Refusal:
+def repeated(record: TokenUsage, place: int, raw: bytes) -> Refusal:
     """The refusal of a record whose key is taken by other content."""
-    record = entry.record
     error = f"id {record.id!r} of source {record.source!r} was reported before with other content; the first one stays"
-    return Refusal(entry.index, f"{record.source}/{record.id}", error, "conflict", raw)
+    return Refusal(place, f"{record.source}/{record.id}", error, "conflict", raw)
 
 
 def _inadmissible(index: int, record: TokenUsage, raw: bytes, reporter: Reporter, now: datetime) -> Refusal:

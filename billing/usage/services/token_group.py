@@ -8,11 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from django.db import DataError, connection
+from django.db import DataError, OperationalError, connection
 
 from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
 
+QUEUE_SECONDS = 15
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
 
 
@@ -44,7 +45,10 @@ class GroupCommit:
         self._writing = 0
 
     def submit(self, batch: TokenBatch) -> IngestOutcome:
-        """What became of the batch, once that is durable.  Raises what its transaction raised."""
+        """What became of the batch, once that is durable.
+
+        Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
+        """
         if connection.in_atomic_block:  # its caller's transaction is not to be shared
             return self._write([batch])[0]
         mine = _Waiting(batch)
@@ -55,7 +59,7 @@ class GroupCommit:
             else:
                 self._queue.append(mine)
         if not mine.group:
-            mine.gate.acquire()
+            self._wait(mine)
         if mine.group:
             self._lead(mine)
         if mine.error is not None:
@@ -63,6 +67,15 @@ class GroupCommit:
         if mine.outcome is None:
             raise RuntimeError("the writer of the group was interrupted: nothing is known of this report")
         return mine.outcome
+
+    def _wait(self, mine: _Waiting) -> None:
+        if mine.gate.acquire(timeout=QUEUE_SECONDS):
+            return
+        with self._lock:
+            if mine in self._queue:
+                self._queue.remove(mine)
+                raise OperationalError(f"no report was written for {QUEUE_SECONDS} s: the database may be slow")
+        mine.gate.acquire()  # somebody is writing it: what becomes of it will be known
 
     def _lead(self, leader: _Waiting) -> None:
         """Write the leader's group, then let the head of the queue write the next, if there is one."""
@@ -83,10 +96,10 @@ class GroupCommit:
             self._writing -= 1
             return []
         group = [self._queue.popleft()]
-        size = len(group[0].batch.cells)
-        while self._queue and size + len(self._queue[0].batch.cells) <= self._most:
+        size = len(group[0].batch.records)
+        while self._queue and size + len(self._queue[0].batch.records) <= self._most:
             group.append(self._queue.popleft())
-            size += len(group[-1].batch.cells)
+            size += len(group[-1].batch.records)
         return group
 
     def _write_group(self, group: list[_Waiting]) -> None:

@@ -6,10 +6,14 @@ the ledger has; a process that met repeats lately looks for them first.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -19,19 +23,15 @@ from billing.usage.epochs import epoch_enter
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
-from billing.usage.services.token_group import GroupCommit
-from billing.usage.services.token_rows import (
-    COPY_HEADER,
-    COPY_TRAILER,
-    ENTRY_COLUMNS,
-    HOUR_US,
-    Cell,
-    content_of_row,
-    delta_row,
-    entry_row,
-    is_narrow,
-    narrow_columns,
+from billing.usage.services.token_columns import (
+    TokenColumns,
+    copied_deltas,
+    copied_entries,
+    dimension_ids,
+    token_columns,
 )
+from billing.usage.services.token_group import GroupCommit
+from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
 from metering.records import Dimension, Rejected, TokenUsage
 
 ATTEMPTS = 20
@@ -45,13 +45,16 @@ COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
 )  # fmt: skip
+ENTRY_COLUMNS = f"key, time, dimension, {', '.join(COUNT_FIELDS)}, epoch, id, rest"
+DELTA_COLUMNS = f"hour, dimension, epoch, requests, {', '.join(COUNT_FIELDS)}"
 TAKE = f"SELECT token_take({', '.join(['%s'] * 8)}, %s::text[], %s::text[])"
 KNOWN_ROWS = f"SELECT key, dimension, time, rest, {', '.join(COUNT_FIELDS)} FROM token_entry WHERE key = ANY(%s::uuid[])"
 
 Indexed = tuple[int, TokenUsage, bytes]
-Wanted = dict[bytes, tuple[int, Cell]]
+Known = tuple[Any, ...]
 
-_dimension_ids: dict[tuple[str, Dimension], int] = {}
+_dimension_ids: dict[str, dict[Dimension, int]] = {}
+_dimension = attrgetter("dimension")
 _cache_lock = threading.Lock()
 _look_first = 0
 MAX_CACHED_DIMENSIONS = 100_000
@@ -64,8 +67,8 @@ def tokens_ingest(
     raws = {index: raw for index, _, raw in records}
     return batch_ingest(
         token_batch(
-            records=((index, record) for index, record, _ in records), rejected=rejected, raw_at=raws.__getitem__,
-            reporter=reporter, now=now,
+            records=[record for _, record, _ in records], places=[index for index, _, _ in records], rejected=rejected,
+            raw_at=raws.__getitem__, reporter=reporter, now=now,
         )
     )  # fmt: skip
 
@@ -110,117 +113,139 @@ _groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS)
 
 def _write(batches: Sequence[TokenBatch], *, look_first: bool) -> tuple[list[IngestOutcome], bool]:
     """Everything of these batches; also says whether the ledger knew any of the keys before."""
-    outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
-    wanted: Wanted = {}
-    for number, batch in enumerate(batches):
-        for cell in batch.cells:
-            first = wanted.setdefault(cell.key, (number, cell))
-            if first[1] is not cell:
-                _count_repeat(outcomes[number], batch, cell, same=first[1].record.content == cell.record.content)
-    count = len(wanted)
+    group = _Group(batches)
     with connection.wrap_database_errors:
-        if count <= SMALL and is_narrow(cell for _, cell in wanted.values()):
-            _take(wanted, batches, outcomes)
+        if len(group.records) <= SMALL and is_narrow(group.records):
+            known = _take(group)
         else:
-            _copy(wanted, batches, outcomes, look_first=look_first)
-    for number, _ in wanted.values():
-        outcomes[number].accepted += 1
-    return outcomes, len(wanted) < count
+            known = _copy(group, look_first=look_first)
+    return group.outcomes, known > 0
 
 
-def _take(wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]) -> None:
-    """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer."""
+class _Group:
+    """The records of several batches one after the other, and what becomes of each batch."""
+
+    def __init__(self, batches: Sequence[TokenBatch]) -> None:
+        self.batches = batches
+        self.outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
+        self.records = [record for batch in batches for record in batch.records]
+        self._ends = list(accumulate(len(batch.records) for batch in batches))
+
+    def repeat(self, number: int, *, same: bool) -> None:
+        """Record `number` has a key that is taken: by the same content, or by other."""
+        owner = bisect_right(self._ends, number)
+        outcome, batch = self.outcomes[owner], self.batches[owner]
+        if same:
+            outcome.duplicates += 1
+            return
+        outcome.conflicts += 1
+        place = batch.places[number - self._ends[owner] + len(batch.records)]
+        outcome.refusals.append(repeated(self.records[number], place, batch.raw_at(place)))
+
+    def accept(self) -> None:
+        """Count as accepted whatever was not counted as a repeat."""
+        for batch, outcome in zip(self.batches, self.outcomes, strict=True):
+            outcome.accepted = len(batch.records) - outcome.duplicates - outcome.conflicts
+
+    def keep_refused(self) -> None:
+        """Into quarantine with what was refused."""
+        for batch, outcome in zip(self.batches, self.outcomes, strict=True):
+            quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
+
+
+def _take(group: _Group) -> int:
+    """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer.
+
+    Returns how many keys the ledger knew.
+    """
+    records, wanted = group.records, dict[bytes, int]()
+    for number, record in enumerate(records):
+        first = wanted.setdefault(record.key, number)
+        if first != number:
+            group.repeat(number, same=records[first].content == record.content)
+    known: Sequence[UUID] = ()
     with connection.cursor() as cursor:
         if wanted:
-            cells = [cell for _, cell in wanted.values()]
-            dimensions = _dimensions(cursor, {cell.dimension for cell in cells})
-            cursor.execute(TAKE, narrow_columns(cells, [dimensions[cell.dimension] for cell in cells]))
-            known = cursor.fetchone()[0]
-            if known:
-                _set_apart(cursor, [key.bytes for key in known], wanted, batches, outcomes)
-    if any(outcome.refusals for outcome in outcomes):
+            kept = [records[number] for number in wanted.values()]
+            dimensions = list(map(_dimension, kept))
+            ids = _dimensions(cursor, set(dimensions))
+            known = _prepared(TAKE, narrow_columns(list(wanted), kept, [ids[dimension] for dimension in dimensions]))[0][0]
+        if known:
+            _count_known(cursor, group, _known_rows(",".join([key.hex for key in known])), wanted)
+    group.accept()
+    if any(outcome.refusals for outcome in group.outcomes):
         with transaction.atomic():
             epoch_enter()
-            _keep_refused(batches, outcomes)
+            group.keep_refused()
+    return len(known)
 
 
-def _copy(
-    wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome], *, look_first: bool
-) -> None:
-    """In one transaction: events, deltas, quarantine."""
+def _copy(group: _Group, *, look_first: bool) -> int:
+    """In one transaction: events, deltas, quarantine. Returns how many keys the ledger knew, as far as it was asked."""
+    columns = token_columns(group.records) if group.records else None
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
-        if look_first:
-            _set_apart(cursor, list(wanted), wanted, batches, outcomes)
-        dimensions = _dimensions(cursor, {cell.dimension for _, cell in wanted.values()})
-        if wanted:
-            _copy_rows(cursor, wanted, dimensions, epoch)
-        _keep_refused(batches, outcomes)
+        known = _copy_new(cursor, group, columns, epoch, look_first=look_first) if columns else 0
+        group.accept()
+        group.keep_refused()
+    return known
 
 
-def _keep_refused(batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]) -> None:
-    for batch, outcome in zip(batches, outcomes, strict=True):
-        quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
+def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, look_first: bool) -> int:
+    for number, first in columns.repeated():
+        group.repeat(number, same=group.records[first].content == group.records[number].content)
+    rows, known = columns.first_rows(), 0
+    if look_first:
+        found = _known_rows(columns.hex_keys(rows))
+        if found:
+            numbers = columns.numbers_by_key(rows)
+            _count_known(cursor, group, found, numbers)
+            rows, known = columns.without(rows, {numbers[key.bytes] for key, *_ in found}), len(found)
+    if len(rows):
+        ids = dimension_ids(columns, _dimensions(cursor, set(columns.dimensions)))
+        _copy_into(cursor, "token_entry", ENTRY_COLUMNS, copied_entries(columns, rows, ids, epoch))
+        _copy_into(cursor, "token_hour_delta", DELTA_COLUMNS, copied_deltas(columns, rows, ids, epoch))
+    return known
 
 
-def _set_apart(
-    cursor: Any, keys: Iterable[bytes], wanted: Wanted, batches: Sequence[TokenBatch], outcomes: Sequence[IngestOutcome]
-) -> None:
-    """Take out of `wanted` what the ledger has under these keys, counted as duplicate or conflict."""
-    cursor.execute(KNOWN_ROWS, [f"{{{','.join([key.hex() for key in keys])}}}"])
-    rows = cursor.fetchall()
-    if not rows:
-        return
-    names = _dimension_names(cursor, {row[1] for row in rows})
-    for key, dimension, *row in rows:
-        number, cell = wanted.pop(key.bytes)
-        content = cell.record.content
-        stored = content_of_row(row, names[dimension], dated=content[0] is not None)
-        _count_repeat(outcomes[number], batches[number], cell, same=stored == content)
+def _copy_into(cursor: Any, table: str, columns: str, rows: bytes) -> None:
+    with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
+        copy.write(rows)
 
 
-def _count_repeat(outcome: IngestOutcome, batch: TokenBatch, cell: Cell, *, same: bool) -> None:
-    if same:
-        outcome.duplicates += 1
-        return
-    outcome.conflicts += 1
-    outcome.refusals.append(repeated(cell, batch.raw_at(cell.index)))
+def _known_rows(keys: str) -> list[Known]:
+    """What the ledger has under these keys, in hex with commas between."""
+    return _prepared(KNOWN_ROWS, [f"{{{keys}}}"])
 
 
-def _copy_rows(cursor: Any, wanted: Wanted, dimensions: dict[Dimension, int], epoch: int) -> None:
-    """The events in the order of their keys, and their sums by hour."""
-    rows = [COPY_HEADER]
-    sums: dict[tuple[int, int], list[int]] = {}
-    for key in sorted(wanted):
-        cell = wanted[key][1]
-        dimension = dimensions[cell.dimension]
-        rows.append(entry_row(cell, dimension, epoch))
-        group = (cell.at // HOUR_US, dimension)
-        total = sums.get(group)
-        if total is None:
-            sums[group] = [1, *cell.counts]
-            continue
-        first, second, third, fourth, fifth = cell.counts
-        total[0] += 1
-        total[1] += first
-        total[2] += second
-        total[3] += third
-        total[4] += fourth
-        total[5] += fifth
-    rows.append(COPY_TRAILER)
-    with cursor.copy(f"COPY token_entry ({ENTRY_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.write(b"".join(rows))
-    deltas = [COPY_HEADER, *(delta_row(*group, epoch, total) for group, total in sums.items()), COPY_TRAILER]
-    columns = f"hour, dimension, epoch, requests, {', '.join(COUNT_FIELDS)}"
-    with cursor.copy(f"COPY token_hour_delta ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.write(b"".join(deltas))
+def _prepared(statement: str, arguments: Sequence[Any]) -> list[Any]:
+    """The rows of a statement that the database parses and plans once for each connection.
+
+    Django writes the arguments into the statement, which is parsed as a new one each time: for a single record that was
+    measured to cost three times what storing it costs.
+    """
+    connection.ensure_connection()
+    with psycopg.Cursor(connection.connection) as cursor:
+        return cursor.execute(statement, arguments, prepare=True).fetchall()
 
 
-def _dimensions(cursor: Any, wanted: set[Dimension]) -> dict[Dimension, int]:
-    """Ids of dimensions, from the cache of this process or interned now."""
+def _count_known(cursor: Any, group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
+    """Count each of these records, found by their keys, as duplicate or conflict."""
+    names = _dimension_names(cursor, {row[1] for row in known})
+    for key, dimension, *row in known:
+        number = numbers[key.bytes]
+        content = group.records[number].content
+        group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
+
+
+def _dimensions(cursor: Any, wanted: set[Dimension]) -> Mapping[Dimension, int]:
+    """Ids of at least these dimensions, from the cache of this process or interned now."""
     database = connection.settings_dict["NAME"]
-    found = {item: _dimension_ids[database, item] for item in wanted if (database, item) in _dimension_ids}
-    missing = sorted((_digest(dimension), dimension) for dimension in wanted - found.keys())
+    remembered = _dimension_ids.get(database, {})
+    missing = sorted((_digest(dimension), dimension) for dimension in wanted - remembered.keys())
+    if not missing:
+        return remembered
+    found = {dimension: remembered[dimension] for dimension in wanted if dimension in remembered}
     for digest, dimension in missing:
         cursor.execute(
             """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
@@ -229,8 +254,7 @@ def _dimensions(cursor: Any, wanted: set[Dimension]) -> dict[Dimension, int]:
         )
         cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
         found[dimension] = int(cursor.fetchone()[0])
-    if missing:
-        transaction.on_commit(lambda: _remember(database, found))
+    transaction.on_commit(lambda: _remember(database, found))
     return found
 
 
@@ -245,9 +269,9 @@ def _dimension_names(cursor: Any, wanted: set[int]) -> dict[int, Dimension]:
 def _remember(database: str, found: dict[Dimension, int]) -> None:
     """Cache committed ids only: what a rolled back transaction interned does not exist."""
     with _cache_lock:
-        if len(_dimension_ids) > MAX_CACHED_DIMENSIONS:
-            _dimension_ids.clear()
-        _dimension_ids.update({(database, dimension): number for dimension, number in found.items()})
+        kept = _dimension_ids.get(database, {})
+        # a new dictionary: others read the one that is there without taking the lock
+        _dimension_ids[database] = {**(kept if len(kept) < MAX_CACHED_DIMENSIONS else {}), **found}
 
 
 def _digest(dimension: Dimension) -> bytes:

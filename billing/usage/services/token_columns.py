@@ -1,0 +1,229 @@
+"""PURE: many token records at once, as columns of numbers, in the order of their keys; and what COPY reads of them.
+
+What Python does for a record by itself costs several times what the database needs to store it. A column at a time it
+costs a fraction of that; all numbers stay integers. `token_rows` has the same for a few records.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metering.records import EARLIEST, Dimension, TokenUsage
+from metering.token_keys import UUID_LENGTH, source_mask, token_key
+
+HOUR_US: Final = 3_600_000_000
+DAY_US: Final = 24 * HOUR_US
+LARGEST_INT: Final = 2**31 - 1
+COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+COPY_TRAILER: Final = b"\xff\xff"
+BEYOND_DIMENSIONS: Final = 2**32
+
+Numbers = NDArray[np.int64]
+Octets = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+_json = msgspec.json.Encoder(order="deterministic").encode
+_ids = attrgetter("id")
+_attributes = attrgetter("attributes")
+_dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
+_counts = tuple(
+    attrgetter(name)
+    for name in (
+        "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
+        "reasoning_output_tokens",
+    )
+)  # fmt: skip
+_since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microseconds"))
+
+DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in (8, 13, 18, 23)])
+VERSION, VARIANT = 12, 16
+_NO_DIGIT: Final = 255
+_digit_of = np.full(256, _NO_DIGIT, np.uint8)
+_digit_of[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+
+
+def _fields(columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
+    """Each column of a binary row behind its length in bytes."""
+    return [part for name, kind in columns for part in ((f"{name} length", ">i4"), (name, kind))]
+
+
+def _template(columns: Sequence[tuple[str, str]], *more: tuple[str, str]) -> NDArray[np.void]:
+    """A row with everything that stands in all rows; `more` are the lengths of texts, which follow the columns."""
+    row = np.zeros((), [("fields", ">i2"), *_fields(columns), *more])
+    row["fields"] = len(columns) + len(more)
+    for name, _ in columns:
+        row[f"{name} length"] = row.dtype[name].itemsize
+    return row
+
+
+_narrow = [(f"count {place}", ">i4") for place in range(5)]
+_wide = [(f"count {place}", ">i8") for place in range(5)]
+_ENTRY: Final = _template(
+    [("key", "V16"), ("time", ">i8"), ("dimension", ">i4"), *_narrow, ("epoch", ">i2")], ("id", ">i4"), ("rest", ">i4")
+)
+_DELTA: Final = _template(
+    [("hour", ">i8"), ("dimension", ">i4"), ("epoch", ">i4"), ("requests", ">i8"), *_wide]
+)  # fmt: skip
+_LENGTH_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TokenColumns:
+    """Records in the order of their keys, those of one key in the order in which they came.
+
+    `place`: where each stood; `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `repeats`:
+    whether the record before has the same key; `times`: microseconds since 2000; `counts`: (n, 5).
+    """
+
+    records: Sequence[TokenUsage]
+    place: Rows
+    keys: Octets
+    readable: Flags
+    repeats: Flags
+    times: Numbers
+    counts: Numbers
+    dimensions: Sequence[Dimension]
+
+    def repeated(self) -> list[tuple[int, int]]:
+        """Each record whose key another had before: where it is, and where the first of that key is."""
+        rows = np.flatnonzero(self.repeats)
+        first = np.maximum.accumulate(np.where(self.repeats, 0, np.arange(len(self.repeats))))
+        return list(zip(self.place[rows].tolist(), self.place[first[rows]].tolist(), strict=True))
+
+    def first_rows(self) -> Rows:
+        """The first row of each key."""
+        return np.flatnonzero(~self.repeats)
+
+    def hex_keys(self, rows: Rows) -> str:
+        """Their keys, with commas between."""
+        return self.keys[rows].tobytes().hex(",", 16)
+
+    def numbers_by_key(self, rows: Rows) -> dict[bytes, int]:
+        """Where the record of each key is."""
+        keys = self.keys[rows].view("V16").ravel().tolist()
+        return dict(zip(keys, self.place[rows].tolist(), strict=True))
+
+    def without(self, rows: Rows, numbers: Collection[int]) -> Rows:
+        """These rows but for the records of these numbers."""
+        return rows[~np.isin(self.place[rows], list(numbers))]
+
+
+def token_columns(records: Sequence[TokenUsage]) -> TokenColumns:
+    """The columns of at least one record."""
+    keys, readable = token_keys(records)
+    halves = keys.view(">u8").astype(np.uint64)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))
+    ordered = halves[order]
+    repeats = np.zeros(len(records), np.bool_)
+    repeats[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
+    counts = np.stack([_column(field, records) for field in _counts], axis=1)
+    dimensions = list(map(_dimensions, records))
+    return TokenColumns(
+        records, order, keys[order], readable[order], repeats, _times(records)[order], counts[order],
+        [dimensions[place] for place in order.tolist()],
+    )  # fmt: skip
+
+
+def token_keys(records: Sequence[TokenUsage]) -> tuple[Octets, Flags]:
+    """(n, 16) bytes, as `token_key` gives them, and whether each is a UUID that is read back from them."""
+    identities = list(map(_ids, records))
+    keys = np.zeros((len(records), 16), np.uint8)
+    readable = np.zeros(len(records), np.bool_)
+    as_long = [place for place, identity in enumerate(identities) if len(identity) == UUID_LENGTH]
+    if as_long:
+        text = "".join([identities[place] for place in as_long]).encode("ascii", "replace")
+        octets, good = _uuids(np.frombuffer(text, np.uint8).reshape(-1, UUID_LENGTH))
+        masks = map(source_mask, [records[place].source for place in as_long])
+        octets[:, 8:] ^= np.fromiter(masks, ">u8", len(as_long)).view(np.uint8).reshape(-1, 8)
+        keys[as_long], readable[as_long] = octets, good
+    for place in np.flatnonzero(~readable).tolist():
+        key = token_key(records[place].source, identities[place])
+        keys[place] = np.frombuffer(key, np.uint8)
+    return keys, readable
+
+
+def _uuids(letters: Octets) -> tuple[Octets, Flags]:
+    """(n, 36) letters -> (n, 16) bytes, and which are UUIDs of version 4 or 7 as `metering.token_keys` knows them."""
+    digits = _digit_of[letters[:, DIGITS]]
+    good = (digits != _NO_DIGIT).all(axis=1) & (letters[:, (8, 13, 18, 23)] == ord("-")).all(axis=1)
+    version, variant = digits[:, VERSION], digits[:, VARIANT]
+    good &= ((version == 4) | (version == 7)) & (variant >= 8) & (variant <= 11)
+    octets: Octets = (digits[:, 0::2] << 4) | (digits[:, 1::2] & 15)
+    return octets, good
+
+
+def _column(field: Any, items: Sequence[Any]) -> Numbers:
+    return np.fromiter(map(field, items), np.int64, len(items))
+
+
+def _times(records: Sequence[TokenUsage]) -> Numbers:
+    since = [record.time - EARLIEST for record in records]
+    days, seconds, rest = (_column(field, since) for field in _since_2000)
+    return days * DAY_US + seconds * 1_000_000 + rest
+
+
+def copied_entries(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int32], epoch: int) -> bytes:
+    """These rows of `token_entry` as COPY reads them in binary; `dimensions` are the ids of all rows."""
+    table = np.full(len(rows), _ENTRY)
+    table["key"] = columns.keys[rows].view("V16").ravel()
+    table["time"], table["dimension"], table["epoch"] = columns.times[rows], dimensions[rows], epoch
+    counts = columns.counts[rows]
+    wide = (counts > LARGEST_INT).any(axis=1)
+    for place in range(5):
+        table[f"count {place}"] = np.where(wide, -1, counts[:, place])
+    records = [columns.records[number] for number in columns.place[rows].tolist()]
+    if columns.readable[rows].all() and not wide.any() and not any(map(_attributes, records)):
+        return COPY_HEADER + table.tobytes() + COPY_TRAILER
+    identities = [
+        b"" if readable else record.id.encode()
+        for record, readable in zip(records, columns.readable[rows].tolist(), strict=True)
+    ]
+    rests = [_rest(record, large) for record, large in zip(records, wide.tolist(), strict=True)]
+    table["id"], table["rest"] = list(map(len, identities)), list(map(len, rests))
+    return b"".join([COPY_HEADER, *_with_texts(table.tobytes(), identities, rests), COPY_TRAILER])
+
+
+def _with_texts(table: bytes, identities: Sequence[bytes], rests: Sequence[bytes]) -> Iterator[bytes]:
+    """Each text behind its length, which is the last of the row as it stands in `table`."""
+    size = len(table) // len(identities)
+    for place, (identity, rest) in enumerate(zip(identities, rests, strict=True)):
+        end = (place + 1) * size
+        yield table[place * size : end - _LENGTH_BYTES] + identity + table[end - _LENGTH_BYTES : end] + rest
+
+
+def _rest(record: TokenUsage, wide: bool) -> bytes:
+    """What has no column: attributes, and all counts where one of them is larger than its column."""
+    if wide:
+        attributes = msgspec.Raw(_json(record.attributes) if record.attributes else b"null")
+        return _json({"attributes": attributes, "counts": record.counts})
+    return b'{"attributes":' + _json(record.attributes) + b"}" if record.attributes else b""
+
+
+def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int32], epoch: int) -> bytes:
+    """What these rows add to each hour and dimension, as COPY reads it for `token_hour_delta`."""
+    group = columns.times[rows] // HOUR_US * BEYOND_DIMENSIONS + dimensions[rows]
+    order = np.argsort(group, kind="stable")
+    group = group[order]
+    starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    counts = columns.counts[rows][order]
+    if counts.max() > LARGEST_INT:
+        counts = counts.astype(object)  # a sum that passes 64 bits is to be refused, not to begin anew
+    sums = np.add.reduceat(counts, starts, axis=0)
+    table = np.full(len(starts), _DELTA)
+    table["hour"] = group[starts] // BEYOND_DIMENSIONS * HOUR_US
+    table["dimension"], table["epoch"] = group[starts] % BEYOND_DIMENSIONS, epoch
+    table["requests"] = np.diff(np.append(starts, len(rows)))
+    for place in range(5):
+        table[f"count {place}"] = sums[:, place]
+    return COPY_HEADER + table.tobytes() + COPY_TRAILER
+
+
+def dimension_ids(columns: TokenColumns, known: Mapping[Dimension, int]) -> NDArray[np.int32]:
+    """The ids of the dimensions of all rows."""
+    return np.fromiter(map(known.__getitem__, columns.dimensions), np.int32, len(columns.dimensions))
