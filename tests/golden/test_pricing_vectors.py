@@ -19,15 +19,11 @@ from tests.golden import (  # noqa: F401 - importing registers the cases
     cases_time,
     cases_tokens,
     cases_training,
+    test_late_usage_vector,
 )
-from tests.golden.registry import CASES, SHEET, VECTORS, sheet
+from tests.golden.registry import CASES, ELSEWHERE, SHEET, VECTORS, sheet
 
 __all__ = ["SHEET", "sheet"]
-
-ELSEWHERE = {
-    "F08": "billing.rating and billing.invoicing: late usage in the open period at the price of its own time",
-}
-"""Cases that need a period, a store or a clock; the place that has to test them."""
 
 
 @pytest.mark.parametrize("identifier", sorted(VECTORS.keys() - ELSEWHERE.keys()))
@@ -42,10 +38,12 @@ def test_vector(identifier: str) -> None:
         assert answers[key] == Fraction(rational), key
 
 
-def test_every_vector_is_covered_here_or_named_with_its_place() -> None:
+def test_every_vector_has_a_test_of_its_own() -> None:
     assert len(VECTORS) == 100
     assert CASES.keys() | ELSEWHERE.keys() == VECTORS.keys()
     assert not CASES.keys() & ELSEWHERE.keys()
+    for identifier, test in ELSEWHERE.items():
+        assert test.__name__.startswith(f"test_{identifier.lower()}_"), f"{identifier} is named by its test"
 
 
 def _wanted(expected: Any) -> Any:
