@@ -1,9 +1,10 @@
 """Writing a data set as CSV and Parquet, batch by batch, so that a large month needs no memory for all of it.
 
 CSV: UTF-8, comma, header, one row a line; text in quotes, nothing at all for null, decimals with all their digits and
-never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps the types.
+never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps types and texts as they are.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
@@ -14,9 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
+from billing.invoicing.documents.delimited import FORMULA_STARTS
 from billing.invoicing.whole_file import whole_file
 
 SHORTEST_SCALE = 2
+FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
 
 
 class DataSetWriter:
@@ -55,7 +58,12 @@ def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Ar
     if pa.types.is_decimal(kind):
         trim = kind.scale > SHORTEST_SCALE
         return pa.array(_plain(column.to_pylist(), trim=trim), type=pa.string())
-    return column
+    return _harmless(column) if pa.types.is_string(kind) else column
+
+
+def _harmless(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text that a spreadsheet would run as a formula gets a leading apostrophe, as in every CSV; Parquet has it as it is."""
+    return pc.if_else(pc.match_substring_regex(column, FORMULA), pc.binary_join_element_wise("'", column, ""), column)
 
 
 def _plain(values: Iterable[Decimal | None], *, trim: bool) -> Iterator[str | None]:

@@ -1,0 +1,241 @@
+"""Whatever people and programs call things, no page runs it, no file calculates it, and nobody else reads it.
+
+Every page that a link reaches is read by every role in a house whose every name is an attack (`tests.furnished_house`).
+A page of the URL configuration that no link and no seed reaches fails the test, so that a new one is read too.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import openpyxl
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import transaction
+from django.test import Client
+from django.urls import resolve
+
+from tests.furnished_house import PEOPLE, House, furnish
+from tests.integration.test_roles import MATRIX
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+ATTACK = "=1*1\"'><img src=x onerror=alert(1)>"
+RUNS = re.compile(r"\s*(javascript|data(?!:image/svg\+xml;base64,)|vbscript):", re.IGNORECASE)
+OWN_FORMULA = re.compile(r"=(SUM\([A-Z]+\d+([:,][A-Z]+\d+)*\)|'[^']*'![A-Z]+\d+|0)")
+MONTHS = {"2026-10", "2026-11"}
+SHOWN = {
+    "accelerator", "budget", "channel", "cluster", "consumer", "cost-centre", "dispute", "draft", "evidence", "feedback",
+    "fix", "issuer", "model", "mute", "namespace", "nobodys", "owner", "pod", "policy", "priceless", "proof", "question",
+    "reason", "sheet", "source", "stranger", "team", "ticket", "triage", "version", "why", "workload",
+}  # fmt: skip
+
+
+def hostile(kind: str) -> str:
+    """A name that a spreadsheet calculates and a careless page runs. It begins with what it is, after the equals sign."""
+    return f"={kind}{ATTACK}"
+
+
+@dataclass
+class Page(HTMLParser):
+    """What a browser would take from a page: links, forms, and anything that would run."""
+
+    address: str = ""
+    links: list[str] = field(default_factory=list)
+    forms: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        facts = {name: value or "" for name, value in attrs}
+        runs = [name for name in facts if name.startswith("on") or name.startswith("hx-on") or name == "srcdoc"]
+        strange = [name for name in ("href", "src", "action", "formaction") if RUNS.match(facts.get(name, ""))]
+        if runs or strange or facts.get("src") == "x" or (tag == "script" and "src" not in facts):
+            self.alarms.append(f"{self.address}: <{tag} {facts}>")
+        if "href" in facts:
+            self.links.append(facts["href"])
+        if tag == "form":
+            self.forms.append((facts.get("method", "get").lower(), facts.get("action", ""), []))
+        elif self.forms and tag in ("input", "textarea", "select") and facts.get("name"):
+            self.forms[-1][2].append(facts["name"])
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@dataclass
+class Walk:
+    """All pages and files that a person reaches."""
+
+    pages: dict[str, Page] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def alarms(self) -> list[str]:
+        return [alarm for page in self.pages.values() for alarm in page.alarms]
+
+
+def read(client: Client, address: str, walk: Walk) -> Page | None:
+    response = client.get(address)
+    assert response.status_code < 500, (address, response.status_code)
+    body = b"".join(response) if response.streaming else response.content
+    if not response.headers.get("Content-Type", "").startswith("text/html"):
+        walk.files[address], walk.types[address] = body, response.headers.get("Content-Type", "")
+        return None
+    page = Page(address=address)
+    page.feed(body.decode())
+    walk.pages[address] = page
+    return page
+
+
+def seeds(house: House) -> list[str]:
+    """Where a walk begins: what is reached by a form, or for a month that no link names."""
+    return [
+        "/?month=2026-10", "/?month=2026-11", "/close/?month=2026-10", "/close/?month=2026-11",
+        "/quarantine/?status=dismissed", "/teams/nlp/?month=2026-10", "/teams/nlp/?month=2026-11",
+        f"/prices/drafts/{house.draft.pk}/effect/?month=2026-10", "/prices/compare/", "/account/2fa/",
+    ]  # fmt: skip
+
+
+def wanted(link: str, base: str) -> str | None:
+    """The address behind a link, if it is of this site and of a month of this house."""
+    parts = urlsplit(link)
+    path = parts.path or urlsplit(base).path
+    months = {value for name, value in parse_qsl(parts.query) if name == "month"}
+    leave = path.startswith(("/static/", "/admin/", "/account/oidc", "/logout")) or parts.netloc or not months <= MONTHS
+    return None if leave or parts.scheme or link.startswith("#") else f"{path}?{parts.query}" if parts.query else path
+
+
+def walk_as(who: str, house: House) -> Walk:
+    client, walk = Client(), Walk()
+    client.force_login(User.objects.get(username=who))
+    queue, known = seeds(house), set(seeds(house))
+    while queue:
+        address = queue.pop()
+        page = read(client, address, walk)
+        for link in page.links if page else []:
+            found = wanted(link, address)
+            if found and found not in known:
+                known.add(found)
+                queue.append(found)
+        assert len(known) < 1500, "the walk does not end"
+    return walk
+
+
+@pytest.fixture(scope="module")
+def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with django_db_blocker.unblock():
+        atomic = transaction.atomic()
+        atomic.__enter__()
+        yield furnish(tmp_path_factory.mktemp("house"), hostile)
+        transaction.set_rollback(True)
+        atomic.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def walks(house: House, django_db_blocker: Any) -> dict[str, Walk]:
+    with django_db_blocker.unblock():
+        return {who: walk_as(who, house) for who in [*PEOPLE, "other"]}
+
+
+def test_no_page_runs_what_somebody_called_something(walks: dict[str, Walk]) -> None:
+    assert [alarm for walk in walks.values() for alarm in walk.alarms] == []
+
+
+def test_the_walks_read_every_page_there_is(walks: dict[str, Walk]) -> None:
+    reached = {resolve(urlsplit(address).path).route for walk in walks.values() for address in [*walk.pages, *walk.files]}
+    pages = {route for route, (method, _) in MATRIX.items() if method == "GET" and not route.startswith("api/")}
+    apart = {"healthz", "readyz", "metrics", "login/", "operations/<int:pk>/", "teams/<str:code>/evidence/"}
+    assert pages - reached - apart == set()
+
+
+def test_the_attacks_were_there_to_be_seen(walks: dict[str, Walk]) -> None:
+    """Each kind of name stands on a page, as text."""
+    text = "\n".join(page.text for walk in walks.values() for page in walk.pages.values())
+    seen = {kind for kind in SHOWN if hostile(kind)[: 12 + len(kind)] in text}
+    assert seen == SHOWN
+
+
+def test_a_lead_of_another_team_reads_nothing_of_this_one(walks: dict[str, Walk]) -> None:
+    other = walks["other"]
+    told = "\n".join(page.text for page in other.pages.values()) + str(other.files)
+    private = ["team", "namespace", "consumer", "budget", "owner", "cluster", "dispute", "reason", "workload", "mute"]
+    assert [kind for kind in private if f"={kind}" in told] == []
+    assert "AI-INFRA-2026-000002" not in told
+
+
+def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], house: House) -> None:
+    """Every parameter of every page, from links and search forms, with an attack for a value."""
+    names: dict[str, set[str]] = {}
+    for address, page in walks["finance"].pages.items():
+        path = urlsplit(address).path
+        names.setdefault(path, set()).update(name for name, _ in parse_qsl(urlsplit(address).query))
+        for method, _, fields in page.forms:
+            if method == "get":
+                names[path].update(fields)
+    client, walk = Client(), Walk()
+    client.force_login(User.objects.get(username="finance"))
+    for path, parameters in names.items():
+        for parameter in parameters:
+            read(client, f"{path}?{urlencode({parameter: ATTACK})}", walk)
+    assert (walk.alarms, len(walk.pages) > 50) == ([], True)
+
+
+def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], house: House) -> None:
+    """Every field of every form of every role, with an attack for a value; the answer and the page after it."""
+    for who in PEOPLE:
+        client = Client()
+        client.force_login(User.objects.get(username=who))
+        forms = {(urlsplit(action).path or urlsplit(address).path, tuple(fields))
+                 for address, page in walks[who].pages.items() for method, action, fields in page.forms
+                 if method == "post"}  # fmt: skip
+        for path, fields in sorted(forms):
+            if path in ("/logout/", "/i18n/setlang/") or path.startswith("/account/"):
+                continue
+            with transaction.atomic():
+                response = client.post(path, dict.fromkeys(fields, ATTACK), follow=True)
+                transaction.set_rollback(True)
+            page = Page(address=path)
+            page.feed(response.content.decode(errors="replace"))
+            assert (page.alarms, response.status_code < 500) == ([], True), (who, path)
+
+
+def cells_that_calculate(body: bytes) -> list[str]:
+    rows = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""))
+    numeric = re.compile(r"[-+]?[\d.,]+%?")
+    return [cell for row in rows for cell in row
+            if cell.lstrip().startswith(("=", "+", "-", "@", "\t")) and not numeric.fullmatch(cell.strip())]  # fmt: skip
+
+
+def test_no_file_calculates_what_somebody_called_something(walks: dict[str, Walk], tmp_path: Path) -> None:
+    """Every CSV and workbook that a page offers, and those that commands write."""
+    files = {address: body for walk in walks.values() for address, body in walk.files.items()}
+    types = {address: kind for walk in walks.values() for address, kind in walk.types.items()}
+    sheets = {address: body for address, body in files.items() if types[address].startswith("text/csv")}
+    books = {address: body for address, body in files.items() if "spreadsheetml" in types[address]}
+    assert (len(sheets) >= 2, len(books) >= 2) == (True, True)
+    call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"))
+    call_command("export_focus", "2026-10", "--out", str(tmp_path / "focus"))
+    call_command("export_invoices", "2026-10", "--out", str(tmp_path / "invoices"))
+    sheets |= {path.name: path.read_bytes() for path in tmp_path.rglob("*.csv")}
+    assert {name: cells_that_calculate(body) for name, body in sheets.items() if cells_that_calculate(body)} == {}
+    assert any(b"'=" in body for body in sheets.values()), "an attack was there and was made harmless"
+    for name, body in books.items():
+        for sheet in openpyxl.load_workbook(io.BytesIO(body)).worksheets:
+            formulas = [cell.value for row in sheet.iter_rows() for cell in row if cell.data_type == "f"]
+            strange = [text for text in formulas if not OWN_FORMULA.fullmatch(str(text))]
+            assert strange == [], name
+            assert not any(cell.hyperlink for row in sheet.iter_rows() for cell in row)
