@@ -82,6 +82,7 @@ class Rule(StrEnum):
     DELETION_TIMESTAMP = "deletionTimestamp"
     LIST = "absent from list"
     NOT_ADMITTED = "not admitted"
+    SHARE_CHANGED = "share of a claim changed"
 
 
 @dataclass(frozen=True, slots=True)

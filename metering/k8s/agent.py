@@ -324,9 +324,7 @@ class Agent:
         found = [report_of(record, until, row.ending) for record in row.records or ()]
         if not row.facts.claims.counted:
             return found
-        end = row.ending.at if row.ending else None
-        claimed = self.claims.allocations(row.uid, end, until)
-        return found + [report_of(item, until, row.ending) if last else item for item, last in claimed]
+        return found + self.claims.allocations(row.uid, row.ending, until)
 
     def _allocation_bodies(self, records: Sequence[GpuAllocation], watermark: datetime) -> Iterator[tuple[str, bytes]]:
         """Bodies of up to a thousand records; the watermark stands in the last, for all of them."""

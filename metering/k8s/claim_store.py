@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS claim_hold (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS claim_hold_pod ON claim_hold (pod_uid);
 CREATE TABLE IF NOT EXISTS piece (
-    allocation_id TEXT PRIMARY KEY, pod_uid TEXT NOT NULL, ended INTEGER NOT NULL, record BLOB NOT NULL
+    allocation_id TEXT PRIMARY KEY, pod_uid TEXT NOT NULL, record BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS piece_pod ON piece (pod_uid);
 """
@@ -141,41 +141,41 @@ class ClaimStore:
         """A pod has claims; what they are is not known yet."""
         self.connection.execute("INSERT OR IGNORE INTO claimant VALUES (?, ?, NULL)", (pod_uid, Settled.NOT))
 
-    def unsettled(self) -> list[str]:
-        """Pods whose claims are not known, or that have ended since they were."""
+    def unsettled(self) -> list[tuple[str, bool]]:
+        """Pods whose claims are not all known, or that have ended since they were, and whether they are known."""
         rows = self.connection.execute(
-            """SELECT pod_uid FROM claimant JOIN pod ON uid = pod_uid WHERE settled = ? OR (settled = ? AND ended = 1)
-               ORDER BY version, uid""",
+            """SELECT pod_uid, settled FROM claimant JOIN pod ON uid = pod_uid
+               WHERE settled = ? OR (settled = ? AND ended = 1) ORDER BY version, uid""",
             (Settled.NOT, Settled.KNOWN),
         )
-        return [uid for (uid,) in rows.fetchall()]
+        return [(uid, settled != Settled.NOT) for uid, settled in rows.fetchall()]
 
     def claimed(self, pod_uid: str) -> Claimed | None:
-        """What a pod holds through claims; None where that is not known yet."""
+        """What is known of what a pod holds through claims; None where that is nothing yet."""
         row = self.connection.execute("SELECT claimed FROM claimant WHERE pod_uid = ?", (pod_uid,)).fetchone()
         return _claimed.decode(row[0]) if row and row[0] is not None else None
 
-    def put_claimed(self, pod_uid: str, claimed: Claimed) -> None:
-        """Keep what a pod holds through claims."""
+    def put_claimed(self, pod_uid: str, claimed: Claimed, *, whole: bool) -> None:
+        """Keep what a pod holds through claims since its hold began; `whole`: this is all of it."""
+        settled = Settled.KNOWN if whole else Settled.NOT
         self.connection.execute(
-            "UPDATE claimant SET settled = ?, claimed = ? WHERE pod_uid = ?", (Settled.KNOWN, _encode(claimed), pod_uid)
+            "UPDATE claimant SET settled = ?, claimed = ? WHERE pod_uid = ?", (settled, _encode(claimed), pod_uid)
+        )
+        start = to_us(claimed.base.started_at)
+        self.connection.executemany(
+            "INSERT OR IGNORE INTO claim_hold VALUES (?, ?, ?, NULL)",
+            [(claim, pod_uid, start) for claim in sorted({part.claim for part in claimed.parts})],
         )
 
-    def begin_hold(self, claim_uid: str, pod_uid: str, start: datetime) -> bool:
-        """A pod holds a claim from then on; whether that is news."""
-        made = self.connection.execute(
-            "INSERT OR IGNORE INTO claim_hold VALUES (?, ?, ?, NULL)", (claim_uid, pod_uid, to_us(start))
-        )
-        return bool(made.rowcount)
-
-    def end_holds(self, pod_uid: str, at: datetime) -> None:
-        """A pod gives its claims back; the first end stays."""
-        self.connection.execute(
+    def end_holds(self, pod_uid: str, at: datetime) -> bool:
+        """A pod gives its claims back; the first end stays. Whether it had any."""
+        ended = self.connection.execute(
             "UPDATE claim_hold SET end_us = max(start_us, ?) WHERE pod_uid = ? AND end_us IS NULL", (to_us(at), pod_uid)
         )
         self.connection.execute(
             "UPDATE claimant SET settled = ? WHERE pod_uid = ? AND settled = ?", (Settled.ENDED, pod_uid, Settled.KNOWN)
         )
+        return bool(ended.rowcount)
 
     def disturb(self, pod_uid: str) -> None:
         """A pod and those that share a claim with it have news: their shares have changed."""
@@ -199,16 +199,16 @@ class ClaimStore:
             for claim, pod, start, end in rows.fetchall()
         ]
 
-    def pieces(self, pod_uid: str) -> dict[str, tuple[GpuAllocation, bool]]:
-        """Pieces of a pod's hold that were told, by allocation id, and whether with their end."""
-        rows = self.connection.execute("SELECT allocation_id, record, ended FROM piece WHERE pod_uid = ?", (pod_uid,))
-        return {name: (_record.decode(record), bool(ended)) for name, record, ended in rows.fetchall()}
+    def pieces(self, pod_uid: str) -> dict[str, GpuAllocation]:
+        """Pieces of a pod's hold as they were told last, by allocation id."""
+        rows = self.connection.execute("SELECT allocation_id, record FROM piece WHERE pod_uid = ?", (pod_uid,))
+        return {name: _record.decode(record) for name, record in rows.fetchall()}
 
     def put_pieces(self, records: Iterable[GpuAllocation]) -> None:
         """These pieces were told."""
         self.connection.executemany(
-            "INSERT OR REPLACE INTO piece VALUES (?, ?, ?, ?)",
-            [(item.allocation_id, item.pod_uid, item.ended_at is not None, _encode(item)) for item in records],
+            "INSERT OR REPLACE INTO piece VALUES (?, ?, ?)",
+            [(item.allocation_id, item.pod_uid, _encode(item)) for item in records],
         )
 
     def forget(self, before: datetime) -> None:

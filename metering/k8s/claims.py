@@ -18,20 +18,17 @@ from typing import Final
 import msgspec
 
 from metering.accelerators import device_fraction
-from metering.allocation import Hold, hold_of
+from metering.allocation import Hold, Rule, hold_of
 from metering.claims import EXTENDED_RESOURCE_CLAIM, Claim, ClaimError, PodClaims, content_of, devices_of, places_of
 from metering.k8s.claim_store import Claimed, ClaimStore, Holder, Part
-from metering.k8s.description import UNKNOWN
+from metering.k8s.description import UNKNOWN, report_of
 from metering.k8s.objects import PodFacts, Slice
-from metering.k8s.store import PodRow, Store
+from metering.k8s.store import Ending, PodRow, Store
 from metering.k8s.stream import Changes, ListEnds, ListPage
 from metering.records import GpuAllocation, RecordError, hold_id
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
 """How far the stream of claims must have passed a pod before a claim that it did not tell is taken for missing."""
-SHARE_CHANGED: Final = "share of a claim changed"
-"""Why a piece ended whose pod went on: others began or ceased to hold the claim too."""
-
 
 Describe = Callable[[PodFacts, Hold], GpuAllocation]
 """Makes a pod's allocation as it is reported, but for resource, product, quantity and fraction."""
@@ -50,39 +47,36 @@ class Piece:
 
 
 def pieces_of(
-    pod: str, start: datetime, end: datetime | None, parts: Sequence[Part], holders: Iterable[Holder]
+    pod: str, start: datetime, end: datetime | None, parts: Sequence[Part], holders: Sequence[Holder]
 ) -> list[Piece]:
-    """A pod's hold [start, end) cut wherever somebody begins or ceases to share one of its claims.
+    """A pod's hold [start, end) of each product, cut wherever somebody begins or ceases to share a claim to it.
 
     What a pod holds of one resource and product through several claims is one piece: its fraction is their mean, so that
     quantity times fraction is their sum. Every bound stays a cut, also of those who held for no time: what was told of an
     earlier piece then stays true whatever is learned later.
     """
-    holders = list(holders)
-    mine = {part.claim for part in parts}
-    bounds = {at for item in holders if item.claim in mine for at in (item.start, item.end) if at}
-    inside = sorted(at for at in bounds if start < at and (end is None or at < end))
-    cuts: list[datetime | None] = [start, *inside, end]
+    grouped: dict[tuple[str, str], list[Part]] = defaultdict(list)
+    for part in parts:
+        grouped[part.resource, part.accelerator].append(part)
     found = []
-    for since, until in pairwise(cuts):
-        if since is not None and since != until:
-            found += [Piece(*key, since, until) for key in _held(pod, since, parts, holders)]
+    for (resource, accelerator), equal in sorted(grouped.items()):
+        quantity = sum(part.quantity for part in equal)
+        claims = {part.claim for part in equal}
+        bounds = {at for item in holders if item.claim in claims for at in (item.start, item.end) if at}
+        inside = sorted(at for at in bounds if start < at and (end is None or at < end))
+        cuts: list[datetime | None] = [start, *inside, end]
+        for since, until in pairwise(cuts):
+            if since is not None and since != until:
+                fraction = _devices(pod, since, equal, holders) / quantity
+                found.append(Piece(resource, accelerator, quantity, fraction, since, until))
     return found
 
 
-def _held(
-    pod: str, at: datetime, parts: Sequence[Part], holders: Iterable[Holder]
-) -> list[tuple[str, str, int, Fraction]]:
-    """Resource, product, units and mean fraction of what a pod holds at an instant."""
+def _devices(pod: str, at: datetime, parts: Iterable[Part], holders: Iterable[Holder]) -> Fraction:
+    """Devices that a pod holds of some claims at an instant: of each its part among all who hold it then."""
     others = [item for item in holders if item.pod != pod and item.start <= at and (item.end is None or at < item.end)]
     sharing = Counter(item.claim for item in others)
-    units: dict[tuple[str, str], int] = defaultdict(int)
-    devices: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
-    for part in parts:
-        key = (part.resource, part.accelerator)
-        units[key] += part.quantity
-        devices[key] += part.quantity * part.card / (1 + sharing[part.claim])
-    return [(*key, quantity, devices[key] / quantity) for key, quantity in sorted(units.items())]
+    return sum((part.quantity * part.card / (1 + sharing[part.claim]) for part in parts), Fraction(0))
 
 
 class ClaimBook:
@@ -134,85 +128,112 @@ class ClaimBook:
 
     def settle(self, describe: Describe, now: datetime) -> None:
         """Learn what pods hold through claims, of those that the streams have told by now; note who gave them back."""
-        for uid in self.kept.unsettled():
+        for uid, known in self.kept.unsettled():
             row = self._store.pod(uid)
             hold = hold_of(row.history) if row and row.records is not None else None
             if row is None or hold is None:
                 continue
-            if self.kept.claimed(uid) is None and not self._resolve(row, hold, describe, now):
-                continue
-            if row.ending is not None:
-                self.kept.end_holds(uid, row.ending.at)
+            if not known:
+                self._resolve(row, hold, describe, now)
+            if row.ending is not None and self.kept.end_holds(uid, row.ending.at):
                 self.kept.disturb(uid)
 
-    def _resolve(self, row: PodRow, hold: Hold, describe: Describe, now: datetime) -> bool:
-        """Whether all claims of the pod and their devices are known. If not after a while, that is a problem."""
+    def _resolve(self, row: PodRow, hold: Hold, describe: Describe, now: datetime) -> None:
+        """Learn what the pod holds. What is still unknown after a while is a problem, and the rest of it is metered."""
+        parts, unknown, foreign = self._parts(row)
+        for driver, count in foreign.items():
+            self._store.note_unknown(f"dra/{driver}", count, now)
+        if unknown and self.waits(row.uid, row.facts.claims, row.first_seen):
+            return
+        if unknown:
+            self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", "; ".join(unknown), now)
+        before = self.kept.claimed(row.uid)
+        if unknown and before is not None and before.parts == parts:
+            return
+        try:
+            base = before.base if before else describe(row.facts, hold)
+        except RecordError as error:
+            self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", str(error), now)
+            return
+        self.kept.put_claimed(row.uid, Claimed(base, parts), whole=not unknown)
+        self.kept.disturb(row.uid)
+
+    def _parts(self, row: PodRow) -> tuple[tuple[Part, ...], list[str], Counter[str]]:
+        """What is known of a pod's claims, what is not, and devices of drivers that nobody knows."""
         claims, told = row.facts.claims, self.kept.reservations(row.uid)
         unknown = [f"claim {name}: not seen as reserved for the pod" for name in claims.counted if name not in told]
-        parts: Counter[tuple[str, str, str, str]] = Counter()
-        for name, claim in told.items():
-            if name not in claims.counted:
+        found: Counter[tuple[str, str, str, str]] = Counter()
+        foreign: Counter[str] = Counter()
+        for name in claims.counted:
+            if name not in told:
                 continue
+            claim = told[name]
             content = content_of(claim, claims, self.kept.devices(places_of(claim)), drivers=self._drivers)
             unknown += content.unknown
+            foreign.update(content.drivers)
             uid = claim.metadata.uid
-            parts.update((uid, unit.resource, unit.accelerator or UNKNOWN, str(unit.share)) for unit in content.units)
-            for driver, count in content.drivers.items():
-                self._store.note_unknown(f"dra/{driver}", count, now)
-            if self.kept.begin_hold(uid, row.uid, hold.start):
-                self.kept.disturb(row.uid)
-        try:
-            base = describe(row.facts, hold)
-        except RecordError as error:
-            unknown.append(str(error))
-        if unknown:
-            if not self.waits(row.uid, claims, row.first_seen):
-                self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", "; ".join(unknown), now)
-            return False
-        held = tuple(Part(claim, resource, product, count, share)
-                     for (claim, resource, product, share), count in sorted(parts.items()))  # fmt: skip
-        self.kept.put_claimed(row.uid, Claimed(base, held))
-        self.kept.disturb(row.uid)
-        return True
+            found.update((uid, unit.resource, unit.accelerator or UNKNOWN, str(unit.share)) for unit in content.units)
+        parts = tuple(Part(claim, resource, product, count, share)
+                      for (claim, resource, product, share), count in sorted(found.items()))  # fmt: skip
+        return parts, unknown, foreign
 
-    def allocations(self, uid: str, end: datetime | None, until: datetime) -> list[tuple[GpuAllocation, bool]]:
-        """Allocations of a pod's claims that have news, and whether each is the one in which the pod's hold ends or goes on.
+    def allocations(self, uid: str, ending: Ending | None, until: datetime) -> list[GpuAllocation]:
+        """Allocations of a pod's claims that have news, by how its hold ended, or how far it was seen.
 
-        Pieces that were told with their end stay as they are. A piece that was told and turned out not to be (its share
-        was another from its start) is ended where it began.
+        Pieces that were told with this end are not told again. A pod that was learned of late cuts also what was told
+        before; a piece that turned out not to be (its share was another from its start) is ended where it began.
         """
         claimed = self.kept.claimed(uid)
         if claimed is None:
             return []
         base, told = claimed.base, self.kept.pieces(uid)
-        start = base.started_at
-        pieces = pieces_of(uid, start, end if end is None else max(end, start), claimed.parts, self.kept.holders(uid))
-        made = {record.allocation_id: (record, piece) for piece in pieces for record in [_allocation(base, piece, until)]}
-        news = [
-            (record, piece.end is None or piece.end == end)
-            for name, (record, piece) in made.items()
-            if not (name in told and told[name][1] and told[name][0].ended_at == record.ended_at)
-        ]
-        for name, (record, was_ended) in told.items():
-            if name not in made and not was_ended:
-                news.append((_ended(record, record.started_at), end is not None and end <= record.started_at))
-        self.kept.put_pieces(record for record, _ in news)
+        end = max(ending.at, base.started_at) if ending else None
+        pieces = pieces_of(uid, base.started_at, end, claimed.parts, self.kept.holders(uid))
+        records = (_renamed(_allocation(base, piece, ending, until), told) for piece in pieces)
+        made = {record.allocation_id: record for record in records}
+        news = [record for name, record in made.items() if name not in told or _is_news(record, told[name])]
+        for name, record in told.items():
+            if name not in made and record.ended_at != record.started_at:
+                last = ending if end is not None and end <= record.started_at and record.ended_at is None else None
+                news.append(report_of(record, record.started_at, last) if last else _cut(record, record.started_at))
+        self.kept.put_pieces(news)
         return news
 
 
-def _allocation(base: GpuAllocation, piece: Piece, until: datetime) -> GpuAllocation:
+def _renamed(record: GpuAllocation, told: Mapping[str, GpuAllocation]) -> GpuAllocation:
+    """Under a name that was not taken back: what was, stays so, though the same share came again in the same second."""
+    name, again = record.allocation_id, 2
+    while (before := told.get(name)) is not None and before.ended_at == before.started_at:
+        name, again = f"{record.allocation_id}#{again}", again + 1
+    return msgspec.structs.replace(record, allocation_id=name)
+
+
+def _is_news(record: GpuAllocation, told: GpuAllocation) -> bool:
+    before = (told.ended_at, told.end_rule, told.end_estimated)
+    return told.ended_at is None or before != (record.ended_at, record.end_rule, record.end_estimated)
+
+
+def _allocation(base: GpuAllocation, piece: Piece, ending: Ending | None, until: datetime) -> GpuAllocation:
     fraction = device_fraction(piece.fraction)
-    name = f"{piece.resource}@{piece.accelerator}*{fraction:f}"
+    name = f"{piece.resource}@{piece.accelerator}*{piece.quantity}*{fraction:f}"
     record = msgspec.structs.replace(
         base, allocation_id=hold_id(base.cluster, base.pod_uid, name, piece.start), resource=piece.resource,
         quantity=piece.quantity, device_fraction=fraction, accelerator=piece.accelerator, started_at=piece.start,
-        observed_until=max(until, piece.start),
+        observed_until=piece.start,
     )  # fmt: skip
-    return record if piece.end is None else _ended(record, piece.end)
+    if piece.end is None or (ending is not None and piece.end >= ending.at):
+        return report_of(record, until, ending)
+    cut = _cut(record, piece.end)
+    if ending is None or not ending.estimated or piece.end <= ending.earliest:
+        return cut
+    return msgspec.structs.replace(  # the pod may have ended before its share changed
+        cut, end_estimated=True, end_earliest=max(ending.earliest, piece.start), end_latest=piece.end
+    )
 
 
-def _ended(record: GpuAllocation, at: datetime) -> GpuAllocation:
-    return msgspec.structs.replace(record, ended_at=at, observed_until=at, end_reason=SHARE_CHANGED, end_rule=SHARE_CHANGED)
+def _cut(record: GpuAllocation, at: datetime) -> GpuAllocation:
+    changed = Rule.SHARE_CHANGED.value
+    return msgspec.structs.replace(record, ended_at=at, observed_until=at, end_reason=changed, end_rule=changed)
 
 
 def _billed(claim: Claim) -> Claim:

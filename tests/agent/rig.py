@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 from kubernetes import client as official
 
+from metering.allocation import Rule
 from metering.delivery import Attempt, Delivery
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock
 from metering.k8s.description import Scope
 from metering.k8s.reconciliation import Difference, Scan, confirmed, scan, suspects
-from metering.k8s.stream import NODES, PODS, Stream, claim_kinds
+from metering.k8s.stream import NODES, PODS, Kind, Stream, claim_kinds
 from metering.spool import open_state
 from tests.agent.cluster import ApiServer, Cluster
 
@@ -71,7 +72,10 @@ class Platform(httpx.BaseTransport):
         if [known.get(name) for name in known if name not in mutable] != [record.get(n) for n in known if n not in mutable]:
             self.conflicts.append(f"{known} / {record}")
         if known["ended_at"]:
-            if record["ended_at"] and record["ended_at"] != known["ended_at"]:
+            shared = [item for item in (record, known) if item.get("end_rule") == Rule.SHARE_CHANGED]
+            if record["ended_at"] and shared:
+                self.holds[record["allocation_id"]] = min(record, known, key=_cut)
+            elif record["ended_at"] and record["ended_at"] != known["ended_at"]:
                 self.conflicts.append(f"{known} / {record}")
             return
         if record["ended_at"] or record["observed_until"] > known["observed_until"]:
@@ -94,8 +98,15 @@ class Platform(httpx.BaseTransport):
         return (until - datetime.fromisoformat(record["started_at"])) / timedelta(seconds=1)
 
 
+def _cut(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Of two ends of which one is a change of share the smaller stays, as in the ledger."""
+    return record["ended_at"], record.get("end_rule") == Rule.SHARE_CHANGED, not record.get("end_estimated")
+
+
 class Rig:
     """Cluster, API server, state file, platform, and an agent that can be killed and started again."""
+
+    claim_kinds: tuple[Kind, ...] = ()
 
     def __init__(self, state: Path, *, skew_s: float = 0, page: int = 500, **options: Any) -> None:
         self.cluster = Cluster()
@@ -117,12 +128,14 @@ class Rig:
         clock = ClusterClock(lambda: self.cluster.now + self.skew)
         self.api = Api(configuration, clock, silence_s=self.options.get("silence_s", 5.0))
         self.connection = self.connect()
+        if self.options.get("claims") and not self.claim_kinds:
+            self.claim_kinds = claim_kinds(self.api)
         self.agent = Agent(self.connection, self.options.get("scope", Scope("hq-1")), name="agent-1", version="test")
         self.streams = {
             kind.name: Stream(
                 self.api, kind, version=self.agent.store.cursor(kind.name).version, spread=random.Random(1), page=self.page
             )
-            for kind in (NODES, PODS, *(claim_kinds(self.api) if self.options.get("claims") else ()))
+            for kind in (NODES, PODS, *self.claim_kinds)
         }
         self.delivery = Delivery(
             self.agent.spool, endpoint="http://platform", token="t", client=httpx.Client(transport=self.platform),

@@ -1,24 +1,34 @@
 """Random histories of a cluster with crashes of the agent, outages of both servers, lost events and skewed clocks.
 
 What the platform ends up with is compared with what really happened, to the second: exact wherever the agent could see
-it, flagged and within its bounds where it could not, and never twice. `SUANPAN_HISTORIES` says how many histories; the
-large run is `make histories`.
+it, flagged and within its bounds where it could not, and never twice. Pods request devices or claim them, alone and
+together; what all pods of a claim are told to hold of it is the time that any of them held it. A pod that nobody was told of
+lived while the agent says that it did not watch. `SUANPAN_HISTORIES` says how many histories; the large run is
+`make histories`.
 """
 
 import os
 import tempfile
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
+from metering.allocation import Rule
+from metering.intervals import Interval, union
+from metering.k8s.agent import LONGEST_UNSEEN
 from tests.agent.cluster import stamp
 from tests.agent.crashes import Crash, MortalConnection, mortal_state
 from tests.agent.rig import Rig
 
+SHARED = ("shared-0", "shared-1")
+Told = dict[str, dict[str, Any]]
 HISTORIES = int(os.environ.get("SUANPAN_HISTORIES", "150"))
 
 
@@ -33,6 +43,15 @@ class Truth:
     gone_version: int | None = None
     forced: bool = False
     certain: bool = False  # the agent was surely told: nothing was lost on the way
+    claims: tuple[str, ...] = ()
+    name: str = ""
+    versions: set[int] = field(default_factory=set)  # all in which the pod is seen to have held something
+
+    @property
+    def products(self) -> dict[str, int]:
+        """Units by product of what the pod holds while it holds."""
+        requested = {"requested": self.gpus} if self.gpus else {}
+        return requested | {claim if claim in SHARED else "own": 1 for claim in self.claims}
 
 
 class MortalRig(Rig):
@@ -51,7 +70,12 @@ class History:
         self.rig = rig
         self.cluster = rig.cluster
         self.pods: dict[str, Truth] = {}
-        self.lossy = False
+        self.first_list: datetime | None = None
+        self.lost: set[int] = set()
+        products = {"shared-0": "shared-0", "shared-1": "shared-1", "own": "own"}
+        self.cluster.add_slice("n-1", {name: {"productName": {"string": text}} for name, text in products.items()})
+        for claim in SHARED:
+            self.cluster.allocate(claim, claim)
         self.cluster.add_node("n-1")
         self.cluster.add_node("n-2", product="NVIDIA-A100")
 
@@ -70,18 +94,40 @@ class History:
     def create(self, number: int) -> None:
         uid = f"pod-{len(self.pods)}"
         gpus = (1, 2, 8, 0)[number % 4]
-        self.pods[uid] = Truth(gpus)
-        self.cluster.create(uid, gpus, name=f"name-{number % 3}")
+        self.add(uid, Truth(gpus, name=f"name-{number % 3}"))
+
+    def add(self, uid: str, truth: Truth) -> None:
+        self.pods[uid] = truth
+        entries = [{"name": claim, "resourceClaimName": claim} for claim in truth.claims]
+        self.cluster.create(uid, truth.gpus, name=truth.name, **({"resourceClaims": entries} if entries else {}))
 
     def launch(self, number: int) -> None:
         """A pod that is bound at once."""
         self.create(number)
         self.bind(len(self.living(bound=False)) - 1)
 
+    def claim(self, number: int) -> None:
+        """A pod that claims is bound at once: a device of its own, shared ones, or a request beside them."""
+        uid = f"pod-{len(self.pods)}"
+        claims = ((SHARED[0],), (SHARED[1],), SHARED, (f"own-{uid}",), (SHARED[0], f"own-{uid}"))[number % 5]
+        if f"own-{uid}" in claims:
+            self.cluster.allocate(f"own-{uid}", "own")
+        self.add(uid, Truth((0, 0, 2)[number % 3], claims=claims, name=f"name-{number % 3}"))
+        self.bind(len(self.living(bound=False)) - 1)
+
     def bind(self, number: int) -> None:
         if uid := self.pick(self.living(bound=False), number):
+            for claim in self.pods[uid].claims:
+                self.cluster.reserve(claim, uid)
             self.cluster.bind(uid, f"n-{number % 2 + 1}")
             self.pods[uid].bound = self.cluster.now
+            self.pods[uid].versions.add(self.cluster.version)
+
+    def release(self, uid: str) -> None:
+        for claim in self.pods[uid].claims:
+            self.cluster.release(claim, uid)
+            if claim not in SHARED:
+                self.cluster.remove("resourceclaims", f"claim-{claim}")
 
     def run(self, number: int) -> None:
         if uid := self.pick(self.living(bound=True), number):
@@ -94,6 +140,7 @@ class History:
             self.cluster.finish(uid, ("Succeeded", "Failed")[number % 2], finished_at=end)
             self.pods[uid].end = end
             self.pods[uid].terminal_version = self.cluster.version
+            self.release(uid)
 
     def turn(self, number: int) -> None:
         """A restarted kubelet fails a pod that had finished, and has lost its record."""
@@ -115,6 +162,7 @@ class History:
             self.pods[uid].gone_version = self.cluster.version
             self.pods[uid].end = self.cluster.now
             self.pods[uid].forced = True
+            self.release(uid)
 
     def advance(self, number: int) -> None:
         self.cluster.advance((1, 7, 30, 61, 600, 3600)[number % 6])
@@ -125,7 +173,9 @@ class History:
     def lose(self, number: int) -> None:
         """The latest events never reach any watch."""
         latest = self.cluster.version
-        self.rig.server.drop |= set(range(latest - number % 3, latest + 1))
+        lost = set(range(latest - number % 3, latest + 1))
+        self.rig.server.drop |= lost
+        self.lost |= lost
 
     def fault(self, number: int) -> None:
         server = self.rig.server
@@ -151,6 +201,7 @@ class History:
         before = self.rig.agent.store.cursor("pods").version if self.rig.connection.life is None else None
         try:
             self.rig.watch()
+            self.first_list = self.first_list or self.rig.agent.store.cursor("pods").synced_at
             self.note_certain(before)
             self.rig.tell()
         except Crash:
@@ -178,14 +229,19 @@ class History:
         for truth in self.pods.values():  # what is still there is listed now
             there = truth.gone_version is None and truth.terminal_version is not None
             truth.certain = truth.certain or there
-        self.rig.streams["pods"].list_next()
+        for name in ("claims", "pods"):
+            self.rig.streams[name].list_next()
+        self.rig.settle()
+        self.rig.tell()
+        self.cluster.advance(180)  # long enough for a claim that nobody told to be taken for missing
         self.rig.settle()
         self.rig.tell()
         self.rig.tell()
 
 
 OPERATIONS = (
-    "launch", "launch", "launch", "create", "bind", "run", "finish", "finish", "finish", "turn", "ask_deletion", "collect",
+    "launch", "launch", "claim", "claim", "create", "bind", "run", "finish", "finish", "finish", "turn", "ask_deletion",
+    "collect",
     "collect", "force", "advance", "advance", "advance", "compact", "lose", "fault", "heal", "outage",
     "step", "step", "step", "step", "step", "step",
 )  # fmt: skip
@@ -198,7 +254,7 @@ histories = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 200))
 @given(operations=histories, skew_s=st.sampled_from([0, 0, 2, -4, 3600, -7200]), page=st.sampled_from([1, 3, 500]))
 def test_the_platform_holds_the_truth(operations: list[tuple[str, int]], skew_s: int, page: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        rig = MortalRig(Path(folder) / "agent.sqlite", skew_s=skew_s, page=page)
+        rig = MortalRig(Path(folder) / "agent.sqlite", skew_s=skew_s, page=page, claims=True)
         try:
             history = History(rig)
             for name, number in operations:
@@ -212,28 +268,102 @@ def test_the_platform_holds_the_truth(operations: list[tuple[str, int]], skew_s:
 def judge(history: History) -> None:
     platform = history.rig.platform
     assert platform.conflicts == []
-    told = {record["pod_uid"]: record for record in platform.holds.values()}
-    assert len(told) == len(platform.holds), "a pod is held once"
+    told = by_product(list(platform.holds.values()))
     for uid, truth in history.pods.items():
-        record = told.pop(uid, None)
-        if truth.gpus == 0 or truth.bound is None:
-            assert record is None, f"{uid} never held anything"
+        records = told.pop(uid, {})
+        if truth.bound is None:
+            assert records == {}, f"{uid} never held anything"
             continue
-        if record is None:
-            assert truth.gone_version is not None, f"{uid} is still there and was never told"
-            assert not truth.certain, f"{uid} was shown and never told"
-            continue
-        judge_one(history, uid, truth, record)
+        assert records.keys() <= truth.products.keys()
+        for product, units in truth.products.items():
+            nothing = product not in records or records[product]["ended_at"] == records[product]["started_at"]
+            if product != "requested" and truth.end == truth.bound and nothing:
+                continue  # a claim that was held for no time has no piece
+            if product in records:
+                assert records[product]["quantity"] == units
+                judge_one(history, uid, truth, records[product])
+            elif product == "requested" or not records:
+                judge_untold(history, uid, truth)
+            else:
+                assert flagged(history, truth), f"{uid} is told without its claim, and nobody said so"
     assert told == {}
+    judge_shared(history)
     before = dict(platform.holds)
     platform.replay()
     assert platform.holds == before, "replaying changes nothing"
 
 
+def by_product(records: list[dict[str, Any]]) -> dict[str, Told]:
+    """What is told of each pod and product as one record; pieces of a claimed device follow each other."""
+    pieces: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for record in records:
+        product = record["accelerator"] if record["resource"].startswith("dra/") else "requested"
+        pieces[record["pod_uid"], product].append(record)
+    told: dict[str, Told] = defaultdict(dict)
+    for (uid, product), found in pieces.items():
+        assert product != "requested" or len(found) == 1, "a pod is held once"
+        ordered = sorted(found, key=lambda item: (item["started_at"], item["ended_at"] is None, item["ended_at"]))
+        lasting = [item for item in ordered if item["ended_at"] != item["started_at"]]
+        if not lasting:  # all were taken back: it was held for no time
+            final = next((item for item in ordered if item["end_rule"] != Rule.SHARE_CHANGED), ordered[0])
+            lasting = [{**final, "started_at": ordered[0]["started_at"], "ended_at": ordered[0]["started_at"]}]
+        for earlier, later in pairwise(lasting):
+            assert earlier["ended_at"] == later["started_at"], "pieces follow each other without gap and overlap"
+        told[uid][product] = {**lasting[-1], "started_at": ordered[0]["started_at"]}
+        if doubtful := [item["end_earliest"] for item in lasting if item.get("end_estimated")]:
+            told[uid][product]["end_earliest"] = min(doubtful)
+    return told
+
+
+def judge_shared(history: History) -> None:
+    """The parts of all pods of a shared claim add up to the time that any of them is told to have held it."""
+    for claim in SHARED:
+        found = [item for item in history.rig.platform.holds.values() if item["accelerator"] == claim]
+        spans = [
+            Interval(datetime.fromisoformat(item["started_at"]),
+                     datetime.fromisoformat(item["ended_at"] or item["observed_until"]))
+            for item in found
+        ]  # fmt: skip
+        parts = [Decimal(item["device_fraction"]) * span.microseconds for item, span in zip(found, spans, strict=True)]
+        shares = sum(parts, Decimal(0))
+        assert abs(shares - sum(span.microseconds for span in union(spans))) < 1000 * max(len(spans), 1)
+        if any(item["device_fraction"] != "1" for item in found):
+            event("shared")
+
+
+def judge_untold(history: History, uid: str, truth: Truth) -> None:
+    """A pod that nobody was told of: it is gone, nothing showed it, and the agent says that it did not watch then."""
+    if truth.products and not truth.gpus and flagged(history, truth):
+        event("a claim is missing")
+        return
+    if not truth.products:
+        return
+    assert truth.gone_version is not None, f"{uid} is still there and was never told"
+    assert not truth.certain, f"{uid} was shown and never told"
+    assert truth.bound is not None
+    assert truth.end is not None
+    lost = truth.versions & history.lost
+    before = history.first_list is None or truth.end <= history.first_list
+    if lost or before or truth.end - truth.bound <= LONGEST_UNSEEN:
+        return
+    event("unwatched")
+    slack = uncorrected(history)
+    told = [
+        (datetime.fromisoformat(item["from"]), datetime.fromisoformat(item["until"]))
+        for item in history.rig.platform.unwatched
+    ]
+    assert any(start - slack <= truth.bound and truth.end <= end + slack for start, end in told), f"{uid}: nobody says so"
+
+
+def flagged(history: History, truth: Truth) -> bool:
+    """Whether the agent has told that it cannot meter claims of a pod of that name."""
+    problems = history.rig.connection.execute("SELECT subject FROM problem").fetchall()
+    return (f"pod nlp/{truth.name}",) in problems
+
+
 def judge_one(history: History, uid: str, truth: Truth, record: dict[str, Any]) -> None:
     assert truth.bound is not None
     assert record["started_at"] == stamp(truth.bound)
-    assert record["quantity"] == truth.gpus
     if truth.end is None:
         assert record["ended_at"] is None, f"{uid} still runs"
         seen_until = datetime.fromisoformat(record["observed_until"])

@@ -17,6 +17,7 @@ from billing.usage.epochs import epoch_enter
 from billing.usage.services.ends import ends_put
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from metering.allocation import Rule
 from metering.records import GpuAllocation, Rejected
 
 Indexed = tuple[int, GpuAllocation, bytes]
@@ -91,9 +92,9 @@ def end_of(report: GpuAllocation) -> End | None:
 def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     """What `report` means; the outcome does not depend on the order in which reports arrive.
 
-    The end, once told, stays; an estimated one gives way to a better. While open, the furthest observation counts. An end
-    may lie before the last observation (the pod had finished before it was seen to have), but never before time that a
-    close has billed. What was reconstructed gives way to what was watched.
+    The end, once told, stays; an estimated one gives way to a better, a change of share to what was earlier. While open,
+    the furthest observation counts. An end may lie before the last observation (the pod had finished before it was seen to
+    have), but never before time that a close has billed. What was reconstructed gives way to what was watched.
     """
     reconstructed = report.reconstructed_from is not None
     same = report.identity == known.identity
@@ -130,6 +131,8 @@ def _merge_into_ended(
     known: Known, end: End, report: GpuAllocation, reconstructed: bool
 ) -> tuple[Meaning, Known, str]:
     told = end_of(report)
+    if told is not None and Rule.SHARE_CHANGED in (told.rule, end.rule):
+        return _ended(known, told) if _cut(told) < _cut(end) else (Meaning.DUPLICATE, known, "")
     if told is None:
         if end.reconstructed and not reconstructed and report.known_until > end.at:
             alive = replace(known, ended_at=None, end_reason="", end=None, observed_until=report.known_until, changed=True)
@@ -138,6 +141,11 @@ def _merge_into_ended(
     if not told.estimated and not end.estimated and (told.at, told.reason) != (end.at, end.reason):
         return Meaning.CONFLICT, known, f"ended_at was reported before as {end.at.isoformat()}; the first one stays"
     return _ended(known, told) if told.rank < end.rank else (Meaning.DUPLICATE, known, "")
+
+
+def _cut(end: End) -> tuple[datetime, bool, bool]:
+    """Of two ends of which one is a change of share the smaller is believed: another allocation tells what comes after."""
+    return end.at, end.rule == Rule.SHARE_CHANGED, not end.estimated
 
 
 def allocations_ingest(
