@@ -159,6 +159,54 @@ def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig
     assert device_seconds(here, "a", "b") == 200
 
 
+def late(here: Rig) -> None:
+    """`b` shares the claim of `a` from 20 s on, but its events are lost; `c`, which does from 60 s on, is told."""
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.cluster.advance(20)
+    launch(here, "b", "one")
+    here.server.drop |= set(range(here.cluster.version - 3, here.cluster.version + 1))
+    here.cluster.advance(40)
+    launch(here, "c", "one")
+    here.cluster.advance(10)
+    here.watch()
+    here.tell()
+    for name in ("claims", "pods"):
+        here.streams[name].list_next()
+    here.cluster.advance(30)
+    here.settle()
+    here.tell()
+    here.tell()
+
+
+def test_a_pod_that_is_learned_of_late_corrects_the_shares_that_were_told(here: Rig) -> None:
+    late(here)
+    third, changed = "0.333333333333", "share of a claim changed"
+    assert [item[3:] for item in held(here, "a") if item[4] != item[5]] == [
+        (third, 60, 100, "open"), ("0.5", 20, 60, changed), ("1", 0, 20, changed),
+    ]  # fmt: skip
+    assert [item[3:] for item in held(here, "b")] == [(third, 60, 100, "open"), ("0.5", 20, 60, changed)]
+    assert [item[3:] for item in held(here, "c") if item[4] != item[5]] == [(third, 60, 100, "open")]
+    assert round(device_seconds(here, "a", "b", "c"), 6) == 100
+
+
+def test_a_pod_of_which_one_claim_stays_unknown_is_metered_for_the_others(here: Rig) -> None:
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.cluster.create("b", 0, **claims("one", "never"))
+    here.cluster.reserve("one", "b")
+    here.cluster.bind("b")
+    here.watch()
+    here.cluster.advance(200)
+    here.cluster.finish("b")
+    here.cluster.advance(100)
+    here.watch()
+    here.tell()
+    assert [item[3:6] for item in held(here, "b")] == [("0.5", 0, 200)]
+    assert device_seconds(here, "a", "b") == 300
+    assert here.platform.agent["problems"] == {"pod nlp/b": "claim never: not seen as reserved for the pod"}
+
+
 def test_a_pod_that_its_node_turned_away_took_nothing_from_the_others(here: Rig) -> None:
     """It was bound at 20 s and refused: what was told of a shared time is taken back to nothing."""
     here.cluster.allocate("one", "gpu-0")

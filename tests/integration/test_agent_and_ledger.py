@@ -13,8 +13,11 @@ from billing.invoicing.report import Check, ReportedException, build_report
 from billing.invoicing.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.selectors import double_held
 from metering.delivery import Delivery
+from metering.intervals import Interval
 from tests.agent.rig import Rig
+from tests.agent.test_claims_of_a_cluster import late
 from tests.factories import apply
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -140,6 +143,20 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
     assert "overlap" not in kinds
     assert report.gpu_seconds["charged"] == 400
     assert report.gpu_seconds["unpriced"] == 200
+
+
+def test_the_ledger_takes_what_was_told_of_a_shared_claim_before_all_its_pods_were_known(claims: LedgerRig) -> None:
+    """One card for 100 s, of which `b` (from 20 s on) was learned of after `c` (from 60 s on) had been told."""
+    claims.settle()
+    late(claims)
+    assert QuarantinedRecord.objects.count() == 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT a.pod_uid, round(sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start)), 3)::float
+               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id GROUP BY 1 ORDER BY 1"""
+        )
+        assert cursor.fetchall() == [("a", 20 + 20 + 13.333), ("b", 20 + 13.333), ("c", 13.333)]
+    assert double_held(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))) == []
 
 
 def compared() -> tuple[Check, list[ReportedException]]:

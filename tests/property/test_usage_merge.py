@@ -191,3 +191,36 @@ def test_a_backfill_that_counts_other_devices_conflicts(until: datetime) -> None
     other = msgspec.structs.replace(reconstructed(until), quantity=7)
     assert merge(known_first(seen(until)), other)[0] is Meaning.CONFLICT
     assert merge(known_first(other), seen(until))[0] is Meaning.CONFLICT
+
+
+# Pieces of a claim that pods share
+
+
+def cut(at: datetime) -> GpuAllocation:
+    """From then on another share of the claim is told by another allocation."""
+    return msgspec.structs.replace(ended(at, "share of a claim changed"), end_rule="share of a claim changed")
+
+
+@given(st.lists(moments, min_size=1, max_size=4), st.booleans(), moments, st.lists(moments, max_size=3), st.data())
+def test_of_changes_of_share_and_an_end_the_earliest_stays_in_any_order(
+    cuts: list[datetime], has_end: bool, end: datetime, sights: list[datetime], data: st.DataObject
+) -> None:
+    ends = [cut(at) for at in cuts] + ([ended(end)] if has_end else [])
+    reports = data.draw(st.permutations(ends + [seen(until) for until in sights]))
+    _, last, until, _ = all_told(reports)
+    earliest = min([*cuts, end] if has_end else cuts)
+    assert (last.at, until) == (earliest, earliest)
+    assert last.reason == ("completed" if has_end and end == earliest else "share of a claim changed")
+
+
+@given(moments, moments, moments)
+def test_a_share_does_not_change_in_time_that_a_close_has_billed(end: datetime, frozen: datetime, at: datetime) -> None:
+    frozen = min(frozen, end)
+    state = replace(known_first(ended(end)), frozen_until=frozen)
+    meaning, after, _ = merge(state, cut(at))
+    if at >= end:
+        assert (meaning, after) == (Meaning.DUPLICATE, state)
+    elif at < frozen:
+        assert (meaning, after) == (Meaning.CONFLICT, state)
+    else:
+        assert (meaning, after.ended_at) == (Meaning.UPDATE, at)
