@@ -12,6 +12,7 @@ from typing import Final
 
 from pricing.fields import Bound, FieldReader, InputError, shown
 from pricing.tariff import Tariff, flat, read_tariff
+from pricing.tariff_calendar import is_calendar, read_calendar
 
 SIMPLE: Final[dict[str, Bound]] = {
     "gpus_per_server": Bound("1", "1024", "GPUs", whole=True),
@@ -133,7 +134,11 @@ def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) ->
     """The tariff of the sheet; a `tariff` takes the place of the flat price, which is then the base of its ratios."""
     base = numbers.get("electricity_price_per_kwh")
     field = "tariff" if reader.has("tariff") else "electricity_price_per_kwh"
-    tariff = read_tariff(reader, field, base) if field == "tariff" else flat(base) if base is not None else None
+    if field == "tariff":
+        read = read_calendar if is_calendar(reader.fields[field]) else read_tariff
+        tariff = read(reader, field, base)
+    else:
+        tariff = flat(base) if base is not None else None
     if tariff is not None:
         _refuse_mean(reader, field, tariff.price_per_kwh, currency)
     return tariff

@@ -88,6 +88,22 @@ def test_price_times_sold_hours_is_cost_with_markup(share: Fraction, installed_h
     assert income == (fixed * installed_hours + energy * sold) * (1 + simple["markup"])
 
 
+@given(shares, st.sampled_from(["0.5", "0.98", "1"]), st.integers(1, 10**7))
+def test_the_complete_price_recovers_every_installed_hour_with_markup_and_reserve(
+    share: Fraction, available: str, sellable_hours: int
+) -> None:
+    """What is bought for the cards that are sold and spare comes back from the hours that were both available and sold."""
+    sheet = at_sold_share(parse_cost_sheet({**FULL, "availability": available}), share)
+    parts = {part.name: part.cost_per_gpu_hour for part in cost_of_gpu_hour(sheet).components}
+    energy, reserve = parts.pop("power"), parts.pop("reserve")
+    installed = sum(amount for name, amount in parts.items() if name not in ("spares", "unsold"))
+    per_card = installed * Fraction(1024, 1024 - 32)
+    sold = sheet["availability"] * share * sellable_hours
+    cost = (per_card * sellable_hours + energy * sold) * (1 + sheet["reserve_ratio"])
+    assert reserve == (sum(parts.values()) + energy) * sheet["reserve_ratio"]
+    assert exact_price(sheet) * sold == cost * (1 + sheet["markup"])
+
+
 def test_a_fifth_of_markup_breaks_even_at_five_sixths_without_energy() -> None:
     sheet = parse_cost_sheet({**SHEET, "electricity_price_per_kwh": "0"})
     assert break_even(sheet, exact_price(sheet)) == Fraction(5, 6)
@@ -121,12 +137,21 @@ def test_watts_are_refused_where_kilowatts_belong(field: str, watts: Decimal) ->
 
 
 @given(
-    st.sampled_from(["availability", "sold_share", "residual_ratio", "cost_of_capital", "markup", "reserve_ratio"]),
+    st.sampled_from(
+        ["availability", "sold_share", "residual_ratio", "cost_of_capital", "markup", "reserve_ratio",
+         "maintenance_ratio_per_year"]
+    ),
     st.integers(3, 100),
 )
 def test_percents_are_refused_where_ratios_belong(field: str, percent: int) -> None:
     with pytest.raises(CostSheetError, match=rf"{field}: {percent} must be a number .*% is 0\."):
         parse_cost_sheet({**SHEET, field: percent})
+
+
+@given(st.sampled_from(["mfu", "mfu_low", "mfu_high", "goodput"]), st.integers(2, 100))
+def test_percents_are_refused_where_a_plan_wants_ratios(field: str, percent: int) -> None:
+    with pytest.raises(TrainingPlanError, match=rf"{field}: {percent} must be a number above 0 .*\(ratio"):
+        parse_training_plan({field: percent})
 
 
 @given(st.fractions(1, 100))
