@@ -1,0 +1,133 @@
+"""Every page of the portal for people who see little, hear it read, or use no mouse: axe-core and the keyboard.
+
+axe-core comes with the package axe-playwright-python; it looks at each page on a desk and on a phone, light and dark.
+"""
+
+import os
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_portal_in_chromium import browser
+from tests.furnished_house import House, furnish, pleasant
+from tests.site_walk import one_of_each, walk_as
+
+__all__ = ["browser"]
+pytestmark = pytest.mark.django_db(transaction=True)
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return furnish(tmp_path, pleasant)
+
+
+def signed_in(browser: Browser, site: str, who: str, **options: Any) -> Page:
+    """A window of somebody who is signed in already."""
+    client = Client()
+    client.force_login(User.objects.get(username=who))
+    context = browser.new_context(base_url=site, viewport=SIZES["desk"], bypass_csp=True, **options)
+    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
+    return context.new_page()
+
+
+def faults(page: Page, where: str) -> list[str]:
+    """What axe-core finds serious or critical, by rule and element."""
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{where}: {rule['id']} ({rule['impact']}): {node['html'][:160]} {node['failureSummary']}"
+        for rule in found["violations"] if rule["impact"] in SERIOUS for node in rule["nodes"]
+    ]  # fmt: skip
+
+
+def looked_at(page: Page, route: str, address: str) -> Iterator[str]:
+    answer = page.goto(address)
+    assert answer is not None
+    assert answer.status == 200, (address, answer.status)
+    page.evaluate(AXE)
+    for size, viewport in SIZES.items():
+        page.set_viewport_size(viewport)  # type: ignore[arg-type]
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            yield from faults(page, f"{route} {size} {theme}")
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if wide > 0:
+            yield f"{route} {size}: runs {wide} pixels off the side"
+
+
+@pytest.mark.parametrize("who", ["finance", "lead", "admin"])
+def test_axe_finds_nothing_serious_on_any_page(house: House, browser: Browser, live_server: Any, who: str) -> None:
+    pages = one_of_each(walk_as(who, house))
+    if who != "finance":  # what only this role sees, or sees with other buttons
+        seen = one_of_each(walk_as("finance", house))
+        pages = {route: address for route, address in pages.items() if route not in seen or route in BUTTONS[who]}
+    window = signed_in(browser, live_server.url, who)
+    found = [fault for route, address in pages.items() for fault in looked_at(window, route, address)]
+    window.context.close()
+    report(who, found)
+    assert found == []
+
+
+BUTTONS = {"lead": {"budgets/<int:pk>/", "anomalies/", "disputes/<int:pk>/"}, "admin": {"quarantine/", "prices/"}}
+
+
+def report(who: str, found: list[str]) -> None:
+    """Kept where SUANPAN_SCREENSHOTS says."""
+    folder = os.environ.get("SUANPAN_SCREENSHOTS")
+    if folder:
+        (Path(folder) / f"axe-{who}.txt").write_text("\n".join(found))
+
+
+def test_axe_finds_nothing_serious_before_signing_in(browser: Browser, live_server: Any) -> None:
+    window = browser.new_context(base_url=live_server.url, bypass_csp=True).new_page()
+    found = [fault for address in ("/login/",) for fault in looked_at(window, address, address)]
+    window.context.close()
+    assert found == []
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: House, browser: Browser, live_server: Any) -> None:
+    window = signed_in(browser, live_server.url, "finance")
+    window.goto("/?month=2026-10")
+    window.keyboard.press("Tab")
+    skip = window.get_by_role("link", name="Skip to content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    window.keyboard.press("Enter")
+    window.keyboard.press("Tab")
+    assert window.evaluate("document.querySelector('main').contains(document.activeElement)")
+    window.reload()
+    reached = []
+    for _ in range(200):
+        window.keyboard.press("Tab")
+        at = window.evaluate(
+            """() => { const it = document.activeElement, look = getComputedStyle(it);
+            return [it === document.body, it.textContent.trim() || it.getAttribute('aria-label') || '', look.outlineStyle,
+                    parseFloat(look.outlineWidth), it.tagName, it.tabIndex]; }"""
+        )
+        if at[0]:
+            break
+        assert (at[2] != "none", at[3] >= 2) == (True, True), f"no focus is seen at {at}"
+        reached.append(at[1])
+    offered = window.locator("a[href]:not([aria-disabled]), button, input, summary").all()
+    shown = {item.inner_text().strip() for item in offered if item.is_visible() and item.inner_text().strip()}
+    assert {text for text in shown if not any(text in place for place in reached)} == set()
+    window.context.close()
+
+
+def test_a_line_is_reached_from_the_overview_without_a_mouse(house: House, browser: Browser, live_server: Any) -> None:
+    window = signed_in(browser, live_server.url, "lead")
+    window.goto("/?month=2026-10")
+    for name in ("NLP Research", "NVIDIA-H800"):
+        window.get_by_role("link", name=name).first.focus()
+        window.keyboard.press("Enter")
+        window.wait_for_load_state()
+    expect(window.get_by_role("heading", level=1)).to_contain_text("NVIDIA-H800")
+    window.context.close()
