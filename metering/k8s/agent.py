@@ -206,13 +206,16 @@ class Agent:
             self.claims.kept.add_claimant(facts.uid)
 
     def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
-        """What identifies the pod's allocations, once its node and its start are known or were waited for."""
+        """What identifies the pod's allocations, once its node, its start and what is around it are known or waited for."""
         node = self.store.node(hold.node)
         waited = at - hold.start > NODE_PATIENCE
         if (node is None or hold.start_rule is Rule.FIRST_SEEN) and not waited:
             return None
+        around = self._look_around(facts)
+        if not around.complete and not waited:
+            return None
         try:
-            return tuple(allocations_of(facts, hold, node, self.scope, self._look_around(facts)))
+            return tuple(allocations_of(facts, hold, node, self.scope, around))
         except RecordError as error:
             self.store.note_problem(f"pod {facts.namespace}/{facts.name}", str(error), at)
             log.error("pod %s/%s cannot be reported: %s", facts.namespace, facts.name, error)

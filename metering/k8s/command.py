@@ -18,7 +18,7 @@ from metering.k8s.description import Scope
 from metering.k8s.health import HealthServer
 from metering.k8s.leader import Leader
 from metering.k8s.service import Pace, Service
-from metering.k8s.surroundings import Lookup
+from metering.k8s.surroundings import OWNERS, Lookup
 from metering.options import token_of
 
 HELP: Final = "meter the accelerators of a Kubernetes cluster, until SIGTERM"
@@ -43,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
     add("--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
         help="count an extended resource that the table does not know, one unit as one device")  # fmt: skip
+    add("--owner", action="append", default=[], metavar="KIND=GROUP/VERSION/PLURAL", type=_owner,
+        help="look up who owns controllers of this kind; the agent needs the right to get them")  # fmt: skip
     add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
         help="count claimed devices (DRA) of this driver; NAME= says that they are no accelerators")  # fmt: skip
     add("--port", type=int, default=9101, help="of /healthz, /readyz and /metrics; 0 picks a free one, -1 none")
@@ -87,7 +89,7 @@ def _service(options: argparse.Namespace, configuration: Any) -> Service:
     scope = Scope(
         options.cluster, dict(options.resource), tuple(options.pod_label), dict(options.claim_driver), options.site
     )
-    lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now)
+    lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now, {**OWNERS, **dict(options.owner)})
 
     def make_agent(connection: sqlite3.Connection) -> Agent:
         return Agent(
@@ -109,6 +111,14 @@ def _leader(lease: str | None, api: Api) -> Leader | None:
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"--lease {lease!r} must be written NAMESPACE/NAME")
     return Leader(api, namespace=namespace, name=name, identity=socket.gethostname())
+
+
+def _owner(text: str) -> tuple[tuple[str, str], str]:
+    kind, _, path = text.partition("=")
+    parts = path.split("/")
+    if not kind or len(parts) != 3 or not all(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} must be written KIND=GROUP/VERSION/PLURAL")
+    return (kind, parts[0]), path
 
 
 def _driver(text: str) -> tuple[str, str]:

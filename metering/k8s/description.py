@@ -22,7 +22,7 @@ from metering.accelerators import (
     unit_share,
 )
 from metering.allocation import Hold
-from metering.attribution import PodIdentity, attribute
+from metering.attribution import Owner, PodIdentity, attribute
 from metering.k8s.objects import PodFacts
 from metering.k8s.store import Ending, StoredNode
 from metering.records import GpuAllocation, hold_id
@@ -48,11 +48,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known of a pod beside the pod itself: its namespace's labels and annotations, its PodGroup's queue."""
+    """What is known of a pod beside the pod itself: its namespace's labels and annotations, its PodGroup's queue, and the
+    controllers above its first owner, upwards. `complete`: nothing is missing that a later request may bring.
+    """
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     pod_group_queue: str | None = None
+    owners: tuple[Owner, ...] = ()
+    complete: bool = True
 
 
 def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[str, int], dict[str, int]]:
@@ -90,8 +94,8 @@ def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundi
     """
     who = attribute(
         PodIdentity(
-            facts.name, facts.uid, facts.labels, facts.annotations, facts.owners, facts.scheduler,
-            around.pod_group_queue, around.namespace_annotations,
+            facts.name, facts.uid, facts.labels, facts.annotations, (*facts.owners, *around.owners),
+            facts.scheduler, around.pod_group_queue, around.namespace_annotations,
         )
     )  # fmt: skip
     passed_on = {key: facts.labels[key] for key in scope.pod_labels if key in facts.labels}

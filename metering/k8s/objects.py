@@ -317,17 +317,20 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     claims = claims_named(pod.spec.resource_claims, status.resource_claim_statuses, status.extended_resource_claim_status)
     if not requests and not claims.counted:
         return None
-    owners = sorted(metadata.owner_references or (), key=lambda owner: not owner.controller)
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
         labels=metadata.labels or {}, annotations=_billed(metadata.annotations or {}),
-        owners=tuple(
-            Owner(item.kind, item.name, item.uid, item.api_version.rpartition("/")[0]) for item in owners[:1]
-        ),
+        owners=owners_of(metadata.owner_references)[:1],
         scheduler=pod.spec.scheduler_name or "", priority_class=pod.spec.priority_class_name or "",
         created_at=metadata.creation_timestamp, claims=claims,
     )  # fmt: skip
     return SeenPod(facts, metadata, status, pod.spec.node_name or "")
+
+
+def owners_of(references: tuple[OwnerReference, ...] | None) -> tuple[Owner, ...]:
+    """Owners of an object, its controller first."""
+    ordered = sorted(references or (), key=lambda owner: not owner.controller)
+    return tuple(Owner(item.kind, item.name, item.uid, item.api_version.rpartition("/")[0]) for item in ordered)
 
 
 def node_quantities(given: Quantities) -> dict[str, int]:

@@ -1,7 +1,8 @@
-"""What stands beside a pod: labels and annotations of its namespace, and the queue of its PodGroup.
+"""What stands beside a pod: labels and annotations of its namespace, the queue of its PodGroup, controllers above its owner.
 
 Asked for once, when a pod is first seen bound, because that description is kept. What cannot be read (no right, not
-installed) is left out: who pays is decided by the namespace's name, which the pod itself tells.
+installed, deleted) is left out: who pays is decided by the namespace's name, which the pod itself tells. What cannot be
+read now is asked for again, for as long as the pod can wait.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,18 +11,25 @@ from typing import Final
 
 import msgspec
 
-from metering.k8s.api import Api, ApiError
+from metering.attribution import Owner
+from metering.k8s.api import Api, ApiError, RefusedError
 from metering.k8s.description import Surroundings
-from metering.k8s.objects import PodFacts
+from metering.k8s.objects import OwnerReference, PodFacts, owners_of
 
 FRESH: Final = timedelta(minutes=10)
 MOST_KEPT: Final = 10_000
+LONGEST_CHAIN: Final = 5
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+OWNERS: Final[Mapping[tuple[str, str], str]] = {("Job", "batch"): "batch/v1/jobs"}
+"""Controllers that another may own without the pod showing it, by kind and API group, and where they are read. A Deployment
+is told by the hash on the pod, a RayJob, a JobSet or a Volcano Job by labels: nobody needs the right to read those."""
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True):
@@ -33,33 +41,73 @@ class _Object(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-class Lookup:
-    """Asks the API server, and remembers the answer for ten minutes; `labels` of a namespace are passed on."""
+NOTHING: Final = _Object()
 
-    def __init__(self, api: Api, labels: tuple[str, ...], now: Callable[[], datetime]) -> None:
-        self._api, self._labels, self._now = api, labels, now
+
+class Lookup:
+    """Asks the API server, and remembers the answer for ten minutes; `labels` of a namespace are passed on.
+
+    `owners`: kinds whose own owner is looked up, by kind and API group, with `GROUP/VERSION/PLURAL` of each.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        labels: tuple[str, ...],
+        now: Callable[[], datetime],
+        owners: Mapping[tuple[str, str], str] = OWNERS,
+    ) -> None:
+        self._api, self._labels, self._now, self._owners = api, labels, now, owners
         self._kept: dict[str, tuple[datetime, _Object]] = {}
 
     def __call__(self, facts: PodFacts) -> Surroundings:
         """What stands beside the pod."""
         volcano = facts.scheduler == "volcano"
-        namespace = self._ask(f"/api/v1/namespaces/{facts.namespace}") if self._labels or volcano else _Object()
+        namespace = self._ask(f"/api/v1/namespaces/{facts.namespace}") if self._labels or volcano else NOTHING
         group = facts.annotations.get(GROUP_NAME) if volcano else None
         folder = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{facts.namespace}/podgroups"
-        queue = self._ask(f"{folder}/{group}").spec.queue if group else None
-        return Surroundings(self._passed_on(namespace.metadata.labels or {}), namespace.metadata.annotations or {}, queue)
+        pod_group = self._ask(f"{folder}/{group}") if group else NOTHING
+        owners, complete = self._above(facts)
+        around = namespace or NOTHING
+        return Surroundings(
+            self._passed_on(around.metadata.labels or {}), around.metadata.annotations or {},
+            pod_group.spec.queue if pod_group else None, owners,
+            complete and namespace is not None and pod_group is not None,
+        )  # fmt: skip
+
+    def _above(self, facts: PodFacts) -> tuple[tuple[Owner, ...], bool]:
+        """Controllers above the pod's first owner, upwards, and whether the chain was followed to its end."""
+        found: list[Owner] = []
+        owner = facts.owners[0] if facts.owners else None
+        while owner is not None and len(found) < LONGEST_CHAIN:
+            path = self._owners.get((owner.kind, owner.api_group))
+            if path is None:
+                break
+            group, version, plural = path.split("/")
+            seen = self._ask(f"/apis/{group}/{version}/namespaces/{facts.namespace}/{plural}/{owner.name}")
+            if seen is None:
+                return tuple(found), False
+            if seen.metadata.uid != owner.uid:
+                break  # another one of that name: the pod's own is gone
+            owner = next(iter(owners_of(seen.metadata.owner_references)), None)
+            if owner is not None:
+                found.append(owner)
+        return tuple(found), True
 
     def _passed_on(self, labels: Mapping[str, str]) -> dict[str, str]:
         return {key: labels[key] for key in self._labels if key in labels}
 
-    def _ask(self, path: str) -> _Object:
+    def _ask(self, path: str) -> _Object | None:
+        """The object; an empty one where it cannot be had, None where it cannot be had now."""
         known = self._kept.get(path)
         if known and self._now() - known[0] < FRESH:
             return known[1]
         try:
             found = msgspec.json.decode(self._api.get(path, {}), type=_Object)
+        except RefusedError:
+            found = NOTHING
         except (ApiError, msgspec.DecodeError):
-            found = _Object()
+            return None
         if len(self._kept) >= MOST_KEPT:
             self._kept.clear()
         self._kept[path] = (self._now(), found)

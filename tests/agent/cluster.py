@@ -189,6 +189,7 @@ class ApiServer(ThreadingHTTPServer):
         self.silent_s = 0.0  # how long a watch stays silent before it ends
         self.expire_pages = 0  # continuations that are answered with 410
         self.leases: dict[str, Object] = {}
+        self.others: dict[str, Object] = {}  # single objects of other kinds, by path
 
     @property
     def address(self) -> str:
@@ -237,6 +238,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif "/leases/" in address.path:
             lease = server.leases.get(address.path)
             self._answer(200 if lease else 404, lease or {"kind": "Status", "code": 404})
+        elif address.path in server.others:
+            self._answer(200, server.others[address.path])
         elif kind == "resource.k8s.io" and "resourceclaims" in server.cluster.objects:
             self._answer(200, {"kind": "APIGroup", "versions": [{"version": name} for name in ("v1", "v1beta1")]})
         elif kind not in server.cluster.objects:

@@ -130,7 +130,9 @@ class Rig:
         self.connection = self.connect()
         if self.options.get("claims") and not self.claim_kinds:
             self.claim_kinds = claim_kinds(self.api)
-        self.agent = Agent(self.connection, self.options.get("scope", Scope("hq-1")), name="agent-1", version="test")
+        around = {"look_around": self.options["look_around"](self.api)} if "look_around" in self.options else {}
+        scope = self.options.get("scope", Scope("hq-1"))
+        self.agent = Agent(self.connection, scope, name="agent-1", version="test", **around)
         self.streams = {
             kind.name: Stream(
                 self.api, kind, version=self.agent.store.cursor(kind.name).version, spread=random.Random(1), page=self.page

@@ -184,6 +184,7 @@ def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[.
         (("--kubeconfig", "absent"), "Invalid kube-config file"),
         (("--resource", "fpga"), "'fpga' must be written DOMAIN/NAME"),
         (("--claim-driver", "=nvidia"), "'=nvidia' must be written NAME, NAME=VENDOR or NAME="),
+        (("--owner", "Job=batch"), "'Job=batch' must be written KIND=GROUP/VERSION/PLURAL"),
         (("--lease", "agent"), "--lease 'agent' must be written NAMESPACE/NAME"),
     ],
 )
