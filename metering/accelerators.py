@@ -82,6 +82,9 @@ def resource_row(resource: str) -> Row:
             return row
     return Row(re.escape(resource), "", Kind.UNKNOWN, ShareRule.NONE)
 
+CLAIMED_AMD: Final = "dra/gpu.amd.com/"
+"""Partitions that are claimed, as `metering.claims` names them."""
+
 
 def is_extended(resource: str) -> bool:
     """Whether a name is an extended resource: with a domain that is not Kubernetes' own.
@@ -118,6 +121,8 @@ def device_share(resource: str) -> Fraction:
     profile = mig_share(resource)
     if profile is not None:
         return profile
+    if resource.startswith(CLAIMED_AMD):
+        resource = f"amd.com/{resource.removeprefix(CLAIMED_AMD).lower()}"
     row = resource_row(resource)
     if row.kind in (Kind.MEMORY, Kind.CORES, Kind.IGNORE):
         return Fraction(0)

@@ -367,25 +367,25 @@ def _counted(results: Iterable[_Result], devices: Devices, drivers: Mapping[str,
         elif vendor and device is None:
             unknown.append(f"device {place}: in no ResourceSlice")
         elif vendor and device is not None:
-            resource, accelerator, share = _described(result, device, vendor)
-            if share is None:
+            resource, accelerator, share = kind_of(result.driver, device, vendor)
+            consumed = _consumed(result, device)
+            if consumed is None:
                 unknown.append(f"device {place}: its share of the card is not told")
             else:
-                units.append(ClaimUnit(resource, accelerator, share, place))
+                units.append(ClaimUnit(resource, accelerator, share * consumed, place))
     return ClaimContent(tuple(units), tuple(unknown), foreign)
 
 
-def _described(result: _Result, device: Device, vendor: str) -> tuple[str, str | None, Fraction | None]:
-    """Resource name, product and share of the card of one allocated device."""
+def kind_of(driver: str, device: Device, vendor: str) -> tuple[str, str | None, Fraction]:
+    """Resource name, product and share of its card of a device, as far as nobody lends it in pieces."""
     product = next((device.attributes[key] for key in PRODUCT_ATTRIBUTES if device.attributes.get(key)), None)
     accelerator = re.sub(r"\s+", "-", product.strip()) if product else None
     profile = next((device.attributes[key] for key in PROFILE_ATTRIBUTES if device.attributes.get(key)), "")
-    resource, share = f"dra/{result.driver}", Fraction(1)
+    resource, share = f"dra/{driver}", Fraction(1)
     slice_share = _slice_share(profile, vendor, accelerator or "")
     if slice_share is not None and slice_share != 1:
         resource, share = f"{resource}/{'mig-' if vendor == 'nvidia' else ''}{profile}", slice_share
-    consumed = _consumed(result, device)
-    return resource, accelerator, None if consumed is None else share * consumed
+    return resource, accelerator, share
 
 
 def _slice_share(profile: str, vendor: str, product: str) -> Fraction | None:

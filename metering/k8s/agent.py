@@ -16,12 +16,12 @@ import msgspec
 
 from metering.allocation import Hold, Rule, hold_of, remember
 from metering.k8s.api import ApiError
-from metering.k8s.capacity import capacity_records, changed, offers, stored_node
+from metering.k8s.capacity import CLAIMED, capacity_records, changed, offers, stored_node
 from metering.k8s.claims import ClaimBook
 from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
 from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
 from metering.k8s.reconciliation import Difference
-from metering.k8s.store import Ending, PodRow, ScanRow, Store
+from metering.k8s.store import CapacityRow, Ending, PodRow, ScanRow, Store
 from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation, RecordError
@@ -93,7 +93,7 @@ class Agent:
     def _claim_step(self, kind: str, step: ListPage[Any] | ListEnds | Changes[Any]) -> None:
         if isinstance(step, ListEnds):
             self.store.reached(kind, step.version, step.asked_at, listed=True)
-            self.claims.listed(step, KEEP_GONE)
+            self.claims.listed(kind, step, KEEP_GONE)
             return
         self._complain(kind, step.unreadable, step.asked_at if isinstance(step, ListPage) else step.received_at)
         (self.claims.claims if kind == CLAIMS else self.claims.slices)(step)
@@ -237,16 +237,15 @@ class Agent:
     def _node(self, node: Node, at: datetime, number: int) -> None:
         name = node.metadata.name
         self.store.put_node(name, int(node.metadata.resource_version), number, stored_node(node))
-        ends, begins = changed(self.store.open_capacity(name), offers(node, at, self.scope))
-        for row in ends:
-            self.store.end_capacity(row, at)
-        for row in begins:
-            self.store.begin_capacity(row)
+        self.store.follow_capacity(*changed(self._offered(name), offers(node, at, self.scope)), at)
 
     def _node_gone(self, name: str, at: datetime, seen_until: datetime | None = None) -> None:
-        for row in self.store.open_capacity(name).values():
-            self.store.end_capacity(row, min(at, seen_until or at))
+        self.store.follow_capacity(self._offered(name).values(), (), min(at, seen_until or at))
         self.store.node_left(name)
+
+    def _offered(self, name: str) -> dict[str, CapacityRow]:
+        """What the node itself offers now; what it offers to claims is told by slices."""
+        return {key: row for key, row in self.store.open_capacity(name).items() if not key.startswith(CLAIMED)}
 
     def refused(self, kind: str, error: ApiError, at: datetime) -> None:
         """What a stream says cannot be had, for want of rights: a problem that holds the close, not only a line of a log."""
@@ -311,7 +310,8 @@ class Agent:
                 told.append(row.uid)
             records += self._records(row, max(row.observed_until, pods_until))
         intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
-        nodes = capacity_records(intervals, nodes_until or pods_until, self.scope)
+        slices_until = self.store.cursor(SLICES).synced_at
+        nodes = capacity_records(intervals, nodes_until or pods_until, slices_until, self.scope)
         bodies = [*self._allocation_bodies(records, watermark), *self._capacity_bodies(nodes)]
         for door, body in bodies:
             self.spool.put(door, body)

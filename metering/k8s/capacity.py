@@ -6,6 +6,7 @@ whose `until` moves on.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Final
 
 from metering.accelerator_resources import COUNTED
 from metering.accelerators import NodeFacts, accelerator_name, device_share, resource_row, unit_share
@@ -13,6 +14,9 @@ from metering.k8s.description import UNKNOWN, Scope
 from metering.k8s.objects import Node, node_condition, node_quantities
 from metering.k8s.store import CapacityRow, StoredNode
 from metering.records import NodeCapacity
+
+CLAIMED: Final = "dra/"
+"""How resources begin that are offered to claims: ResourceSlices tell them, not nodes."""
 
 
 def stored_node(node: Node) -> StoredNode:
@@ -50,15 +54,21 @@ def same(known: CapacityRow, now: CapacityRow) -> bool:
     return (known.accelerator, known.quantity, known.condition) == (now.accelerator, now.quantity, now.condition)
 
 
-def capacity_records(rows: Iterable[CapacityRow], synced_at: datetime, scope: Scope) -> list[NodeCapacity]:
-    """Records of intervals; an open one reaches to where the node stream was read. Empty ones are left out."""
+def capacity_records(
+    rows: Iterable[CapacityRow], nodes_until: datetime, slices_until: datetime | None, scope: Scope
+) -> list[NodeCapacity]:
+    """Records of intervals; an open one reaches to where the stream that tells it was read. Empty ones are left out."""
     return [
         NodeCapacity(
             scope.cluster, row.node, row.accelerator, row.resource, row.quantity, row.start, until, row.condition or None
         )
         for row in rows
-        if (until := row.until or synced_at) > row.start
+        if (until := row.until or _read_until(row, nodes_until, slices_until)) > row.start
     ]
+
+
+def _read_until(row: CapacityRow, nodes_until: datetime, slices_until: datetime | None) -> datetime:
+    return (slices_until or row.start) if row.resource.startswith(CLAIMED) else nodes_until
 
 
 def changed(known: Mapping[str, CapacityRow], now: Mapping[str, CapacityRow]) -> tuple[list[CapacityRow], list[CapacityRow]]:

@@ -16,6 +16,7 @@ import msgspec
 from metering.claims import Claim, Device, Devices, Place
 from metering.k8s.store import from_us, to_us
 from metering.records import GpuAllocation
+from metering.slice_capacity import SliceOffer
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS reservation (
@@ -26,6 +27,10 @@ CREATE TABLE IF NOT EXISTS device (
     driver TEXT NOT NULL, pool TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL, facts BLOB NOT NULL,
     PRIMARY KEY (driver, pool, name)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS slice (
+    name TEXT PRIMARY KEY, version INTEGER NOT NULL, list INTEGER NOT NULL, node TEXT NOT NULL, offer BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS slice_node ON slice (node);
 CREATE TABLE IF NOT EXISTS claimant (pod_uid TEXT PRIMARY KEY, settled INTEGER NOT NULL, claimed BLOB) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS claimant_settled ON claimant (settled);
 CREATE TABLE IF NOT EXISTS claim_hold (
@@ -54,6 +59,15 @@ class StoredDevice(msgspec.Struct, frozen=True):
     attributes: dict[str, str]
     capacity: dict[str, str]
     node: str
+
+
+class StoredOffer(msgspec.Struct, frozen=True):
+    """What a present slice offers: units by resource and product."""
+
+    driver: str
+    pool: str
+    generation: int
+    units: tuple[tuple[str, str | None, int], ...]
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -88,6 +102,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
+_offer: Final = msgspec.json.Decoder(StoredOffer)
 _claim: Final = msgspec.json.Decoder(Claim)
 _device: Final = msgspec.json.Decoder(StoredDevice)
 _claimed: Final = msgspec.json.Decoder(Claimed)
@@ -114,6 +129,37 @@ class ClaimStore:
         """Claims that were ever reserved for a pod, by name."""
         rows = self.connection.execute("SELECT claim, body FROM reservation WHERE pod_uid = ?", (pod_uid,))
         return {name: _claim.decode(body) for name, body in rows.fetchall()}
+
+    def put_slice(self, name: str, version: int, list_number: int, offer: SliceOffer) -> set[str]:
+        """Write a slice as it is now; the nodes whose offer may have changed. One that was overtaken changes nothing."""
+        before = self.connection.execute("SELECT version, node FROM slice WHERE name = ?", (name,)).fetchone()
+        if before and before[0] > version:
+            return set()
+        units = tuple((resource, product, count) for (resource, product), count in sorted(offer.units.items(), key=repr))
+        stored = StoredOffer(offer.driver, offer.pool, offer.generation, units)
+        self.connection.execute(
+            "INSERT OR REPLACE INTO slice VALUES (?, ?, ?, ?, ?)", (name, version, list_number, offer.node, _encode(stored))
+        )
+        return {offer.node} | ({before[1]} if before else set())
+
+    def slice_gone(self, name: str) -> set[str]:
+        """A slice is no longer there; the nodes whose offer has changed."""
+        rows = self.connection.execute("DELETE FROM slice WHERE name = ? RETURNING node", (name,)).fetchall()
+        return {node for (node,) in rows}
+
+    def absent_slices(self, list_number: int) -> set[str]:
+        """Drop slices that a list did not contain; the nodes whose offer has changed."""
+        rows = self.connection.execute("DELETE FROM slice WHERE list < ? RETURNING node", (list_number,)).fetchall()
+        return {node for (node,) in rows}
+
+    def slices(self, node: str) -> list[SliceOffer]:
+        """What the present slices of a node offer."""
+        rows = self.connection.execute("SELECT offer FROM slice WHERE node = ?", (node,)).fetchall()
+        offers = (_offer.decode(offer) for (offer,) in rows)
+        return [
+            SliceOffer(node, item.driver, item.pool, item.generation, {(name, what): n for name, what, n in item.units})
+            for item in offers
+        ]
 
     def put_devices(self, devices: Devices, generation: int) -> None:
         """Keep devices as they are in a generation of their pool; of a device the latest stays."""

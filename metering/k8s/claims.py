@@ -20,12 +20,14 @@ import msgspec
 from metering.accelerators import device_fraction
 from metering.allocation import Hold, Rule, hold_of
 from metering.claims import EXTENDED_RESOURCE_CLAIM, Claim, ClaimError, PodClaims, content_of, devices_of, places_of
+from metering.k8s.capacity import CLAIMED, changed
 from metering.k8s.claim_store import Claimed, ClaimStore, Holder, Part
 from metering.k8s.description import UNKNOWN, report_of
 from metering.k8s.objects import PodFacts, Slice
-from metering.k8s.store import Ending, PodRow, Store
-from metering.k8s.stream import Changes, ListEnds, ListPage
+from metering.k8s.store import CapacityRow, Ending, PodRow, Store
+from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.records import GpuAllocation, RecordError, hold_id
+from metering.slice_capacity import offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
 """How far the stream of claims must have passed a pod before a claim that it did not tell is taken for missing."""
@@ -103,21 +105,45 @@ class ClaimBook:
                 self._store.note_problem(f"claim {claim.metadata.namespace}/{claim.metadata.name}", why, seen_at)
 
     def slices(self, step: ListPage[Slice] | Changes[Slice]) -> None:
-        """Keep the devices of slices; what a device was stays known when its slice is gone."""
-        found = step.objects if isinstance(step, ListPage) else [item.object for item in step.events if not item.deleted]
-        seen_at = step.asked_at if isinstance(step, ListPage) else step.received_at
-        for item in found:
-            try:
-                generation = int(item.spec["pool"].get("generation", 0))
-                devices = devices_of([{"metadata": {"name": item.metadata.name}, "spec": item.spec}])
-            except (ClaimError, KeyError, TypeError, ValueError, AttributeError) as error:
-                self._store.note_problem(f"slice {item.metadata.name}", f"cannot be read: {error!r}"[:300], seen_at)
-                continue
-            self.kept.put_devices(devices, generation)
+        """Keep devices, and how much each node offers of them; what a device was stays known when its slice is gone."""
+        number = self._store.cursor("slices").list
+        if isinstance(step, ListPage):
+            nodes = [self._slice(item, step.asked_at, number) for item in step.objects]
+            self._offer(set().union(*nodes), step.asked_at)
+            return
+        for event in step.events:
+            name = event.object.metadata.name
+            left = self.kept.slice_gone(name) if event.deleted else self._slice(event.object, step.received_at, number)
+            self._offer(left, step.received_at)
 
-    def listed(self, step: ListEnds, keep: timedelta) -> None:
-        """A list of claims is complete: what belongs to forgotten pods is dropped."""
-        self.kept.forget(step.asked_at - keep)
+    def _slice(self, item: Slice, seen_at: datetime, number: int) -> set[str]:
+        """Keep one slice; the nodes that it concerns."""
+        name = item.metadata.name
+        try:
+            devices = devices_of([{"metadata": {"name": name}, "spec": item.spec}])
+            offer = slice_offer(item.spec, devices, self._drivers)
+        except (ClaimError, KeyError, TypeError, ValueError, AttributeError) as error:
+            self._store.note_problem(f"slice {name}", f"cannot be read: {error!r}"[:300], seen_at)
+            return set()
+        self.kept.put_devices(devices, offer.generation)
+        return self.kept.put_slice(name, int(item.metadata.resource_version or 0), number, offer)
+
+    def _offer(self, nodes: Iterable[str], at: datetime) -> None:
+        """Continue the record of what nodes offer to claims."""
+        for node in sorted(nodes):
+            known = {name: row for name, row in self._store.open_capacity(node).items() if name.startswith(CLAIMED)}
+            now = {
+                resource: CapacityRow(node, resource, at, None, product or UNKNOWN, count, "")
+                for resource, (product, count) in offered_by(self.kept.slices(node)).items()
+            }
+            self._store.follow_capacity(*changed(known, now), at)
+
+    def listed(self, kind: str, step: ListEnds, keep: timedelta) -> None:
+        """A list is complete: slices that were not in it are gone, and what belongs to forgotten pods is dropped."""
+        if kind == SLICES:
+            self._offer(self.kept.absent_slices(self._store.cursor(kind).list), step.answered_at)
+        else:
+            self.kept.forget(step.asked_at - keep)
 
     def waits(self, uid: str, claims: PodClaims, first_seen: datetime) -> bool:
         """Whether claims of a pod may still be told, so that nothing can be said of it yet."""

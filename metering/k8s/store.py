@@ -311,6 +311,13 @@ class Store:
             (to_us(until), *key),
         )
 
+    def follow_capacity(self, ends: Iterable[CapacityRow], begins: Iterable[CapacityRow], at: datetime) -> None:
+        """What a node offers has changed."""
+        for row in ends:
+            self.end_capacity(row, at)
+        for row in begins:
+            self.begin_capacity(row)
+
     def capacity_to_tell(self, *, everything: bool) -> list[CapacityRow]:
         """Intervals with news, or all open ones as well."""
         which = "dirty = 1 OR until_us IS NULL" if everything else "dirty = 1"

@@ -418,3 +418,40 @@ def test_a_refused_stream_is_a_problem_that_is_told(here: Rig) -> None:
     here.agent.refused("claims", error, here.api.clock.now())
     here.tell()
     assert here.platform.agent["problems"] == {"reading claims": "/apis/resource.k8s.io/v1/resourceclaims: 403 Fault"}
+
+
+def capacity(here: Rig) -> list[tuple[Any, ...]]:
+    """Resource, product, units, from second, until second of what nodes offer to claims."""
+    assert here.platform.conflicts == []
+    found = [item for item in here.platform.capacity.values() if item["resource"].startswith("dra/")]
+    return [
+        (item["resource"], item["accelerator"], item["quantity"], second(item["from"]), second(item["until"]))
+        for item in found
+    ]
+
+
+def test_capacity_follows_slices_that_change_and_go(here: Rig) -> None:
+    """Three cards and a partition; a card fails at 100 s; the slice goes at 200 s, which only a list tells."""
+    here.cluster.advance(100)
+    here.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "mig-0": MIG}, generation=2)
+    here.watch()
+    here.tell()
+    here.cluster.advance(100)
+    here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
+    here.cluster.compact()
+    here.cluster.advance(50)
+    here.settle()
+    here.tell()
+    assert capacity(here) == [
+        (GPU, PRODUCT, 3, 0, 100), (f"{GPU}/mig-1g.10gb", PRODUCT, 1, 0, 250), (GPU, PRODUCT, 2, 100, 250),
+    ]  # fmt: skip
+
+
+def test_what_a_node_offers_to_claims_does_not_end_with_what_it_offers_to_requests(here: Rig) -> None:
+    here.cluster.remove("nodes", "node-n-1")
+    here.cluster.advance(100)
+    here.watch()
+    here.tell()
+    assert [item[2:] for item in capacity(here)] == [(3, 0, 100), (1, 0, 100)]
+    (requested,) = [item for item in here.platform.capacity.values() if item["resource"] == "nvidia.com/gpu"]
+    assert (requested["quantity"], second(requested["until"])) == (8, 100)

@@ -143,6 +143,9 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
     assert "overlap" not in kinds
     assert report.gpu_seconds["charged"] == 400
     assert report.gpu_seconds["unpriced"] == 200
+    requested, claimed, old = 8 * 200, 3 * 200, 200
+    assert report.gpu_seconds["capacity"] == requested + claimed + old
+    assert report.gpu_seconds["idle"] == requested + claimed - 400
 
 
 def test_the_ledger_takes_what_was_told_of_a_shared_claim_before_all_its_pods_were_known(claims: LedgerRig) -> None:

@@ -1,0 +1,65 @@
+"""PURE: ResourceSlices of dynamic resource allocation -> devices that a node offers to claims.
+
+A card that can be cut on demand stands in its slice whole and in every way in which it may be cut, all drawing on the same
+counters: it is counted once, whole. A card that is cut for good stands there by its partitions alone. A device that its
+driver has tainted cannot be allocated, and is no capacity.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from metering.claims import DEVICE_DRIVERS, OTHER_DRIVERS, Devices, kind_of
+
+KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOffer:
+    """What one slice offers: units by resource and product (None where it does not tell), on a node, within a pool."""
+
+    node: str
+    driver: str
+    pool: str
+    generation: int
+    units: Mapping[tuple[str, str | None], int]
+
+
+def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str, str] | None = None) -> SliceOffer:
+    """What a slice offers to claims; nothing where its driver is none of accelerators.
+
+    `spec`: of the ResourceSlice. `devices`: `claims.devices_of` it. `drivers`: further drivers of accelerators, by vendor.
+    Devices that are not of one node stand on a node that is named after their pool.
+    """
+    driver, pool = str(spec["driver"]), spec["pool"]
+    vendor = "" if driver in OTHER_DRIVERS else {**DEVICE_DRIVERS, **(drivers or {})}.get(driver, "")
+    units: Counter[tuple[str, str | None]] = Counter()
+    for given in spec.get("devices") or () if vendor else ():
+        basic = given.get("basic") or given  # v1beta1 nests them
+        resource, product, share = kind_of(driver, devices[driver, str(pool["name"]), str(given["name"])], vendor)
+        tainted = any(taint.get("effect") in KEEPS_AWAY for taint in basic.get("taints") or ())
+        if not tainted and (share == 1 or not basic.get("consumesCounters")):
+            units[resource, product] += 1
+    node = str(spec.get("nodeName") or f"pool {pool['name']}")
+    return SliceOffer(node, driver, str(pool["name"]), int(pool.get("generation", 0)), units)
+
+
+def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]]:
+    """Product and units by resource of a node, of the latest generation of each pool.
+
+    Where a node has several products of a resource, each is a resource of its own, `RESOURCE@PRODUCT`.
+    """
+    known = list(slices)
+    latest: dict[tuple[str, str], int] = {}
+    for item in known:
+        latest[item.driver, item.pool] = max(item.generation, latest.get((item.driver, item.pool), item.generation))
+    found: dict[str, Counter[str | None]] = defaultdict(Counter)
+    for item in known:
+        if item.generation == latest[item.driver, item.pool]:
+            for (resource, product), count in item.units.items():
+                found[resource][product] += count
+    return {
+        resource if len(products) == 1 else f"{resource}@{product}": (product, count)
+        for resource, products in found.items() for product, count in products.items()
+    }  # fmt: skip
