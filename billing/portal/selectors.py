@@ -3,7 +3,7 @@
 Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from django.db.models import F, QuerySet, Sum
@@ -66,17 +66,36 @@ def budgets_of(teams: list[Team], period: BillingPeriod) -> dict[int, Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """What was invoiced for one month, or is known so far of the month shown."""
+    """What was invoiced for one month, or is known so far of the month shown; `noted` of it by notes issued in it."""
 
     month: str
     total: Decimal
     preview: bool = False
+    noted: Decimal = Decimal("0.00")
+
+
+def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:
+    """What credit notes took back and rebills charged again, in sum, by the open month that they were issued in."""
+    notes = Note.objects.filter(number__isnull=False, team__in=teams, correction__period__isnull=False)
+    return dict(notes.order_by().values_list("correction__period__month").annotate(Sum("total")))
 
 
 def invoiced_trend(
     teams: QuerySet[Team] | list[Team], shown: TrendPoint, *, shadow: bool = False
 ) -> list[TrendPoint]:
-    """Invoiced totals of the months up to the one shown, oldest first; or, asked for a shadow, what was only shown."""
+    """Totals of invoices and notes of the months up to the one shown, oldest first; or of what was only shown."""
+    noted = {} if shadow else notes_by_month(teams)
+    return [_with_notes(point, noted) for point in _invoiced(teams, shown, shadow, noted)][-TREND_MONTHS:]
+
+
+def _with_notes(point: TrendPoint, noted: dict[str, Decimal]) -> TrendPoint:
+    amount = noted.get(point.month, Decimal("0.00"))
+    return replace(point, total=point.total + amount, noted=amount)
+
+
+def _invoiced(
+    teams: QuerySet[Team] | list[Team], shown: TrendPoint, shadow: bool, noted: dict[str, Decimal]
+) -> list[TrendPoint]:
     rows = (
         Invoice.objects.exclude(status=Invoice.Status.VOID)
         .filter(team__in=teams, period__month__lt=shown.month, shadow=shadow)
@@ -84,7 +103,9 @@ def invoiced_trend(
         .annotate(sum=Sum("total"))
         .order_by("-month")[: TREND_MONTHS - 1]
     )
-    return [TrendPoint(row["month"], row["sum"]) for row in reversed(rows)] + [shown]
+    sums = {row["month"]: row["sum"] for row in rows}
+    months = sorted({*sums, *(month for month in noted if month < shown.month)})
+    return [*(TrendPoint(month, sums.get(month, Decimal("0.00"))) for month in months), shown]
 
 
 def invoices_visible(teams: QuerySet[Team]) -> QuerySet[Invoice]:

@@ -9,8 +9,9 @@ from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
 from billing.portal.months import month_choice
-from billing.portal.selectors import TrendPoint, invoiced_trend, team_rows
+from billing.portal.selectors import TeamRow, TrendPoint, invoiced_trend, team_rows
 from billing.portal.statements import MonthStatements, month_statements
+from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -24,17 +25,39 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     teams = teams_visible_to(request.user)
     month = month_statements(period, teams)
     rows = team_rows(month)
+    if (file := download(request, {"teams": lambda: _team_table(choice.month, rows)})) is not None:
+        return file
+    trend = invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview))
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
-        "trend": invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview)),
+        "trend": trend, "net": trend[-1],
         "totals": {
             "gpu": month.of_kind("gpu"), "tokens": month.of_kind("tokens"),
-            "adjustments": sum((row.adjustments for row in rows), Decimal("0.00")),
+            "adjustments": sum((row.adjustments for row in rows if not row.shadow), Decimal("0.00")),
         },
         "stage": stage_of(month), "as_of": timezone.now(),
     }  # fmt: skip
     return render(request, "portal/overview.html", context)
+
+
+def _team_table(month: str, rows: list[TeamRow]) -> Table:
+    columns = [
+        Column("month"), Column("team"), Column("name"), Column("cost_center"), Column("mode"), Column("gpu", "money"),
+        Column("tokens", "money"), Column("adjustments", "money"), Column("total", "money"), Column("budget", "money"),
+        Column("budget_used", "ratio"), Column("invoice"), Column("status"),
+    ]  # fmt: skip
+    return Table(
+        f"teams-{month}", columns,
+        [
+            [
+                month, row.team.code, row.team.name, row.team.cost_center, "shadow" if row.shadow else "chargeback", row.gpu,
+                row.tokens, row.adjustments, row.total, row.budget, row.budget_used,
+                row.invoice and row.invoice.number, row.invoice and row.invoice.status,
+            ]
+            for row in rows
+        ],
+    )  # fmt: skip
 
 
 def stage_of(month: MonthStatements) -> str:

@@ -1,0 +1,114 @@
+"""One table, two files: whatever a page shows as a table leaves it as CSV or XLSX, by the same filters and rights.
+
+A page names its tables and asks `download` first; `?table=NAME&as=csv` on the page's own address gives the file, so a file
+never shows more than the page. Text that a spreadsheet would run as a formula is made harmless; numbers stay numbers.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from urllib.parse import quote
+
+import xlsxwriter
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.text import slugify
+
+from billing.invoicing.documents.delimited import BYTE_ORDER_MARK, harmless
+from pricing.money import round_to
+
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+KINDS = {"csv": "text/csv; charset=utf-8", "xlsx": XLSX}
+FORMATS = {"money": "#,##0.00", "quantity": "#,##0.000000", "count": "#,##0", "ratio": "0.0%", "price": "#,##0.0000####"}
+WIDEST = 60
+Cell = str | int | Decimal | Fraction | datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column by its stable English name; `look` is text or a key of FORMATS."""
+
+    name: str
+    look: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a file holds: its name, its columns, its rows. A cell that is not known is None and stays empty."""
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+
+def download(request: HttpRequest, tables: Mapping[str, Callable[[], Table]]) -> HttpResponse | None:
+    """The file that the request asks for, None where it asks for the page.  Raises Http404."""
+    kind = request.GET.get("as")
+    if kind is None:
+        return None
+    name = request.GET.get("table", "")
+    if kind not in KINDS or name not in tables:
+        raise Http404(f"table {name!r} as {kind!r}: this page has {sorted(tables)} as {sorted(KINDS)}")
+    table = tables[name]()
+    body = csv_of(table) if kind == "csv" else xlsx_of(table)
+    response = HttpResponse(body, content_type=KINDS[kind])
+    file_name = slugify(table.name.replace("/", "-"), allow_unicode=True) or name
+    response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file_name)}.{kind}"
+    return response
+
+
+def csv_of(table: Table) -> bytes:
+    r"""RFC 4180, UTF-8 with byte order mark; numbers exact and without separators, instants in RFC 3339.
+
+    >>> csv_of(Table("x", [Column("a"), Column("b", "money")], [["=1", Decimal("-2.50")]])).decode()[1:]
+    "a,b\r\n'=1,-2.50\r\n"
+    """
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\r\n")
+    writer.writerow([column.name for column in table.columns])
+    for row in table.rows:
+        writer.writerow([_text(value) for value in row])
+    return (BYTE_ORDER_MARK + sheet.getvalue()).encode("utf-8", "backslashreplace")
+
+
+def xlsx_of(table: Table) -> bytes:
+    """One sheet with a frozen head and a filter; numbers are cells of number, text is never a formula or a link."""
+    target = io.BytesIO()
+    options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    with xlsxwriter.Workbook(target, options) as book:
+        sheet = book.add_worksheet("Data")
+        looks = {name: book.add_format({"num_format": code}) for name, code in FORMATS.items()}
+        head = book.add_format({"bold": True, "bottom": 1})
+        for index, column in enumerate(table.columns):
+            sheet.write_string(0, index, column.name, head)
+            lengths = (len(_text(row[index])) for row in table.rows)
+            sheet.set_column(index, index, min(max([len(column.name), *lengths]) + 2, WIDEST))
+        for number, row in enumerate(table.rows, start=1):
+            for index, (column, value) in enumerate(zip(table.columns, row, strict=True)):
+                if value is None:
+                    continue
+                if isinstance(value, int | Decimal | Fraction):
+                    sheet.write_number(number, index, _number(value), looks.get(column.look))
+                else:
+                    sheet.write_string(number, index, _text(value))
+        sheet.freeze_panes(1, 0)
+        sheet.autofilter(0, 0, max(len(table.rows), 1), max(len(table.columns) - 1, 0))
+    return target.getvalue()
+
+
+def _number(value: int | Decimal | Fraction) -> Decimal:
+    """As a decimal, which the workbook writes digit by digit: no float in between."""
+    return round_to(value, 12) if isinstance(value, Fraction) else Decimal(value)
+
+
+def _text(value: Cell) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int | Decimal | Fraction):
+        return f"{_number(value):f}"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return harmless(value)
