@@ -3,11 +3,15 @@
 Nothing is kept before it is saved as a draft: the address holds the inputs. Bars are hundredths of the chart's width.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
+
+from django.core.files.uploadedfile import UploadedFile
+from django.utils.translation import gettext
 
 from billing.portal.price_lists import published_versions
 from billing.rates.models import CostSheet as StoredSheet
@@ -29,6 +33,9 @@ from pricing.what_if import (
     simple_sheet,
     waterfall,
 )
+
+LARGEST_SHEET: Final = 1 << 16
+"""Bytes; a year of hourly prices belongs into a calendar."""
 
 SHOWN_SWINGS: Final = 12
 SOLD_SHARES: Final = ("0.50", "0.60", "0.65", "0.70", "0.80", "0.90", "1")
@@ -127,10 +134,29 @@ def form_values(asked: Mapping[str, Any], stored: StoredSheet | None) -> dict[st
 
 
 def _shown_input(value: Any) -> str:
-    """Texts as they are; a tariff as its JSON-like YAML in one line."""
+    """Texts and numbers as they are; a tariff as JSON in one line."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else str(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else str(value)
+
+
+def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], list[str]]:
+    """The texts of the form from a sheet in a file, and what is wrong with it, fields that nobody knows among it."""
+    if sent is None or sent.size is None:
+        return {}, [gettext("file: is missing, choose a YAML or JSON file with a cost sheet")]
+    if sent.size > LARGEST_SHEET:
+        return {}, [gettext("file: has %(size)d bytes, at most %(most)d are read") % {"size": sent.size, "most": LARGEST_SHEET}]
+    try:
+        given = parse_document(sent.read(), sent.name or "file").value
+    except DocumentError as error:
+        return {}, [str(error)]
+    known = given if isinstance(given, Mapping) else {}
+    values = {name: _shown_input(known.get(name)) for name in FIELDS} if known else {}
+    try:
+        parse_cost_sheet(given)
+    except CostSheetError as error:
+        return values, error.messages
+    return values, []
 
 
 def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:

@@ -1,18 +1,26 @@
 """The price workbench in real Chromium: raise the H800 price to recover its cost at 65 % sold share, from next month on."""
 
+import json
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+import yaml
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion
 from metering.intervals import month_of, next_month
+from pricing.cost_sheet import parse_cost_sheet
+from pricing.money import round_amount
+from pricing.tco import cost_of_gpu_hour
 from tests.browser.test_portal_in_chromium import browser as browser
 from tests.browser.test_portal_in_chromium import page as page
 from tests.browser.test_price_lists_in_chromium import october as october
 from tests.browser.test_price_lists_in_chromium import person, shot, sign_in
+from tests.integration.test_price_drafts import SHEET
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,6 +41,16 @@ def test_the_h800_price_is_raised_to_recover_its_cost_at_65_percent_sold(page: P
     # installed 8.299097... / 0.65 and energy as it was, 20 % on top
     expect(page.get_by_role("row", name="65.0 % this sheet")).to_be_visible()
     expect(page.get_by_role("row", name="Unsold hours")).to_have_count(2)
+    price = page.locator(".total").inner_text().removeprefix("CNY").strip()
+    page.get_by_label("Month to price again").fill("2026-10")
+    # nlp held 8 cards for 9433 s: 20.962222... GPU-hours at 10.0000 are 209.62, and 8.00 of tokens; cv has no H800
+    dear = round_amount(Fraction(8 * 9433, 3600) * Fraction(price))
+    row = page.get_by_role("row", name=f"nlp 217.62 {dear + 8}")
+    expect(row).to_contain_text(f"+{dear - Decimal('209.62')}")
+    expect(page.get_by_role("row", name="NVIDIA-H800 209.62")).to_contain_text(str(dear))
+    expect(page.get_by_role("row", name="All teams")).to_contain_text(f"+{dear - Decimal('209.62')}")
+    expect(page.locator("#bench-effect").get_by_role("row", name="cv ")).to_contain_text("0.00")
+    shot(page, "workbench-2-effect")
     page.get_by_label("Why do prices change?").fill("Recover the cost at 65 % sold")
     shot(page, "workbench-3-raised")
     page.get_by_role("button", name="Save as a draft").click()
@@ -82,6 +100,31 @@ def test_three_bad_inputs_get_three_messages(page: Page, october: Path) -> None:
     assert not PriceDraft.objects.exists()
 
 
+def test_a_sheet_in_a_file_is_opened_and_a_bad_one_is_refused(page: Page, october: Path, tmp_path: Path) -> None:
+    person("ana", "finance")
+    sign_in(page, "ana")
+    page.goto("/prices/workbench/")
+    tariff = {"peak": {"price_per_kwh": "1.04", "hours": "8"}, "valley": {"price_per_kwh": "0.26", "hours": "8"}}
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(yaml.safe_dump({**SHEET, "tariff": tariff}))
+    bad.write_text(yaml.safe_dump({**SHEET, "gpu_power": "700", "pue": "0.9"}))
+    page.get_by_label("or with a YAML file").set_input_files(bad)
+    page.get_by_role("button", name="Read it").click()
+    told = page.get_by_role("alert").locator("p")
+    expect(told).to_contain_text(
+        ["pue: '0.9' must be a number from 1 to 5", "gpu_power: is no field of a cost sheet, did you mean gpu_power_kw?"]
+    )
+    expect(page.get_by_label("gpu_price")).to_have_value(str(SHEET["gpu_price"]))
+    page.get_by_label("or with a YAML file").set_input_files(good)
+    page.get_by_role("button", name="Read it").click()
+    expect(page.get_by_role("heading", name="What the price is made of")).to_be_visible()
+    assert json.loads(page.get_by_label("tariff").input_value()) == tariff
+    expect(page.locator(".total")).to_contain_text(
+        str(cost_of_gpu_hour(parse_cost_sheet({**SHEET, "tariff": tariff})).price)
+    )
+    assert not PriceDraft.objects.exists()
+
+
 def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None:
     person("vic", "viewer")
     sign_in(page, "vic")
@@ -104,14 +147,20 @@ def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None
     expect(page.get_by_role("row", name="GPU-hours")).to_contain_text("435,277.2")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_neither_page_is_wider_than_the_screen(browser: Browser, live_server: Any, october: Path, width: int) -> None:
+def test_neither_page_is_wider_than_the_screen(
+    browser: Browser, live_server: Any, october: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
     person("ana", "finance")
-    context = browser.new_context(base_url=live_server.url, viewport={"width": width, "height": 844})
+    context = browser.new_context(
+        base_url=live_server.url, viewport={"width": width, "height": 844}, color_scheme=scheme
+    )
     page = context.new_page()
     sign_in(page, "ana")
     for name, path in {"workbench": "/prices/workbench/?sheet=h800-hq", "planner": "/planner/"}.items():
         page.goto(path)
-        shot(page, f"w{width}-{name}")
+        page.wait_for_load_state("networkidle")
+        shot(page, f"w{width}-{scheme}-{name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     context.close()

@@ -218,6 +218,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "prices/": ("GET", SIGNED_IN),
     "prices/compare/": ("GET", SIGNED_IN),
     "prices/workbench/": ("GET", HOUSE),
+    "prices/workbench/effect/": ("GET", HOUSE),
+    "prices/workbench/file/": ("POST", {who: 400 if status == 200 else status for who, status in HOUSE.items()}),  # none
     "prices/workbench/draft/": ("POST", only("finance", "admin", status=400)),
     "planner/": ("GET", SIGNED_IN),
     "prices/versions/<int:pk>/": ("GET", SIGNED_IN),

@@ -5,17 +5,20 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoicing.price_preview import last_month
 from billing.portal.access import page, page_for
 from billing.portal.planner import planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
-from billing.portal.workbench import analysis, draft_document, form_values, read_form
+from billing.portal.sheet_effect import ShownEffect, sheet_effect
+from billing.portal.workbench import analysis, draft_document, form_values, read_form, sheet_fields, uploaded_values
 from billing.rates.models import CostSheet
 from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
-from metering.intervals import billing_month, month_of, next_month
+from metering.intervals import IntervalError, billing_month, month_of, next_month
 from pricing.cost_sheet import CostSheetError, parse_cost_sheet
 
 SHOWN_SHEETS = 500
@@ -48,8 +51,47 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
         "refusals": [text for _, fields in groups for field in fields for text in field.errors] if begun else [],
         "found": analysis(sheet, parse_cost_sheet(old.inputs) if old else None) if sheet else None,
         "can_save": access_of(request.user).may(Right.EDIT_PRICES), "month": month,
-        "start": billing_month(month, setup.zone).start,
+        "start": billing_month(month, setup.zone).start, "effect_month": _month(asked), "address": urlencode(values),
     }  # fmt: skip
+
+
+@require_safe
+@page_for(Right.READ_COSTS)
+def workbench_effect(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """What a month would have cost with the sheet of the address, per team; the rest as published."""
+    values, month = form_values(request.GET, None), _month(request.GET)
+    try:
+        sheet = parse_cost_sheet(sheet_fields(values))
+        shown = sheet_effect(sheet, month=month, currency=setup.currency)
+    except CostSheetError as error:
+        shown = ShownEffect(problems=error.messages)
+    except IntervalError as error:
+        raise Http404(str(error)) from error
+    context = {
+        "nav": "workbench", "setup": setup, "month": month, "effect": shown.effect, "teams": shown.teams,
+        "problems": shown.problems, "address": urlencode(values), "bench": True,
+    }  # fmt: skip
+    part = "portal/parts/price_effect.html" if request.htmx else "portal/workbench_effect.html"
+    return render(request, part, context)
+
+
+def _month(asked: Any) -> str:
+    """The month asked for, else the last one that is over."""
+    month = str(asked.get("month") or last_month(timezone.now()))
+    if "\0" in month:
+        raise Http404("a month has no NUL character")
+    return month
+
+
+@require_POST
+@page_for(Right.READ_COSTS)
+def workbench_upload(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Open a YAML or JSON sheet from a file: nothing is stored, a refusal loses nothing."""
+    values, refusals = uploaded_values(request.FILES.get("file"))
+    context = _context(request, setup, values)
+    if refusals:
+        context.update(refusals=refusals, begun=True)
+    return render(request, "portal/workbench.html", context, status=400 if refusals else 200)
 
 
 @require_POST

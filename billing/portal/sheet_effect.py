@@ -1,0 +1,49 @@
+"""What last month would have cost with the sheet on the workbench: its price in the place of the published one."""
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Final
+
+from billing.invoicing.price_preview import month_effect
+from billing.invoicing.selectors import period_of
+from billing.portal.price_lists import published_versions
+from billing.rates.price_file import version_content
+from billing.rates.price_list import PriceListError, SheetPrice, parse_price_list
+from billing.rates.selectors import hypothetical_version, stored_sources
+from billing.rating.price_effect import Effect, PriceEffect
+from pricing.cost_sheet import CostSheet
+from pricing.tco import cost_of_gpu_hour
+
+ON_THE_BENCH: Final = "the sheet on the workbench ".ljust(201, ".")
+"""Longer than any stored name."""
+
+
+@dataclass(frozen=True)
+class ShownEffect:
+    """An effect as the page tells it: teams with their lines; `problems` where the list cannot be priced."""
+
+    effect: PriceEffect | None = None
+    teams: list[tuple[Effect, list[Effect]]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def sheet_effect(sheet: CostSheet, *, month: str, currency: str) -> ShownEffect:
+    """The newest published list with the accelerator at the price of `sheet`, on the real usage of `month`.
+
+    Every other price stays. Raises IntervalError for a month that is none.
+    """
+    version = published_versions().first()
+    content = version_content(version) if version else {"gpu": [], "tokens": []}
+    others = [row for row in content["gpu"] if row.get("accelerator") != sheet.accelerator or row.get("resource")]
+    content["gpu"] = [{"accelerator": sheet.accelerator, "cost_sheet": ON_THE_BENCH}, *others]
+    cost = cost_of_gpu_hour(sheet)
+    own = SheetPrice(cost.price, cost.currency, cost.facility_kw.quantize(Decimal("1e-6")))
+    stored = stored_sources()
+    sources = replace(stored, gpu=lambda name: own if name == ON_THE_BENCH else stored.gpu(name))
+    period = period_of(month)
+    try:
+        prices = parse_price_list(content, currency=currency, sources=sources)
+    except PriceListError as error:
+        return ShownEffect(problems=error.messages)
+    effect = month_effect(period=period, prices=hypothetical_version("workbench", prices))
+    return ShownEffect(effect, [(row, effect.of_team(row.key.team)) for row in effect.by_team])
