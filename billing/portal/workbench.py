@@ -145,7 +145,8 @@ def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], list[str
     if sent is None or sent.size is None:
         return {}, [gettext("file: is missing, choose a YAML or JSON file with a cost sheet")]
     if sent.size > LARGEST_SHEET:
-        return {}, [gettext("file: has %(size)d bytes, at most %(most)d are read") % {"size": sent.size, "most": LARGEST_SHEET}]
+        told = {"size": sent.size, "most": LARGEST_SHEET}
+        return {}, [gettext("file: has %(size)d bytes, at most %(most)d are read") % told]
     try:
         given = parse_document(sent.read(), sent.name or "file").value
     except DocumentError as error:
