@@ -185,6 +185,7 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
 
     With `carbon_at` each also says what its energy emitted, where the power of the device and the factors are known.
     """
+    priced: list[tuple[tuple[LineKey, GpuPrice], GpuUsage]] = []
     sums = _Sums()
     for usage in usages:
         if not usage.unit_us:
@@ -194,13 +195,23 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
         except UnpricedError as error:
             sums.miss(error, usage.device_us, "device-microseconds")
             continue
-        key, quantity = gpu_key(usage, version.name, price), measured(usage, price)
+        priced.append(((gpu_key(usage, version.name, price), price), usage))
+    return Rated(gpu_charges(priced, carbon_at), sums.rated().unpriced)
+
+
+def gpu_charges(
+    priced: Iterable[tuple[tuple[LineKey, GpuPrice], GpuUsage]], carbon_at: CarbonAt | None = None
+) -> list[Charge]:
+    """Charges of device usage whose line and price are known, with its energy and what that emitted."""
+    sums = _Sums()
+    for (key, price), usage in priced:
+        quantity = measured(usage, price)
         sums.add(key, quantity, price.price, price.facility_kw)
         if carbon_at is not None:
             hours = Fraction(quantity) / DIVISOR[price.unit]
             kwh = None if price.facility_kw is None else hours * Fraction(price.facility_kw)
             sums.emit(key, kwh, carbon_at(usage.cluster, usage.at))
-    return sums.rated()
+    return sums.rated().charges
 
 
 def gpu_key(usage: GpuUsage, version: str, price: GpuPrice) -> LineKey:

@@ -11,6 +11,7 @@ from django.db import transaction
 from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.config.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
 from billing.config.set_up_budgets import read_budget, read_channel
+from billing.config.set_up_commitments import commitment_store
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.config.set_up_interruptions import interruption_policy_store
 from billing.invoicing.models import BillingPeriod
@@ -107,16 +108,22 @@ class _Application:
             self._price_version(entry)
         for entry in self.top.entries("carbon"):
             self._carbon(entry)
-        for entry in self.top.entries("efficiency_policies"):
-            self._policy(entry)
-        for entry in self.top.entries("interruption_policies"):
-            self.applied.note(*interruption_policy_store(entry, self.zone, self.actor))
+        self._terms()
         for entry in self.top.entries("channels"):
             self._channel(entry)
         for entry in self.top.entries("budgets"):
             self._budget(entry)
         self.top.where = "(top)"
         self.top.finish()
+
+    def _terms(self) -> None:
+        """What stands beside the price list: policies, commitments."""
+        for entry in self.top.entries("efficiency_policies"):
+            self._policy(entry)
+        for entry in self.top.entries("interruption_policies"):
+            self.applied.note(*interruption_policy_store(entry, self.zone, self.actor))
+        for entry in self.top.entries("commitments"):
+            self.applied.note(*commitment_store(entry, self._team(entry), self.zone, self.actor))
 
     def _billing(self) -> None:
         section = self.top.value("billing")

@@ -22,7 +22,8 @@ COLUMNS = (
     "debit", "credit", "currency", "text", "invoice_number", "batch_hash",
 )  # fmt: skip
 KIND_TEXT = {
-    "gpu": "GPU hours", "tokens": "tokens", "efficiency": "efficiency adjustments",
+    "gpu": "GPU hours", "commitment": "commitments", "tokens": "tokens",
+    "efficiency": "efficiency adjustments",
     "interruption": "interruptions carried by the platform", "credit": "credits",
 }  # fmt: skip
 ZERO = Decimal("0.00")

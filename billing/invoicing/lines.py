@@ -89,7 +89,9 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
     ]
 
 
-KIND_ORDER = {"gpu": 0, "tokens": 1, "efficiency": 2, "interruption": 3, "credit": 4}
+KIND_ORDER = {"gpu": 0, "commitment": 1, "tokens": 2, "efficiency": 3, "interruption": 4, "credit": 5}
+CONSUMING = ("gpu", "commitment")
+"""Kinds of lines whose usage takes energy."""
 
 
 def _order(charge: Charge) -> tuple[Any, ...]:
@@ -98,7 +100,7 @@ def _order(charge: Charge) -> tuple[Any, ...]:
 
 
 def _energy(charge: Charge) -> Decimal | None:
-    if charge.key.kind != "gpu" or charge.energy_kwh is None:
+    if charge.key.kind not in CONSUMING or charge.energy_kwh is None:
         return None
     return round_to(charge.energy_kwh, ENERGY_PLACES)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from billing.invoicing.lines import ENERGY_PLACES, KIND_ORDER, QUANTITY_PLACES, price_text
+from billing.invoicing.lines import CONSUMING, ENERGY_PLACES, KIND_ORDER, QUANTITY_PLACES, price_text
 from pricing.money import round_to
 from pricing.rating import Charge, LineKey
 
@@ -133,7 +133,7 @@ def rebill(charge: Charge, closing: int, known: int) -> NoteEntry:
 
     `known`: the last change of closed time that its price and owner follow from.
     """
-    energy = charge.energy_kwh if charge.key.kind == "gpu" else None
+    energy = charge.energy_kwh if charge.key.kind in CONSUMING else None
     return NoteEntry(
         REBILL, charge.key, closing, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
         unit_price=charge.unit_price, usage_quantity=charge.usage_quantity, facility_kw=charge.facility_kw,

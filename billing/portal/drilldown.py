@@ -24,6 +24,7 @@ from billing.rating.selectors import books_known
 from billing.usage.interruptions import FOREVER
 from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal
 from metering.intervals import Interval
+from pricing.commitments import KIND as COMMITMENT
 from pricing.money import round_to, split_amount
 from pricing.rate_card import SLICE_HOURS, RateCard, UnpricedError
 from pricing.rating import DIVISOR
@@ -103,7 +104,7 @@ def scope_of(line: StatementLine, period: BillingPeriod, books: Books | None = N
         return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), books)
     book = books.namespaces
     policies = books.policies if line.key.kind == "efficiency" else None
-    pieces = window.cut(card.changes() | book.changes() | (policies.changes() if policies else set()))
+    pieces = _committed(window.cut(books.device_changes()), books, line)
     owned = []
     for piece in _priced(pieces, card, line):
         owner = book.owner(line.key.cluster, line.key.namespace, piece.start)
@@ -116,6 +117,12 @@ def scope_of(line: StatementLine, period: BillingPeriod, books: Books | None = N
 
 def _priced(pieces: Sequence[Interval], card: CorrectedRateCard, line: StatementLine) -> list[Interval]:
     return [piece for piece in pieces if card.version_name(line.key, piece.start) == line.key.price_version]
+
+
+def _committed(pieces: Sequence[Interval], books: Books, line: StatementLine) -> list[Interval]:
+    """Of a line under a commitment the pieces in which that is in force."""
+    commitment = books.commitments.named(line.key.policy) if line.key.kind == COMMITMENT else None
+    return [piece for piece in pieces if commitment is None or commitment.covers(piece.start)]
 
 
 def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
@@ -315,13 +322,19 @@ def share_out(line: StatementLine, rows: Sequence[dict[str, Any]], of: Part | No
     weights = [row["usage"] for row in rows]
     if not sum(weights):
         return Breakdown([], quantity, amount)
-    exact = round_to(Fraction(sum(weights)) / DIVISOR[line.key.unit], QUANTITY_PLACES) if of is None else quantity
+    exact = _quantity(line, sum(weights)) if of is None else quantity
     quantities, amounts = split_amount(exact, weights, QUANTITY_PLACES), split_amount(amount, weights)
     parts = [
         Part({name: value for name, value in row.items() if name != "usage"}, row["usage"], *shares)
         for row, *shares in zip(rows, quantities, amounts, strict=True)
     ]
     return Breakdown(parts, exact, amount)
+
+
+def _quantity(line: StatementLine, usage: Decimal) -> Decimal:
+    """Usage that a commitment pays for in part stands on two lines: each is shared out by all of it."""
+    whole = round_to(Fraction(usage) / DIVISOR[line.key.unit], QUANTITY_PLACES)
+    return min(whole, line.quantity) if line.key.kind in ("gpu", COMMITMENT) else whole
 
 
 def _within(scope: Scope, inside: Interval) -> Scope:

@@ -54,7 +54,7 @@ def team_rows(month: MonthStatements) -> list[TeamRow]:
 
 def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
     return TeamRow(
-        statement.team, statement.of_kind("gpu"), statement.of_kind("tokens"), statement.adjustments,
+        statement.team, statement.devices, statement.of_kind("tokens"), statement.adjustments,
         statement.total, budget, statement.invoice, statement.shadow,
     )  # fmt: skip
 

@@ -104,7 +104,12 @@ class Statement:
     @property
     def adjustments(self) -> Decimal:
         """What is neither devices nor tokens: efficiency, interruptions."""
-        return self.total - self.of_kind("gpu") - self.of_kind("tokens")
+        return self.total - self.devices - self.of_kind("tokens")
+
+    @property
+    def devices(self) -> Decimal:
+        """Devices on demand and under commitments, used or not."""
+        return self.of_kind("gpu") + self.of_kind("commitment")
 
     @property
     def corrections(self) -> Decimal:

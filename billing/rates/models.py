@@ -7,7 +7,7 @@ from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
 from django.db.models import Q
 
-from billing.tenancy.models import ValidRange
+from billing.tenancy.models import Team, ValidRange
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form
 
 
@@ -267,3 +267,38 @@ class CarbonFactors(models.Model):
                 condition=Q(location_kg_per_kwh__gte=0, market_kg_per_kwh__gte=0), name="carbon_factor_is_not_negative"
             ),
         ]
+
+
+class Commitment(models.Model):
+    """So many GPU-hours of an accelerator a month that a team pays for, used or not, in [valid_from, valid_until).
+
+    A stored commitment never changes; another one of the same team and accelerator follows it and ends it.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="commitments")
+    accelerator = models.CharField(max_length=512)
+    gpu_hours = models.DecimalField(max_digits=20, decimal_places=6, help_text="bought per month")
+    price = models.DecimalField(max_digits=18, decimal_places=4, help_text="per GPU-hour")
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=200)
+
+    class Meta:
+        ordering = ["team", "accelerator", "valid_from"]
+        constraints = [
+            ExclusionConstraint(
+                name="one_commitment_of_a_team_at_a_time",
+                expressions=[
+                    ("team", RangeOperators.EQUAL),
+                    ("accelerator", RangeOperators.EQUAL),
+                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
+                ],
+            ),
+            models.CheckConstraint(condition=Q(gpu_hours__gt=0), name="commitment_has_hours"),
+            models.CheckConstraint(condition=Q(price__gt=0), name="commitment_has_a_price"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -9,11 +9,13 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
-from billing.rates.models import CarbonFactors, CostSheet, InterruptionPolicy, PriceDraft, TokenCostSheet
+from billing.rates.models import CarbonFactors, Commitment, CostSheet, InterruptionPolicy, PriceDraft, TokenCostSheet
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
 from billing.tenancy.selectors import billing_setup
+from pricing.commitments import Commitment as CommittedHours
+from pricing.commitments import CommitmentBook
 from pricing.cost_sheet import parse_cost_sheet
 from pricing.efficiency import BANDS, EfficiencyPolicy, Form, WorkloadClass
 from pricing.notice import business_days_between
@@ -117,6 +119,17 @@ def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | No
 def notice_of(draft: PriceDraft, now: datetime) -> int:
     """Business days between `now` and the start of a draft, in the billing zone."""
     return business_days_between(now, draft.valid_from, billing_setup().zone)
+
+
+def commitment_book() -> CommitmentBook:
+    """What every team committed to, dated."""
+    rows = Commitment.objects.select_related("team")
+    return CommitmentBook(
+        CommittedHours(
+            row.name, row.team.code, row.accelerator, row.gpu_hours, row.price, row.valid_from, row.valid_until
+        )
+        for row in rows
+    )
 
 
 class CarbonBook:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from billing.rating.books import Books, gpu_seconds
+from billing.rating.commitments import Slice, covered_usage
 from billing.rating.corrected import CorrectedRateCard
 from billing.rating.efficiency import Verdict, judge_jobs
 from billing.rating.interruptions import interrupted_usage
@@ -25,6 +26,7 @@ from billing.usage.selectors import (
     token_sums,
 )
 from metering.intervals import Interval, month_of
+from pricing.commitments import rate_commitments
 from pricing.money import EXACT
 from pricing.rate_card import RateCard
 from pricing.rating import (
@@ -116,14 +118,15 @@ def _assess_window(
     assessment: Assessment, books: Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool
 ) -> None:
     month = month_of(window.start, zone)
-    changes = books.card.changes() | books.namespaces.changes() | books.policies.changes() | books.carbon.changes()
-    pieces = window.cut(changes)
+    pieces = window.cut(books.device_changes())
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
+    interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)
+    found = covered_usage(books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
     for platform in (False, True):
-        rated = rate_gpu([usage for usage in owned if usage.platform == platform], books.card, books.carbon.at)
+        rated = rate_gpu([usage for usage in found.rest if usage.platform == platform], books.card, books.carbon.at)
         assessment.charges += rated.charges
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
-    interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)
+    assessment.charges += rate_commitments(found, books.card, books.carbon.at).charges
     assessment.charges += rate_interruptions(interrupted, books.card).charges
     if not correction:
         _account_devices(assessment, books, owned)

@@ -1,19 +1,21 @@
 """What rating looks things up in: owners, prices and policies, read once for one assessment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 
 from billing.rates.selectors import CarbonBook, PolicyBook
 from billing.rating.corrected import CorrectedRateCard
 from billing.tenancy.ownership import OwnershipBook
 from metering.intervals import Interval
+from pricing.commitments import CommitmentBook
 from pricing.money import EXACT
 
 
 @dataclass(frozen=True)
 class Books:
-    """Owners of namespaces and consumers, the price list, the efficiency policies, and what was measured late."""
+    """Owners of namespaces and consumers, the price list, policies, what was measured late, and commitments."""
 
     namespaces: OwnershipBook
     consumers: OwnershipBook
@@ -21,6 +23,12 @@ class Books:
     policies: PolicyBook
     carbon: CarbonBook
     late_samples: Sequence[tuple[Interval, int]] = ()
+    commitments: CommitmentBook = field(default_factory=lambda: CommitmentBook(()))
+
+    def device_changes(self) -> set[datetime]:
+        """Every instant that cuts usage of devices: commitments are used up piece by piece, so all readers cut alike."""
+        policies = self.policies.changes() | self.carbon.changes() | self.commitments.changes()
+        return self.card.changes() | self.namespaces.changes() | policies
 
     def last_sample(self, window: Interval) -> int:
         """The last efficiency sample that counts for a window although it came after its close; 0 for none."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from billing.rates.selectors import CarbonBook, PolicyBook, rate_card
+from billing.rates.selectors import CarbonBook, PolicyBook, commitment_book, rate_card
 from billing.rating.books import Books
 from billing.rating.corrected import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
 from billing.rating.models import RetroactiveChange
@@ -47,6 +47,7 @@ def books_with(changes: list[RetroactiveChange]) -> Books:
         PolicyBook(),
         CarbonBook(),
         [(Interval(change.valid_from, change.valid_until), _samples_of(change)) for change in of_kind[Kind.EFFICIENCY]],
+        commitment_book(),
     )
 
 

@@ -126,6 +126,8 @@ TOKEN_CLASSES: dict[str, tuple[str, str]] = {
 }
 
 REASONS: dict[str, tuple[str, str]] = {
+    "used": ("承诺内用量", "Used"),
+    "unused": ("承诺未用", "Unused"),
     "reward": ("奖励", "Reward"),
     "penalty": ("扣罚", "Penalty"),
     "preempted": ("被抢占", "Preempted"),

@@ -37,6 +37,7 @@ MISSING = "–"
 SMALLEST_ABACUS = 9
 ROWS_SHOWN_FOR = {
     "gpu": ("sku", "place"),
+    "commitment": ("sku", "place"),
     "tokens": ("model", "consumer"),
     "efficiency": ("adjustment", "basis"),
     "interruption": ("adjustment", "basis"),

@@ -16,6 +16,7 @@ from billing.invoicing.focus.cost_and_usage import (
     detail_id,
     service,
     sku_price_id,
+    sub_account,
 )
 
 TERMS = "internal transfer"
@@ -56,7 +57,7 @@ def _grain(line: Mapping[str, Any]) -> str:
     facts = service(line)
     grain = {
         "ServiceName": facts["ServiceName"], "SkuId": facts["SkuId"], "SkuMeter": facts["SkuMeter"],
-        "SkuPriceId": sku_price_id(line), "SubAccountId": line["consumer"] or f"{line['cluster']}/{line['namespace']}",
+        "SkuPriceId": sku_price_id(line), "SubAccountId": sub_account(line),
         "x_ChargeMonth": line["charge_period"], "x_PolicyVersion": line["policy"], "x_Reason": line["reason"],
     }  # fmt: skip
     return json.dumps({name: value for name, value in grain.items() if value}, sort_keys=True, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""PURE: the columns of the three data sets, their types, which of them may be null, and the closed lists.
+"""PURE: the columns of the four data sets, their types, which of them may be null, and the closed lists.
 
 Decimals have fixed scales: amounts on an invoice 2, quantities 6 as on the invoice, prices 4 as in the price list, and
 their product 10, so that list cost = price x quantity holds exactly. Custom columns begin with `x_`.
@@ -72,6 +72,14 @@ COST_AND_USAGE: Final = _schema(
     ("RegionId", TEXT, True),
     ("RegionName", TEXT, True),
     ("Tags", TEXT, True),
+    ("CommitmentDiscountId", TEXT, True),
+    ("CommitmentDiscountName", TEXT, True),
+    ("CommitmentDiscountCategory", TEXT, True),
+    ("CommitmentDiscountType", TEXT, True),
+    ("CommitmentDiscountStatus", TEXT, True),
+    ("CommitmentDiscountQuantity", QUANTITY, True),
+    ("CommitmentDiscountUnit", TEXT, True),
+    ("ContractApplied", TEXT, True),
     ("x_PriceVersion", TEXT, False),
     ("x_ChargeMonth", TEXT, False),
     ("x_TokenDirection", TEXT, True),
@@ -117,6 +125,36 @@ BILLING_PERIOD: Final = _schema(
     ("InvoiceIssuerName", TEXT, False),
 )
 
+CONTRACT_COMMITMENT: Final = _schema(
+    ("BillingCurrency", TEXT, True),
+    ("ContractCommitmentApplicability", TEXT, False),
+    ("ContractCommitmentBenefitCategory", TEXT, False),
+    ("ContractCommitmentCategory", TEXT, False),
+    ("ContractCommitmentCost", AMOUNT, True),
+    ("ContractCommitmentCreated", INSTANT, False),
+    ("ContractCommitmentDescription", TEXT, True),
+    ("ContractCommitmentDiscountPercentage", QUANTITY, True),
+    ("ContractCommitmentDurationType", TEXT, False),
+    ("ContractCommitmentFulfillmentInterval", TEXT, False),
+    ("ContractCommitmentId", TEXT, False),
+    ("ContractCommitmentLastUpdated", INSTANT, False),
+    ("ContractCommitmentLifecycleStatus", TEXT, False),
+    ("ContractCommitmentModel", TEXT, False),
+    ("ContractCommitmentOfferCategory", TEXT, False),
+    ("ContractCommitmentPaymentInterval", TEXT, False),
+    ("ContractCommitmentPaymentModel", TEXT, False),
+    ("ContractCommitmentPeriodEnd", INSTANT, False),
+    ("ContractCommitmentPeriodStart", INSTANT, False),
+    ("ContractCommitmentQuantity", QUANTITY, True),
+    ("ContractCommitmentType", TEXT, False),
+    ("ContractCommitmentUnit", TEXT, True),
+    ("ContractId", TEXT, False),
+    ("ContractPeriodEnd", INSTANT, False),
+    ("ContractPeriodStart", INSTANT, False),
+    ("InvoiceIssuerName", TEXT, False),
+    ("ServiceProviderName", TEXT, False),
+)
+
 CLOSED_LISTS: Final = {
     "ChargeCategory": {"Usage", "Purchase", "Tax", "Credit", "Adjustment"},
     "ChargeClass": {"Correction"},
@@ -129,5 +167,20 @@ CLOSED_LISTS: Final = {
     },
     "InvoiceIssueStatus": {"Open", "Issued", "Voided"},
     "BillingPeriodStatus": {"Open", "Closed"},
+    "CommitmentDiscountCategory": {"Spend", "Usage"},
+    "CommitmentDiscountStatus": {"Used", "Unused"},
+    "ContractCommitmentBenefitCategory": {"Discount", "Monetary Pool", "Availability", "Other"},
+    "ContractCommitmentCategory": {"Spend", "Usage"},
+    "ContractCommitmentFulfillmentInterval": {
+        "Hourly", "Daily", "Weekly", "Monthly", "Quarterly", "Semi-Annual", "Annual", "Full Commitment Period",
+        "Transactional", "Custom",
+    },
+    "ContractCommitmentLifecycleStatus": {
+        "Proposed", "Pending", "Active", "Exhausted", "Expired", "Canceled", "Superseded",
+    },
+    "ContractCommitmentModel": {"Continuous", "Discontinuous"},
+    "ContractCommitmentOfferCategory": {"Public", "Negotiated"},
+    "ContractCommitmentPaymentInterval": {"One-Time", "Monthly", "Quarterly", "Semi-Annual", "Annual", "Custom"},
+    "ContractCommitmentPaymentModel": {"No Upfront", "Partial Upfront", "All Upfront"},
 }  # fmt: skip
 """What FOCUS allows and nothing else; null is judged by the schema."""

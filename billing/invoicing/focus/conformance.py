@@ -42,6 +42,7 @@ class Conformance:
         self.closed = list(closed)
         self.violations: list[str] = []
         self._by_line: dict[str, Decimal] = {}
+        self._effective: dict[str, Decimal] = {}
         self._detail: dict[str, tuple[str, Decimal]] = {}
 
     def cost_and_usage(self, rows: pa.Table) -> None:
@@ -52,8 +53,10 @@ class Conformance:
             *_costs(rows), *_prices(rows), *_categories(rows), *self._periods(rows),
         ):  # fmt: skip
             self._count(f"Cost and Usage: {rule}", broken)
-        for name, amount in _sums(rows, "InvoiceDetailId").items():
+        for name, amount in _sums(rows, "BilledCost").items():
             self._by_line[name] = self._by_line.get(name, ZERO) + amount
+        for name, amount in _sums(rows, "EffectiveCost").items():
+            self._effective[name] = self._effective.get(name, ZERO) + amount
 
     def invoice_detail(self, rows: pa.Table) -> None:
         """Check a batch of Invoice Detail and remember its lines."""
@@ -77,6 +80,11 @@ class Conformance:
             invoice, stated = self._detail.get(name, ("", None))
             if self._by_line.get(name, ZERO if stated == ZERO else None) != stated:
                 self.violations.append(f"sum of BilledCost of {name} is {self._by_line.get(name)}, not {stated}")
+        self.violations += [
+            f"used and unused EffectiveCost of {name} is {self._effective[name]}, the purchase {amount}"
+            for name, amount in sorted(self._by_line.items())
+            if self._effective[name] != amount
+        ]
         sums = dict.fromkeys(totals, ZERO)
         for name, amount in self._by_line.items():
             invoice = self._detail.get(name, ("", ZERO))[0]
@@ -127,9 +135,16 @@ class Conformance:
 
 
 def _costs(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    billed, quantity = rows.column("BilledCost"), rows.column("PricingQuantity")
-    adjusted = pc.invert(_is(rows, "ChargeCategory", "Usage"))
-    found = [("EffectiveCost = BilledCost", pc.not_equal(rows.column("EffectiveCost"), billed))]
+    billed, quantity, effective = (rows.column(name) for name in ("BilledCost", "PricingQuantity", "EffectiveCost"))
+    committed, bought = pc.is_valid(rows.column("CommitmentDiscountId")), _is(rows, "ChargeCategory", "Purchase")
+    plain = pc.invert(committed)
+    adjusted = pc.and_(plain, pc.invert(_is(rows, "ChargeCategory", "Usage")))
+    consumed = pc.and_(committed, pc.invert(bought))
+    found = [
+        ("EffectiveCost = BilledCost without a commitment", pc.and_(plain, pc.not_equal(effective, billed))),
+        ("the purchase of a commitment has no EffectiveCost", pc.and_(bought, pc.not_equal(effective, ZERO))),
+        ("what a commitment pays for has no BilledCost", pc.and_(consumed, pc.not_equal(billed, ZERO))),
+    ]
     for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
         product = pc.multiply(rows.column(price), quantity)
         found.append((f"{cost} = {price} x PricingQuantity", pc.not_equal(rows.column(cost), product)))
@@ -138,12 +153,17 @@ def _costs(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     contracted, exact_billed = (column.cast(WIDE) for column in (rows.column("ContractedCost"), billed))
     allowed = pc.multiply(rows.column("ContractedUnitPrice"), pa.scalar(QUANTITY_ERROR))
     excess = pc.subtract(pc.abs(pc.subtract(contracted, exact_billed)), allowed)
-    return [*found, ("BilledCost is ContractedCost but for rounding", pc.greater_equal(excess, CENT))]
+    beyond = pc.and_(pc.invert(consumed), pc.greater_equal(excess, CENT))
+    return [*found, ("BilledCost is ContractedCost but for rounding", beyond)]
 
 
 def _prices(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     without = pc.is_null(rows.column("SkuPriceId"))
-    usage = _is(rows, "ChargeCategory", "Usage")
+    usage, unused = _is(rows, "ChargeCategory", "Usage"), _is(rows, "CommitmentDiscountStatus", "Unused")
+    stated = {
+        "PricingQuantity": pc.or_(usage, _is(rows, "ChargeCategory", "Purchase")),
+        "ConsumedQuantity": pc.and_(usage, pc.invert(unused)),
+    }
     found = [
         (f"{name} is null exactly where SkuPriceId is", pc.xor(without, pc.is_null(rows.column(name))))
         for name in ("ListUnitPrice", "ContractedUnitPrice", "PricingCategory", "SkuPriceDetails")
@@ -151,8 +171,29 @@ def _prices(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     for quantity, unit in UNIT_OF.items():
         nothing = pc.is_null(rows.column(quantity))
         found.append((f"{unit} is null exactly where {quantity} is", pc.xor(nothing, pc.is_null(rows.column(unit)))))
-        found.append((f"{quantity} is stated exactly for Usage", pc.equal(usage, nothing)))
-    return found
+        found.append((f"{quantity} is stated exactly where something is", pc.equal(stated[quantity], nothing)))
+    return found + _commitments(rows, usage)
+
+
+def _commitments(rows: pa.Table, usage: pa.ChunkedArray) -> list[tuple[str, pa.ChunkedArray]]:
+    """The columns of a commitment stand and fall together; only usage is used or unused, and priced as committed."""
+    committed = pc.is_valid(rows.column("CommitmentDiscountId"))
+    names = ("Name", "Category", "Type", "Quantity", "Unit")
+    columns = [*(f"CommitmentDiscount{name}" for name in names), "ContractApplied"]
+    found = [
+        (f"{name} is null exactly where CommitmentDiscountId is", pc.xor(committed, pc.is_valid(rows.column(name))))
+        for name in columns
+    ]
+    status = pc.is_valid(rows.column("CommitmentDiscountStatus"))
+    consumed = pc.and_(committed, usage)
+    purchase = _is(rows, "ChargeCategory", "Purchase")
+    same = pc.fill_null(pc.equal(rows.column("ResourceId"), rows.column("CommitmentDiscountId")), False)
+    return [
+        *found,
+        ("CommitmentDiscountStatus is stated exactly for usage under a commitment", pc.xor(status, consumed)),
+        ("PricingCategory is Committed exactly there", pc.xor(_is(rows, "PricingCategory", "Committed"), consumed)),
+        ("a Purchase has the commitment as its ResourceId", pc.and_(purchase, pc.invert(same))),
+    ]
 
 
 def _categories(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
@@ -181,6 +222,7 @@ def _same_period(rows: pa.Table, period: Interval) -> pa.ChunkedArray:
     return pc.and_(pc.equal(start, low), pc.equal(end, high))
 
 
-def _sums(rows: pa.Table, by: str) -> dict[str, Decimal]:
-    grouped = rows.group_by(by).aggregate([("BilledCost", "sum")])
-    return dict(zip(grouped.column(by).to_pylist(), grouped.column("BilledCost_sum").to_pylist(), strict=True))
+def _sums(rows: pa.Table, cost: str) -> dict[str, Decimal]:
+    by = "InvoiceDetailId"
+    grouped = rows.group_by(by).aggregate([(cost, "sum")])
+    return dict(zip(grouped.column(by).to_pylist(), grouped.column(f"{cost}_sum").to_pylist(), strict=True))

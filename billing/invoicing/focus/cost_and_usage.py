@@ -5,9 +5,10 @@ What is the same for all rows of a line is stated once and repeated by Arrow; a 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,9 @@ import pyarrow as pa
 from billing.invoicing.focus.columns import COST_AND_USAGE
 from billing.invoicing.focus.shares import Evidence, Place, Share, is_usage
 from metering.allocation import INTERRUPTIONS
+from pricing.commitments import KIND as COMMITMENT
+from pricing.commitments import UNUSED, USED
+from pricing.money import EXACT
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS
 
 TOKEN_CLASSES = {
@@ -27,27 +31,44 @@ TOKEN_CLASSES = {
 STYLES = {
     "reversal": "Reversed", "rebill": "Billed again", "allowance": "Credit", "withdrawal": "Credit taken back",
 }  # fmt: skip
+COMMITMENT_TYPE = "Take-or-Pay"
+ZERO = Decimal("0.00")
+NOT_EFFICIENCY = {*INTERRUPTIONS, USED, UNUSED}
 PRICING_UNITS = {MILLION_TOKENS: "1000000 Tokens"}
 VARYING = (
     "ChargePeriodStart", "ChargePeriodEnd", "BilledCost", "EffectiveCost", "ListCost", "ContractedCost",
     "PricingQuantity", "ConsumedQuantity", "ResourceId", "ResourceName", "RegionId", "RegionName", "x_EnergyKwh",
-    "x_Mfu", "x_Hfu", "x_Coverage",
+    "x_Mfu", "x_Hfu", "x_Coverage", "CommitmentDiscountQuantity", "ContractApplied",
 )  # fmt: skip
+
+
+class Face(Enum):
+    """A line under a commitment stands in two kinds of rows: bought with its billed cost, consumed with its effective."""
+
+    PLAIN = "plain"
+    BOUGHT = "bought"
+    CONSUMED = "consumed"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLine:
-    """A line of a document with its parts and, for an adjustment, the evidence of each job."""
+    """A line of a document with its parts and, for an adjustment, the evidence of each job.
+
+    `list_price`: of usage that a commitment pays for, what it would have cost on demand.
+    """
 
     line: Mapping[str, Any]
     shares: Sequence[Share]
     evidence: Mapping[str, Evidence]
+    list_price: Decimal | None = None
+    face: Face = Face.PLAIN
 
 
 def rows_of(document: Mapping[str, Any], split: Sequence[SplitLine]) -> pa.Table:
     """Cost and Usage of one document; grain: line, UTC hour, job or endpoint, site."""
+    split = [face for item in split for face in _faces(item)]
     constant_schema = pa.schema([field for field in COST_AND_USAGE if field.name not in VARYING])
-    constants = pa.Table.from_pylist([_constants(document, item.line) for item in split], schema=constant_schema)
+    constants = pa.Table.from_pylist([_constants(document, item) for item in split], schema=constant_schema)
     repeated = constants.take(pa.array([i for i, item in enumerate(split) for _ in item.shares], type=pa.int64()))
     rows = [_varying(item, share) for item in split for share in item.shares]
     columns = [
@@ -59,26 +80,66 @@ def rows_of(document: Mapping[str, Any], split: Sequence[SplitLine]) -> pa.Table
     return pa.Table.from_arrays(columns, schema=COST_AND_USAGE)
 
 
+def _faces(item: SplitLine) -> list[SplitLine]:
+    """The line as it is, or as a purchase, in one row, and what became of it."""
+    if not of_commitment(item.line):
+        return [item]
+    line, first, last = item.line, item.shares[0], item.shares[-1]
+    quantity = Decimal(line["quantity"])
+    price = EXACT.multiply(Decimal(line["unit_price"]), quantity)
+    bought = Share(first.start, last.end, first.place, Decimal(line["amount"]), price, quantity, None, None)
+    return [replace(item, shares=[bought], face=Face.BOUGHT), replace(item, face=Face.CONSUMED)]
+
+
 def _varying(item: SplitLine, share: Share) -> tuple[Any, ...]:
     """In the order of VARYING."""
     found = item.evidence.get(share.place.resource)
     place, site = share.place, share.place.site or None
     measured = (None, None, None) if found is None else (found.mfu, found.hfu, found.coverage)
+    billed = ZERO if item.face is Face.CONSUMED else share.amount
+    effective = ZERO if item.face is Face.BOUGHT else share.amount
+    list_cost, consumed = share.list_cost, share.consumed
+    if item.face is Face.CONSUMED:
+        list_cost = EXACT.multiply(_list_price(item), share.quantity or ZERO)
+        consumed = None if item.line["reason"] == UNUSED else consumed
+    if item.face is Face.BOUGHT:
+        site = None
     return (
-        share.start, share.end, share.amount, share.amount, share.list_cost, share.list_cost, share.quantity,
-        share.consumed, *_resource(item.line, place), site, site, share.energy_kwh, *measured,
+        share.start, share.end, billed, effective, list_cost, list_cost, share.quantity, consumed,
+        *_resource(item, place), site, site, share.energy_kwh, *measured, *_applied(item, share),
     )  # fmt: skip
 
 
-def _resource(line: Mapping[str, Any], place: Place) -> tuple[str, str]:
-    """Id and name: of the model behind a gateway, or of the job (`kind/name`) in its namespace."""
+def _list_price(item: SplitLine) -> Decimal:
+    return Decimal(item.line["unit_price"]) if item.list_price is None else item.list_price
+
+
+def _applied(item: SplitLine, share: Share) -> tuple[Decimal | None, str | None]:
+    """CommitmentDiscountQuantity and ContractApplied; JSON numbers are written from decimals, never through floats."""
+    if item.face is Face.PLAIN or share.quantity is None:
+        return None, None
+    name, number = json.dumps(item.line["policy"], ensure_ascii=False), format(share.quantity, "f")
+    unit = json.dumps(item.line["unit"])
+    applied = (
+        f'{{"ContractCommitmentAppliedQuantity":{number},"ContractCommitmentAppliedUnit":{unit},'
+        f'"ContractCommitmentId":{name},"ContractId":{name}}}'
+    )
+    return share.quantity, f'{{"Elements":[{applied}]}}'
+
+
+def _resource(item: SplitLine, place: Place) -> tuple[str, str]:
+    """Id and name: of the model behind a gateway, of a commitment, or of the job (`kind/name`) in its namespace."""
+    line = item.line
+    if item.face is Face.BOUGHT or line["reason"] == UNUSED:
+        return line["policy"], line["policy"]
     if of_tokens(line):
         return place.resource, line["sku"]
     return f"{line['cluster']}/{line['namespace']}/{place.resource}", place.resource.partition("/")[2]
 
 
-def _constants(document: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
     """Everything that does not change from hour to hour."""
+    line = item.line
     usage = is_usage(line)
     return {
         **billing_facts(document),
@@ -87,18 +148,46 @@ def _constants(document: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str
         "ServiceProviderName": document["issuer"]["name"],
         "HostProviderName": document["issuer"]["name"],
         "InvoiceDetailId": detail_id(document, line),
-        "ChargeCategory": charge_category(line),
+        "ChargeCategory": "Usage" if item.face is Face.CONSUMED else charge_category(line),
         "ChargeClass": line["charge_class"],
         "ChargeDescription": description(line),
-        "ChargeFrequency": "Usage-Based" if usage else "One-Time",
+        "ChargeFrequency": _frequency(item),
         "x_PriceVersion": line["price_version"],
         "x_ChargeMonth": line["charge_period"],
         "x_PolicyVersion": line["policy"],
-        "x_EfficiencyReason": None if line["reason"] in INTERRUPTIONS else line["reason"],
+        "x_EfficiencyReason": None if line["reason"] in NOT_EFFICIENCY else line["reason"],
         **(_prices(line) if usage else {}),
         **service(line),
         **_account(line),
         **_tokens(line),
+        **(_commitment(item) if item.face is not Face.PLAIN else {}),
+    }
+
+
+def _frequency(item: SplitLine) -> str:
+    if item.face is Face.BOUGHT:
+        return "Recurring"
+    return "Usage-Based" if is_usage(item.line) else "One-Time"
+
+
+def _commitment(item: SplitLine) -> dict[str, Any]:
+    """The columns that refer to Contract Commitment, and prices: usage is priced as if there were no commitment."""
+    line, bought = item.line, item.face is Face.BOUGHT
+    unused = line["reason"] == UNUSED
+    own = bought or unused
+    return {
+        "CommitmentDiscountId": line["policy"],
+        "CommitmentDiscountName": line["policy"],
+        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountType": COMMITMENT_TYPE,
+        "CommitmentDiscountStatus": None if bought else "Unused" if unused else "Used",
+        "CommitmentDiscountUnit": line["unit"],
+        "PricingCategory": "Standard" if bought else "Committed",
+        "ConsumedUnit": None if own else line["unit"],
+        "ListUnitPrice": Decimal(line["unit_price"]) if own else _list_price(item),
+        "ContractedUnitPrice": Decimal(line["unit_price"]) if own else _list_price(item),
+        "SkuPriceId": f"{line['policy']}/{line['sku']}" if own else sku_price_id(line),
+        **({"ResourceType": "Commitment"} if own else {}),
     }
 
 
@@ -120,7 +209,12 @@ def detail_id(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
 
 
 def charge_category(line: Mapping[str, Any]) -> str:
-    """A reward is a credit awarded after the fact, a penalty an adjustment; what is reversed keeps its category."""
+    """A reward is a credit awarded after the fact, a penalty an adjustment; what is reversed keeps its category.
+
+    A line under a commitment is billed as its purchase; its usage stands beside it at no billed cost.
+    """
+    if of_commitment(line):
+        return "Purchase"
     if is_usage(line):
         return "Usage"
     rewarded = line["kind"] == "credit" or line["unit_price"].startswith("-")
@@ -131,7 +225,11 @@ def description(line: Mapping[str, Any]) -> str:
     """What is charged, where, and why: the facts of the line in one sentence."""
     subject = line["consumer"] or f"{line['cluster']}/{line['namespace']}"
     style = line.get("style")
-    if line["reason"] in INTERRUPTIONS:
+    if line["reason"] == UNUSED:
+        text = f"Unused share of commitment {line['policy']} on {line['sku']}"
+    elif line["reason"] == USED:
+        text = f"Used share of commitment {line['policy']} on {line['sku']} for {subject}"
+    elif line["reason"] in INTERRUPTIONS:
         text = f"Carried by the platform, {line['reason']}, by policy {line['policy']} on {line['sku']} for {subject}"
     elif line["policy"]:
         text = f"Efficiency {line['reason']} by policy {line['policy']} on {line['sku']} for {subject}"
@@ -141,6 +239,11 @@ def description(line: Mapping[str, Any]) -> str:
     if style:
         return f"{STYLES[style]}: {text}, {line['charge_period']}"
     return f"{text}, reported late for {line['charge_period']}" if line["charge_class"] else text
+
+
+def of_commitment(line: Mapping[str, Any]) -> bool:
+    """Whether the line bills a part of a commitment; an amount credited of one is a plain credit."""
+    return bool(line["kind"] == COMMITMENT)
 
 
 def of_tokens(line: Mapping[str, Any]) -> bool:
@@ -191,9 +294,18 @@ def _price_details(line: Mapping[str, Any]) -> dict[str, Any]:
     return {"GpuCount": 1, "InstanceType": line["accelerator"] or line["sku"]}
 
 
+def sub_account(line: Mapping[str, Any]) -> str | None:
+    """The consumer or the namespace that used it; what a commitment leaves unused is of neither."""
+    if line["consumer"]:
+        return str(line["consumer"])
+    return f"{line['cluster']}/{line['namespace']}" if line["namespace"] else None
+
+
 def _account(line: Mapping[str, Any]) -> dict[str, Any]:
     if of_tokens(line):
         return {"SubAccountId": line["consumer"], "SubAccountName": line["consumer"], "SubAccountType": "Consumer"}
+    if line["namespace"] is None:
+        return {}
     tags = {"suanpan/cluster": line["cluster"], "suanpan/namespace": line["namespace"]}
     return {
         "SubAccountId": f"{line['cluster']}/{line['namespace']}",

@@ -13,11 +13,13 @@ from typing import Any
 
 from django.db import connection
 
+from billing.invoicing.focus.held import HeldLines
 from billing.invoicing.focus.shares import HOUR, Evidence, Place
 from billing.invoicing.models import BillingPeriod
 from billing.rates.selectors import PolicyBook
 from billing.rating.assessment import assess_slice
 from billing.rating.books import Books
+from billing.rating.commitments import Slice
 from billing.rating.efficiency import Verdict
 from billing.rating.interruptions import interrupted_of
 from billing.rating.interruptions import times as carried_by_hour
@@ -26,8 +28,8 @@ from billing.rating.selectors import books_with, changes_known, changes_through,
 from billing.usage.selectors import JOB, EpochFilter, late_windows
 from metering.intervals import Interval, month_of
 from pricing.money import EXACT
-from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS, RateCard
-from pricing.rating import GpuUsage, LineKey, gpu_key, measured
+from pricing.rate_card import MILLION_TOKENS, RateCard
+from pricing.rating import LineKey, gpu_key, measured
 
 FETCHED = 20_000
 CLASS_SUMS = {
@@ -40,11 +42,15 @@ CLASS_SUMS = {
 
 @dataclass
 class HourlyUsage:
-    """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or `only` of some."""
+    """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or `only` of some.
+
+    `list_prices`: what lines under a commitment would have cost per unit without it.
+    """
 
     only: Set[LineKey] | None = None
     places: dict[LineKey, dict[Place, Decimal]] = field(default_factory=lambda: defaultdict(dict))
     evidence: dict[LineKey, dict[str, Evidence]] = field(default_factory=lambda: defaultdict(dict))
+    list_prices: dict[LineKey, Decimal] = field(default_factory=dict)
 
     def add(self, key: LineKey, place: Place, usage: Decimal) -> None:
         """Count `usage` at a place; nothing used leaves no trace."""
@@ -113,39 +119,33 @@ def _verdicts_under(books: Books, window: Interval, period: BillingPeriod) -> di
 def _read_window(
     found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, *, correction: bool
 ) -> None:
-    _read_devices(found, books, window, epochs, month, correction)
+    _read_devices(found, books, window, epochs, month, correction=correction)
     _read_tokens(found, books, window, epochs, month, correction)
 
 
 def _read_devices(
-    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, correction: bool
+    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, *, correction: bool
 ) -> None:
-    owners = books.books.namespaces
-    pieces = window.cut(books.card.changes() | owners.changes() | books.policies.changes())
-    policies = [books.policies.at(piece.start) for piece in pieces]
-    known: dict[tuple[Any, ...], tuple[LineKey, bool] | None] = {}
-    for index, hour, cluster, namespace, accelerator, resource, job, site, device_us, unit_us in _held(pieces, epochs):
-        name = (index, cluster, namespace, accelerator, resource)
-        if name not in known:
-            owner = owners.owner(cluster, namespace, pieces[index].start)
-            known[name] = None
-            if owner is not None and not owner.platform:
-                usage = GpuUsage(
-                    owner.team, False, cluster, namespace, accelerator, resource, pieces[index].start, device_us,
-                    unit_us, month, correction,
-                )  # fmt: skip
-                version, price = books.card.gpu_price(accelerator, resource, usage.at)
-                known[name] = gpu_key(usage, version.name, price), price.unit == SLICE_HOURS
-        line = known[name]
+    part = Slice(window, window.cut(books.books.device_changes()), month, epochs, correction)
+    policies = [books.policies.at(piece.start) for piece in part.pieces]
+    lines = HeldLines(books.books, part)
+    for index, hour, cluster, namespace, accelerator, resource, job, site, device_us, unit_us in _held(part.pieces, epochs):
+        line = lines.line(index, cluster, namespace, accelerator, resource)
         if line is None:
             continue
-        key, by_unit = line
-        place, quantity = Place(hour, job, site), unit_us if by_unit else device_us
-        found.add(key, place, quantity)
+        place, quantity = Place(hour, job, site), unit_us if line.by_unit else device_us
+        if line.committed:
+            line.places[place] = EXACT.add(line.places.get(place, Decimal(0)), quantity)
+        else:
+            found.add(line.key, place, quantity)
         policy = policies[index]
         if policy is not None and not correction:
-            _add_adjustment(found, books, key, policy.name, place, quantity)
-    _read_carried(found, books, pieces, epochs, month, correction)
+            _add_adjustment(found, books, line.key, policy.name, place, quantity)
+    for item in lines.parted():
+        found.add(item.key, item.place, item.quantity)
+        if item.list_price is not None:
+            found.list_prices[item.key] = item.list_price
+    _read_carried(found, books, part.pieces, epochs, month, correction)
 
 
 def _read_carried(

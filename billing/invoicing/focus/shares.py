@@ -12,6 +12,7 @@ from typing import Any
 
 from billing.invoicing.lines import ENERGY_PLACES, QUANTITY_PLACES
 from metering.intervals import Interval
+from pricing.commitments import KIND as COMMITMENT
 from pricing.money import EXACT, split_amount
 from pricing.rate_card import MILLION_TOKENS
 
@@ -21,11 +22,15 @@ TOKENS_PER_UNIT = 1_000_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where in time and in the house a part of a line lies: `resource` is a job, or source and model of an endpoint."""
+    """Where in time and in the house a part of a line lies: `resource` is a job, or source and model of an endpoint.
+
+    It lasts an hour, unless `until` says otherwise: what a commitment leaves unused has no hour of its own.
+    """
 
     hour: datetime
     resource: str
     site: str
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
     energies = nothing if energy is None else [*split_amount(Decimal(energy), weights, ENERGY_PLACES)]
     return [
         Share(
-            start=max(place.hour, window.start), end=min(place.hour + HOUR, window.end), place=place, amount=amount,
+            start=max(place.hour, window.start), end=min(place.until or place.hour + HOUR, window.end),
+            place=place, amount=amount,
             list_cost=_list_cost(line, quantity, amount), quantity=quantity, consumed=_consumed(line, quantity),
             energy_kwh=kwh,
         )
@@ -76,7 +82,7 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
 
 def is_usage(line: Mapping[str, Any]) -> bool:
     """Whether the line charges (or reverses) usage; what only changes an amount has no quantity of its own."""
-    return line["kind"] in ("gpu", "tokens")
+    return line["kind"] in ("gpu", "tokens", COMMITMENT)
 
 
 def _list_cost(line: Mapping[str, Any], quantity: Decimal | None, amount: Decimal) -> Decimal:

@@ -107,7 +107,7 @@ class _Source:
                 f"`manage.py period_verify {document['period']['month']}`"
             )
         shares = shares_of(line, places, self._windows[line["charge_period"]])
-        return SplitLine(line, shares, self._usage.evidence.get(key, {}))
+        return SplitLine(line, shares, self._usage.evidence.get(key, {}), self._usage.list_prices.get(key))
 
 
 class _NoteSource:
@@ -142,7 +142,7 @@ class _NoteSource:
         if not places:
             raise UnexplainedError(f"line {row.position} of {note.number} no longer follows from any usage")
         shares = shares_of(line, places, self._windows[row.charge_period])
-        return SplitLine(line, shares, usage.evidence.get(key, {}))
+        return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key))
 
 
 def line_key(team: str, line: Mapping[str, Any]) -> LineKey:

@@ -22,6 +22,9 @@ LONG_NUMBER = re.compile(r"(?<![\w.,/-])\d{5,}(?![\w-])")
 
 WORDS = {
     "gpu": _("GPU"),
+    "commitment": _("Commitments"),
+    "used": _("Used share of the commitment"),
+    "unused": _("Unused share of the commitment"),
     "tokens": _("Tokens"),
     "efficiency": _("Efficiency adjustments"),
     "interruption": _("Interruptions carried by the platform"),
@@ -104,7 +107,6 @@ WORDS = {
     "dismissed": _("Dismissed"),
     "actual": _("Spending"),
     "forecast": _("Forecast"),
-    "commitment": _("Spending with running jobs"),
     "threshold": _("Threshold reached"),
     "burn": _("Spends too fast"),
     "anomaly": _("Unusual day"),

@@ -33,7 +33,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "trend": trend, "net": trend[-1],
         "totals": {
-            "gpu": month.of_kind("gpu"), "tokens": month.of_kind("tokens"),
+            "gpu": month.of_kind("gpu") + month.of_kind("commitment"), "tokens": month.of_kind("tokens"),
             "adjustments": sum((row.adjustments for row in rows if not row.shadow), Decimal("0.00")),
         },
         "stage": stage_of(month), "as_of": timezone.now(),

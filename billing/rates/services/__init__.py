@@ -2,6 +2,7 @@
 
 from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.carbon import carbon_factors_put
+from billing.rates.services.commitments import CommitmentTerms, commitment_put
 from billing.rates.services.drafts import (
     PriceDraftError,
     price_draft_approve,
@@ -17,11 +18,13 @@ from billing.rates.services.sheets import RateError, cost_sheet_put, token_cost_
 from billing.rates.services.written import price_draft_write
 
 __all__ = [
+    "CommitmentTerms",
     "GpuPriceInput",
     "PriceDraftError",
     "PriceVersionInput",
     "RateError",
     "carbon_factors_put",
+    "commitment_put",
     "cost_sheet_put",
     "efficiency_policy_publish",
     "interruption_policy_publish",

@@ -1,0 +1,112 @@
+"""Which line a piece of device usage stands on, hour by hour: what commitments pay for is used up in the order of time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from billing.invoicing.focus.shares import Place
+from billing.rating.books import Books
+from billing.rating.commitments import Slice, covered_usage
+from billing.rating.interruptions import interrupted_usage
+from pricing.commitments import unused_line, usage_id, used_line
+from pricing.money import EXACT
+from pricing.rate_card import SLICE_HOURS, GpuPrice
+from pricing.rating import GpuUsage, LineKey, gpu_key
+
+NOTHING = Decimal(0)
+
+
+@dataclass
+class HeldLine:
+    """The line of one piece of usage; where a commitment may pay for a part of it, its `places` wait to be parted."""
+
+    key: LineKey
+    price: GpuPrice
+    usage: GpuUsage
+    committed: bool
+    places: dict[Place, Decimal] = field(default_factory=dict)
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether slices are counted and not whole devices."""
+        return self.price.unit == SLICE_HOURS
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """Usage of a line at a place; `list_price` of usage that a commitment pays for."""
+
+    key: LineKey
+    place: Place
+    quantity: Decimal
+    list_price: Decimal | None = None
+
+
+class HeldLines:
+    """The lines of the device usage of one slice of time."""
+
+    def __init__(self, books: Books, part: Slice) -> None:
+        self._books, self._part = books, part
+        self._lines: dict[tuple[int, str, str, str, str], HeldLine | None] = {}
+
+    def line(self, index: int, cluster: str, namespace: str, accelerator: str, resource: str) -> HeldLine | None:
+        """The line of usage in the `index`-th piece of time; None where no team pays for it."""
+        name = (index, cluster, namespace, accelerator, resource)
+        if name not in self._lines:
+            self._lines[name] = self._found(*name)
+        return self._lines[name]
+
+    def _found(self, index: int, cluster: str, namespace: str, accelerator: str, resource: str) -> HeldLine | None:
+        at = self._part.pieces[index].start
+        owner = self._books.namespaces.owner(cluster, namespace, at)
+        if owner is None or owner.platform:
+            return None
+        usage = GpuUsage(
+            owner.team, False, cluster, namespace, accelerator, resource, at, NOTHING, NOTHING, self._part.month,
+            self._part.correction,
+        )  # fmt: skip
+        version, price = self._books.card.gpu_price(accelerator, resource, at)
+        committed = self._books.commitments.for_usage(usage, self._books.card) is not None
+        return HeldLine(gpu_key(usage, version.name, price), price, usage, committed)
+
+    def parted(self) -> Iterator[HeldPart]:
+        """What waited, parted as rating parts it, and what commitments have left, at the start of their time."""
+        books, part = self._books, self._part
+        if not books.commitments.of_month(part.window):
+            return
+        waiting = {usage_id(line.usage): line for line in self._lines.values() if line is not None and line.committed}
+        usages = [_summed(line) for line in waiting.values()]
+        carried = interrupted_usage(part.pieces, part.epochs, books.namespaces, part.month, correction=part.correction)
+        found = covered_usage(books, part, usages, carried)
+        used = {usage_id(item.usage): item for item in found.covered}
+        for name, line in waiting.items():
+            item = used.get(name)
+            key, covered = (used_line(item, books.card)[0], item.usage.device_us) if item else (line.key, NOTHING)
+            yield from _in_order(line, key, covered)
+        for left in found.unused:
+            span = left.commitment.part_of(part.window)
+            if span is not None:
+                yield HeldPart(unused_line(left), Place(span.start, left.commitment.name, "", span.end), left.device_us)
+
+
+def _summed(line: HeldLine) -> GpuUsage:
+    total = NOTHING
+    for quantity in line.places.values():
+        total = EXACT.add(total, quantity)
+    usage = line.usage
+    return GpuUsage(
+        usage.team, usage.platform, usage.cluster, usage.namespace, usage.accelerator, usage.resource, usage.at, total,
+        total, usage.charge_period, usage.correction,
+    )  # fmt: skip
+
+
+def _in_order(line: HeldLine, used: LineKey, covered: Decimal) -> Iterator[HeldPart]:
+    for place in sorted(line.places):
+        quantity = line.places[place]
+        first = min(covered, quantity)
+        covered = EXACT.subtract(covered, first)
+        if first:
+            yield HeldPart(used, place, first, line.price.price)
+        if quantity > first:
+            yield HeldPart(line.key, place, EXACT.subtract(quantity, first))
+

@@ -1,0 +1,68 @@
+"""What teams commit to, from an instant on. A stored commitment is never edited; another one follows and ends it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import IntegrityError, transaction
+
+from billing.rates.models import Commitment
+from billing.rates.services.publishing import ends_later
+from billing.rates.services.sheets import RateError
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+
+FIELDS = ("team", "accelerator", "gpu_hours", "price", "valid_from")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentTerms:
+    """`gpu_hours` of an accelerator a month at `price` per GPU-hour in [valid_from, valid_until)."""
+
+    name: str
+    team: Team
+    accelerator: str
+    gpu_hours: Decimal
+    price: Decimal
+    valid_from: datetime
+    valid_until: datetime | None = None
+
+
+def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
+    """Store a commitment; the one before it of that team and accelerator ends where it begins. False where it is stored.
+
+    Raises RateError where a commitment of that name differs, or others of the team and accelerator overlap it.
+    """
+    if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
+        raise RateError(f"commitment {terms.name}: valid_until must be after valid_from")
+    known = Commitment.objects.filter(name=terms.name).select_related("team").first()
+    if known is not None:
+        _refuse_difference(known, terms)
+        return False
+    try:
+        with transaction.atomic():
+            of_pair = Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator)
+            running = of_pair.filter(ends_later(terms.valid_from), valid_from__lt=terms.valid_from)
+            running.update(valid_until=terms.valid_from)
+            Commitment.objects.create(
+                **{name: getattr(terms, name) for name in (*FIELDS, "name", "valid_until")}, created_by=actor
+            )
+            audit_record(
+                actor=actor, action="commitment_put", subject=terms.name,
+                detail={"team": terms.team.code, "accelerator": terms.accelerator, "gpu_hours": str(terms.gpu_hours),
+                        "price": str(terms.price), "valid_from": terms.valid_from.isoformat(),
+                        "valid_until": terms.valid_until.isoformat() if terms.valid_until else None},
+            )  # fmt: skip
+    except IntegrityError as error:
+        told = f"commitment {terms.name} overlaps a later one of {terms.team.code} on {terms.accelerator}"
+        raise RateError(f"{told}: give it a valid_until") from error
+    return True
+
+
+def _refuse_difference(known: Commitment, terms: CommitmentTerms) -> None:
+    """Its end may have come earlier since, where another one follows it."""
+    differing = [name for name in FIELDS if getattr(known, name) != getattr(terms, name)]
+    if not differing and terms.valid_until is not None and (known.valid_until or terms.valid_until) > terms.valid_until:
+        differing = ["valid_until"]
+    if differing:
+        raise RateError(f"commitment {terms.name} is stored and differs in {differing[0]}: give the new one a new name")

@@ -1,0 +1,226 @@
+"""PURE: take-or-pay commitments: which part of a month's usage they cover, and what of them stays unused.
+
+A team buys so many GPU-hours of an accelerator per month at a price of their own, used or not. Within a month the hours
+are used up in the order of time; where several namespaces hold devices at once, in the order of their names. What is
+beyond them is on-demand. Hours do not roll over. Time that the platform carries uses up nothing.
+
+Source: FE13 and vector F13.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from metering.intervals import Interval
+from pricing.money import EXACT, round_to
+from pricing.rate_card import GPU_HOURS, GpuPrice, RateCard, UnpricedError
+from pricing.rating import DIVISOR, CarbonAt, Charge, GpuUsage, LineKey, Rated, gpu_charges, gpu_key
+
+KIND: Final = "commitment"
+USED: Final = "used"
+UNUSED: Final = "unused"
+HOURS_PLACES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """`gpu_hours` of `accelerator` a month at `price` each, in force in [valid_from, valid_until), for one team."""
+
+    name: str
+    team: str
+    accelerator: str
+    gpu_hours: Decimal
+    price: Decimal
+    valid_from: datetime
+    valid_until: datetime | None = None
+
+    def covers(self, instant: datetime) -> bool:
+        """Whether `instant` lies in [valid_from, valid_until)."""
+        return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
+
+    def part_of(self, month: Interval) -> Interval | None:
+        """The part of a month in which it is in force, or None."""
+        start, end = max(self.valid_from, month.start), min(self.valid_until or month.end, month.end)
+        return Interval(start, end) if start < end else None
+
+    def bought(self, month: Interval) -> Decimal:
+        """Device-microseconds bought for a month; of a month in which it starts or ends, by the share of elapsed time.
+
+        A share is stated in GPU-hours with 6 decimals, half up, so that what a document shows is what is billed.
+        """
+        part = self.part_of(month)
+        if part is None:
+            return Decimal(0)
+        hours = Fraction(self.gpu_hours) * Fraction(part.microseconds, month.microseconds)
+        return EXACT.multiply(round_to(hours, HOURS_PLACES), Decimal(DIVISOR[GPU_HOURS]))
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Usage that a commitment pays for."""
+
+    usage: GpuUsage
+    commitment: Commitment
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Device-microseconds that were bought and not used. Late usage takes from them: then `returned` says how much."""
+
+    commitment: Commitment
+    device_us: Decimal
+    month: str
+    returned: bool = False
+
+
+@dataclass
+class Cover:
+    """Usage parted into what commitments pay for and the `rest`, in the order of time, and what they have left."""
+
+    covered: list[Covered] = field(default_factory=list)
+    rest: list[GpuUsage] = field(default_factory=list)
+    unused: list[Unused] = field(default_factory=list)
+
+
+class CommitmentBook:
+    """All commitments, dated; those of one team on one accelerator do not overlap."""
+
+    def __init__(self, commitments: Iterable[Commitment]) -> None:
+        self.commitments = sorted(commitments, key=lambda one: (one.team, one.accelerator, one.valid_from))
+
+    def changes(self) -> set[datetime]:
+        """Every instant at which a commitment begins or ends."""
+        return {at for one in self.commitments for at in (one.valid_from, one.valid_until) if at is not None}
+
+    def of_month(self, month: Interval) -> list[Commitment]:
+        """The commitments that are in force in any part of a month."""
+        return [one for one in self.commitments if one.part_of(month) is not None]
+
+    def named(self, name: str) -> Commitment | None:
+        """The commitment of that name, or None."""
+        return next((one for one in self.commitments if one.name == name), None)
+
+    def for_usage(self, usage: GpuUsage, card: RateCard) -> Commitment | None:
+        """The commitment that may pay for a piece of usage, or None; slices with a price of their own are in none."""
+        found = next(
+            (one for one in self.commitments
+             if one.team == usage.team and one.accelerator == usage.accelerator and one.covers(usage.at)), None
+        )  # fmt: skip
+        if found is None or usage.platform:
+            return None
+        try:
+            _, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
+        except UnpricedError:
+            return None
+        return found if _whole_device(price) else None
+
+
+def _whole_device(price: GpuPrice) -> bool:
+    return price.unit == GPU_HOURS and price.sku == price.accelerator
+
+
+UsageId = tuple[datetime, str, str, str, str]
+
+
+def usage_id(usage: GpuUsage) -> UsageId:
+    """What tells pieces of device usage of one assessment apart; sorts in the order in which commitments are used up."""
+    return (usage.at, usage.cluster, usage.namespace, usage.accelerator, usage.resource)
+
+
+def carried_of(carried: Iterable[GpuUsage]) -> dict[UsageId, Decimal]:
+    """Device-microseconds that the platform carries, by piece of usage."""
+    sums: dict[UsageId, Decimal] = {}
+    for usage in carried:
+        name = usage_id(usage)
+        sums[name] = EXACT.add(sums.get(name, Decimal(0)), usage.device_us)
+    return sums
+
+
+def used_of(
+    usages: Iterable[GpuUsage], carried: Iterable[GpuUsage], book: CommitmentBook, card: RateCard
+) -> dict[str, Decimal]:
+    """Device-microseconds that commitments would pay for if they were large enough, by name of the commitment."""
+    free, sums = carried_of(carried), dict[str, Decimal]()
+    for usage in usages:
+        commitment = book.for_usage(usage, card)
+        if commitment is not None:
+            sums[commitment.name] = EXACT.add(sums.get(commitment.name, Decimal(0)), _eligible(usage, free))
+    return sums
+
+
+def _eligible(usage: GpuUsage, carried: dict[UsageId, Decimal]) -> Decimal:
+    return max(EXACT.subtract(usage.device_us, carried.get(usage_id(usage), Decimal(0))), Decimal(0))
+
+
+def cover(
+    usages: Sequence[GpuUsage], carried: Iterable[GpuUsage], book: CommitmentBook, card: RateCard, *,
+    window: Interval, month: str, used_before: dict[str, Decimal] | None = None,
+) -> Cover:  # fmt: skip
+    """Part the usage of a month.
+
+    `used_before` is None for the month's own close, which bills what stays unused. Of late usage it says what earlier
+    closes saw: hours that were billed as unused pay for it, and are taken back as such.
+    """
+    late = used_before is not None
+    bought = {one.name: one.bought(window) for one in book.of_month(window)}
+    left = {
+        name: max(EXACT.subtract(hours, (used_before or {}).get(name, Decimal(0))), Decimal(0))
+        for name, hours in bought.items()
+    }
+    free, found, taken = carried_of(carried), Cover(), dict.fromkeys(bought, Decimal(0))
+    for usage in sorted(usages, key=usage_id):
+        commitment = book.for_usage(usage, card)
+        name = commitment.name if commitment else ""
+        part = min(_eligible(usage, free), left[name]) if commitment else Decimal(0)
+        rest = EXACT.subtract(usage.device_us, part)
+        if commitment is not None and part:
+            left[name], taken[name] = EXACT.subtract(left[name], part), EXACT.add(taken[name], part)
+            found.covered.append(Covered(_part(usage, part), commitment))
+        if rest or not part:
+            found.rest.append(_part(usage, rest) if part else usage)
+    quantities = taken if late else left
+    found.unused = [
+        Unused(one, quantities[one.name], month, late) for one in book.of_month(window) if quantities[one.name]
+    ]
+    return found
+
+
+def _part(usage: GpuUsage, device_us: Decimal) -> GpuUsage:
+    """A part of whole-device usage, whose price counts device time only."""
+    return replace(usage, device_us=device_us, unit_us=device_us)
+
+
+def rate_commitments(found: Cover, card: RateCard, carbon_at: CarbonAt | None = None) -> Rated:
+    """Covered usage at the committed price, one line per namespace and price version, and what stays unused as a line.
+
+    Covered usage that nobody prices is none: `CommitmentBook.for_usage` asks the card.
+    """
+    charges = gpu_charges(((used_line(item, card), item.usage) for item in found.covered), carbon_at)
+    charges += [_unused_charge(item) for item in found.unused]
+    return Rated(charges)
+
+
+def used_line(item: Covered, card: RateCard) -> tuple[LineKey, GpuPrice]:
+    """The line of covered usage, at the committed price."""
+    version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
+    key = replace(gpu_key(item.usage, version.name, price), kind=KIND, policy=item.commitment.name, reason=USED)
+    return key, replace(price, price=item.commitment.price)
+
+
+def unused_line(item: Unused) -> LineKey:
+    """The line of what stays unused; it has no place."""
+    one = item.commitment
+    return LineKey(
+        team=one.team, platform=False, correction=item.returned, charge_period=item.month, kind=KIND,
+        accelerator=one.accelerator, sku=one.accelerator, unit=GPU_HOURS, price_version=one.name, policy=one.name,
+        reason=UNUSED,
+    )  # fmt: skip
+
+
+def _unused_charge(item: Unused) -> Charge:
+    """Late usage was billed as unused before: that is taken back with the other sign."""
+    price = item.commitment.price
+    return Charge(unused_line(item), item.device_us, -price if item.returned else price)
