@@ -97,6 +97,13 @@ class RateCard:
                 return version, price
         raise UnpricedError(accelerator, instant, version.name)
 
+    def list_price(self, accelerator: str, instant: datetime) -> Decimal | None:
+        """The price of a whole device, or None where there is none."""
+        try:
+            return self.gpu_price(accelerator, "", instant)[1].price
+        except UnpricedError:
+            return None
+
     def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         """Price of 1M tokens of `token_class` of `model`.  Raises UnpricedError."""
         version = self.version_at(instant)

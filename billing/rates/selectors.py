@@ -132,6 +132,19 @@ def commitment_book() -> CommitmentBook:
     )
 
 
+def commitment_facts() -> dict[str, tuple[datetime, datetime | None]]:
+    """When each commitment was stored, and when the one that follows at once was; by name."""
+    rows = list(Commitment.objects.all())
+    starts = {(row.team_id, row.accelerator, row.valid_from): row.created_at for row in rows}
+    return {
+        row.name: (
+            row.created_at,
+            starts.get((row.team_id, row.accelerator, row.valid_until)) if row.valid_until is not None else None,
+        )
+        for row in rows
+    }
+
+
 class CarbonBook:
     """What a kWh of each cluster emits, dated."""
 

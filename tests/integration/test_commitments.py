@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
@@ -17,17 +19,23 @@ from pypdf import PdfReader
 from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.effect import effect_of
-from billing.invoicing.models import Invoice
+from billing.invoicing.focus.columns import CONTRACT_COMMITMENT
+from billing.invoicing.focus.conformance import Conformance
+from billing.invoicing.focus.contract_commitments import Issue, Terms, commitment_rows
+from billing.invoicing.models import Invoice, Note
+from billing.invoicing.report import build_report
 from billing.invoicing.selectors import document_of, period_of
 from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.invoicing.services.retroactive import retroactive_propose
+from billing.invoicing.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
 from billing.portal.statements import MonthStatements, month_statements
 from billing.rates.models import Commitment
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from tests.correction_makers import people
+from metering.intervals import Interval
+from pricing.commitments import Commitment as CommittedHours
+from tests.correction_makers import IN_NOVEMBER, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db
@@ -372,14 +380,108 @@ def test_every_line_has_a_page_that_says_what_it_is(tmp_path: Path) -> None:
 
 def test_usage_that_turns_out_to_be_the_teams_is_taken_from_the_unused_share(tmp_path: Path) -> None:
     """cv paid 100 h at 10. They were nlp's: cv gets 1,000 back, nlp's 850 + 150 become 950 + 50 and its total stays."""
-    apply(tmp_path, commitments=[TERMS])
+    apply(tmp_path, commitments=[{**TERMS, "valid_until": "2026-11-01"}])
     ingest_allocations(hold(1, "05T00:00", "08T13:00"), hold(2, "10T00:00", "10T10:00", namespace="cv"))
     close()
     people()
     change = retroactive_propose(
         kind="namespace", name="cv-was-nlp", fact={"scope": "hq-1", "name": "cv", "team": "nlp"},
         valid_from=datetime(2026, 9, 30, 16, tzinfo=UTC), valid_until=None, reason="wrong namespace", evidence="INC-3",
-        actor="sam", now=NOVEMBER_OVER,
+        actor="sam", now=IN_NOVEMBER,
     )  # fmt: skip
     moved = {(one.team, one.month): one.difference for one in effect_of(change).by_team_and_month()}
     assert moved == {("cv", "2026-10"): Decimal("-1000.00"), ("nlp", "2026-10"): Decimal("0.00")}
+    for team in ("cv", "nlp"):
+        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
+    retroactive_approve(change_id=change.pk, actor="fin", now=IN_NOVEMBER)
+    period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+    notes = {(note.team.code, note.kind): note.total for note in Note.objects.select_related("team")}
+    assert notes == {
+        ("cv", "credit"): Decimal("-1000.00"), ("nlp", "credit"): Decimal("-1200.00"), ("nlp", "rebill"): Decimal("1200.00"),
+    }  # fmt: skip
+    assert proofs_hold("2026-10", "2026-11")
+    call_command("export_focus", "2026-11", "--out", str(tmp_path))
+    rows = rows_of(tmp_path / "focus-cost-and-usage-2026-11.csv")
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal("-1000.00")
+
+
+def test_the_report_still_accounts_for_every_second(tmp_path: Path) -> None:
+    apply(tmp_path, commitments=[TERMS])
+    ingest_allocations(hold(1, "05T00:00", "08T13:00"))
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert report.closable
+    assert [check.name for check in report.checks if not check.ok] == []
+    assert report.gpu_seconds["charged"] == 850 * 3600
+    close()
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert [check.name for check in report.checks if not check.ok] == []
+
+
+def test_focus_states_the_terms_that_its_rows_refer_to(tmp_path: Path) -> None:
+    """8 instead of 10 is 20 % off; nlp-2026 is followed in mid-month by terms without an end."""
+    after = {**TERMS, "name": "nlp-b", "price_per_gpu_hour": "10", "valid_from": "2026-10-16"}
+    year = {**TERMS, "name": "cv-2026", "team": "cv", "valid_from": "2026-01-01", "valid_until": "2027-01-01"}
+    apply(tmp_path, commitments=[TERMS, after, year])
+    close()
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    rows = {row["ContractCommitmentId"]: row for row in rows_of(tmp_path / "focus-contract-commitment-2026-10.csv")}
+    names = ("PeriodStart", "PeriodEnd", "LifecycleStatus", "DurationType", "BenefitCategory", "DiscountPercentage",
+             "Quantity", "Cost", "Unit")  # fmt: skip
+    assert {name: tuple(row[f"ContractCommitment{column}"] for column in names) for name, row in rows.items()} == {
+        "nlp-2026": ("2026-09-30T16:00:00Z", "2026-10-15T16:00:00Z", "Superseded", "15 Days", "Discount", "0.2",
+                     "1000", "8000.00", "GPU-Hours"),
+        "nlp-b": ("2026-10-15T16:00:00Z", "2026-10-31T16:00:00Z", "Active", "1 Month", "Other", "", "1000", "10000.00",
+                  "GPU-Hours"),
+        "cv-2026": ("2025-12-31T16:00:00Z", "2026-12-31T16:00:00Z", "Active", "1 Year", "Discount", "0.2", "1000",
+                    "8000.00", "GPU-Hours"),
+    }  # fmt: skip
+    assert json.loads(rows["cv-2026"]["ContractCommitmentApplicability"]) == {
+        "InclusionOperator": "And",
+        "Inclusions": [
+            {"Dimension": "BillingAccountId", "Operator": "In", "Values": ["cv"]},
+            {"Dimension": "SkuId", "Operator": "In", "Values": ["NVIDIA-H800"]},
+        ],
+    }
+    table = pq.read_table(tmp_path / "focus-contract-commitment-2026-10.parquet")
+    assert table.schema.equals(CONTRACT_COMMITMENT, check_metadata=False)
+    usage = rows_of(tmp_path / "focus-cost-and-usage-2026-10.csv")
+    assert {row["CommitmentDiscountId"] for row in usage} == set(rows)
+
+
+def test_a_month_without_commitments_has_no_such_file(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(hold(1, "05T00:00", "05T01:00"))
+    close()
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    assert list(tmp_path.glob("*contract-commitment*")) == []
+
+
+def broken(table: pa.Table, column: str, value: Any) -> list[str]:
+    """The rules of Contract Commitment that break when a column of every row says something else."""
+    index, field = table.schema.names.index(column), table.schema.field(column)
+    changed = table.set_column(index, field, pa.array([value] * len(table), type=field.type))
+    window = Interval(datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
+    conformance = Conformance(window, [])
+    conformance.contract_commitment(changed)
+    return conformance.violations
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rule"),
+    [
+        ("ContractCommitmentPeriodEnd", datetime(2026, 1, 1, tzinfo=UTC), "its period starts before it ends"),
+        ("ContractCommitmentQuantity", None, "Unit is null exactly where Quantity is"),
+        ("ContractCommitmentDiscountPercentage", None, "a Discount has a percentage"),
+        ("ContractCommitmentDiscountPercentage", Decimal("1.5"), "the percentage lies between 0 and 1"),
+        ("ContractCommitmentPaymentModel", "All Upfront", "all upfront is paid one time"),
+        ("ContractCommitmentModel", "Flexible", "none of its closed list"),
+        ("BillingCurrency", None, "the currency is stated"),
+    ],
+)
+def test_terms_that_focus_forbids_are_refused(column: str, value: Any, rule: str) -> None:
+    start = datetime(2026, 9, 30, 16, tzinfo=UTC)
+    one = CommittedHours("nlp-2026", "nlp", "NVIDIA-H800", Decimal(1000), Decimal(8), start)
+    issue = Issue(Interval(start, datetime(2026, 10, 31, 16, tzinfo=UTC)), "Asia/Shanghai", "CNY", "AI-INFRA")
+    table = commitment_rows([Terms(one, start, None, Decimal(10))], issue)
+    assert broken(table, "ContractId", "another") == []
+    assert any(rule in violation for violation in broken(table, column, value))

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from billing.invoicing.focus.columns import BILLING_PERIOD, CLOSED_LISTS, COST_AND_USAGE, INVOICE_DETAIL
+from billing.invoicing.focus.columns import BILLING_PERIOD, CLOSED_LISTS, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
 from metering.intervals import Interval
 
 ZERO = Decimal("0.00")
@@ -43,6 +43,7 @@ class Conformance:
         self.violations: list[str] = []
         self._by_line: dict[str, Decimal] = {}
         self._effective: dict[str, Decimal] = {}
+        self._referred: set[str] = set()
         self._detail: dict[str, tuple[str, Decimal]] = {}
 
     def cost_and_usage(self, rows: pa.Table) -> None:
@@ -53,6 +54,7 @@ class Conformance:
             *_costs(rows), *_prices(rows), *_categories(rows), *self._periods(rows),
         ):  # fmt: skip
             self._count(f"Cost and Usage: {rule}", broken)
+        self._referred |= set(pc.unique(rows.column("CommitmentDiscountId")).to_pylist()) - {None}
         for name, amount in _sums(rows, "BilledCost").items():
             self._by_line[name] = self._by_line.get(name, ZERO) + amount
         for name, amount in _sums(rows, "EffectiveCost").items():
@@ -73,6 +75,20 @@ class Conformance:
         if self._shape("Billing Period", rows, BILLING_PERIOD):
             created, updated = rows.column("BillingPeriodCreated"), rows.column("BillingPeriodLastUpdated")
             self._count("Billing Period: created before it was updated", pc.greater(created, updated))
+
+    def contract_commitment(self, rows: pa.Table) -> None:
+        """Check the rows of Contract Commitment: all that Cost and Usage refers to are there, each once."""
+        name = "Contract Commitment"
+        if not self._shape(name, rows, CONTRACT_COMMITMENT):
+            return
+        for rule, broken in _commitment_rules(rows):
+            self._count(f"{name}: {rule}", broken)
+        known = rows.column("ContractCommitmentId").to_pylist()
+        if len(set(known)) < len(known):
+            self.violations.append(f"{name}: ContractCommitmentId is there twice")
+        self.violations += [
+            f"{name}: {missing} is referred to and not there" for missing in sorted(self._referred - set(known))
+        ]
 
     def finish(self, totals: Mapping[str, Decimal]) -> None:
         """Compare all sums with the invoices (number -> total).  Raises ConformanceError."""
@@ -193,6 +209,26 @@ def _commitments(rows: pa.Table, usage: pa.ChunkedArray) -> list[tuple[str, pa.C
         ("CommitmentDiscountStatus is stated exactly for usage under a commitment", pc.xor(status, consumed)),
         ("PricingCategory is Committed exactly there", pc.xor(_is(rows, "PricingCategory", "Committed"), consumed)),
         ("a Purchase has the commitment as its ResourceId", pc.and_(purchase, pc.invert(same))),
+    ]
+
+
+def _commitment_rules(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
+    column = {name: rows.column(f"ContractCommitment{name}") for name in (
+        "PeriodStart", "PeriodEnd", "Quantity", "Unit", "Cost", "DiscountPercentage", "Created", "LastUpdated",
+    )}  # fmt: skip
+    discount, percentage = _is(rows, "ContractCommitmentBenefitCategory", "Discount"), column["DiscountPercentage"]
+    outside = pc.or_(pc.less(percentage, ZERO), pc.greater(percentage, Decimal(1)))
+    upfront = _is(rows, "ContractCommitmentPaymentModel", "All Upfront")
+    at_once = _is(rows, "ContractCommitmentPaymentInterval", "One-Time")
+    return [
+        ("its period starts before it ends", pc.greater_equal(column["PeriodStart"], column["PeriodEnd"])),
+        ("it was created before it was updated", pc.greater(column["Created"], column["LastUpdated"])),
+        ("quantity or cost is stated", pc.and_(pc.is_null(column["Quantity"]), pc.is_null(column["Cost"]))),
+        ("Unit is null exactly where Quantity is", pc.xor(pc.is_null(column["Quantity"]), pc.is_null(column["Unit"]))),
+        ("a Discount has a percentage", pc.and_(discount, pc.is_null(percentage))),
+        ("the percentage lies between 0 and 1", pc.fill_null(outside, False)),
+        ("all upfront is paid one time", pc.and_(upfront, pc.invert(at_once))),
+        ("the currency is stated", pc.is_null(rows.column("BillingCurrency"))),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Exporting a month as FOCUS 1.4: all six files, checked, or none."""
+"""Exporting a month as FOCUS 1.4: all files, checked, or none."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -9,15 +9,17 @@ from typing import Any
 
 from billing.invoicing.billed import month_of_closing, row_key
 from billing.invoicing.focus.billing_records import detail_rows, period_rows
-from billing.invoicing.focus.columns import BILLING_PERIOD, COST_AND_USAGE, INVOICE_DETAIL
+from billing.invoicing.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
 from billing.invoicing.focus.conformance import Conformance
-from billing.invoicing.focus.cost_and_usage import SplitLine, rows_of
+from billing.invoicing.focus.contract_commitments import Issue, Terms, commitment_rows
+from billing.invoicing.focus.cost_and_usage import SplitLine, of_commitment, rows_of
 from billing.invoicing.focus.files import data_set_files
 from billing.invoicing.focus.hours import HourlyUsage, hourly_usage, windows_closed_before
 from billing.invoicing.focus.shares import shares_of
 from billing.invoicing.issued import Issued, issued_documents
 from billing.invoicing.models import BillingPeriod, Note, NoteLine
 from billing.invoicing.selectors import document_of
+from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
 from metering.intervals import Interval
 from pricing.rating import LineKey
@@ -42,6 +44,8 @@ class Exported:
 def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] = lambda _: None) -> Exported:
     """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued documents as CSV and Parquet.
 
+    Contract Commitment is written where a document bills a commitment.
+
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
     """
     period, issued = issued_documents(month)
@@ -51,9 +55,10 @@ def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] 
     conformance = Conformance(window, windows_closed_before(period.ordinal or 0))
     totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
+    terms = _terms(period, issued)
     with ExitStack() as stack:
         writers = {}
-        for name, schema in DATA_SETS.items():
+        for name, schema in (DATA_SETS | ({"contract-commitment": CONTRACT_COMMITMENT} if terms else {})).items():
             writer, paths = stack.enter_context(data_set_files(directory, f"focus-{name}-{month}", schema))
             writers[name], files = writer, [*files, *paths]
         for stored in issued:
@@ -69,8 +74,34 @@ def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] 
         periods = _periods(period, issued)
         conformance.billing_period(periods)
         writers["billing-period"].write(periods)
+        if terms:
+            commitments = commitment_rows(terms, _issue(period, issued))
+            conformance.contract_commitment(commitments)
+            writers["contract-commitment"].write(commitments)
         conformance.finish(totals)
     return Exported(files, count, len(issued), sum(totals.values(), Decimal("0.00")))
+
+
+def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
+    """The commitments that a document bills, with the list price where they began in the month."""
+    lines = [line for document in documents for line in document_of(document)["lines"]]
+    named = {line["policy"] for line in lines if of_commitment(line)}
+    if not named:
+        return []
+    book, card, facts = commitment_book(), rate_card(), commitment_facts()
+    window = Interval(period.start, period.end)
+    found = []
+    for one in book.commitments:
+        if one.name in named:
+            part = one.part_of(window)
+            price = card.list_price(one.accelerator, part.start if part else one.valid_from)
+            found.append(Terms(one, *facts[one.name], price))
+    return sorted(found, key=lambda item: item.commitment.name)
+
+
+def _issue(period: BillingPeriod, documents: list[Issued]) -> Issue:
+    first = document_of(documents[0])
+    return Issue(Interval(period.start, period.end), period.zone, first["currency"], first["issuer"]["name"])
 
 
 def _periods(period: BillingPeriod, documents: list[Issued]) -> Any:
