@@ -1,8 +1,9 @@
 """PURE: dense peak of an accelerator for a precision: what MFU and HFU are measured against."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 DENSE_PEAK_TFLOPS: Final[dict[str, dict[str, str]]] = {
@@ -50,14 +51,30 @@ def dense_peak_tflops(
     >>> dense_peak_tflops("NVIDIA-H200", "bf16"), dense_peak_tflops("NVIDIA-H20", "fp16")
     (Decimal('989.4'), Decimal('148'))
     """
-    name = _words(accelerator)
-    precision = canonical_dtype(dtype)
-    for table in (more or {}, DENSE_PEAK_TFLOPS):
-        for product in sorted(table, key=len, reverse=True):
-            if re.search(rf"(?<![A-Z0-9]){re.escape(_words(product))}(?![A-Z0-9])", name):
-                peak = table[product].get(precision)
-                return Decimal(peak) if peak else None
+    if not more:
+        return _of_the_table(accelerator, dtype)
+    name, precision = _words(accelerator), canonical_dtype(dtype)
+    product = _longest(more, name)
+    return _of_the_table(accelerator, dtype) if product is None else _decimal(more[product].get(precision))
+
+
+@lru_cache(maxsize=4096)
+def _of_the_table(accelerator: str, dtype: str) -> Decimal | None:
+    """A close asks this for every sample of a month, of a handful of products."""
+    product = _longest(DENSE_PEAK_TFLOPS, _words(accelerator))
+    return None if product is None else _decimal(DENSE_PEAK_TFLOPS[product].get(canonical_dtype(dtype)))
+
+
+def _longest(table: Iterable[str], name: str) -> str | None:
+    """The longest product of a table that is part of a name."""
+    for product in sorted(table, key=len, reverse=True):
+        if re.search(rf"(?<![A-Z0-9]){re.escape(_words(product))}(?![A-Z0-9])", name):
+            return product
     return None
+
+
+def _decimal(peak: str | None) -> Decimal | None:
+    return Decimal(peak) if peak else None
 
 
 def canonical_dtype(dtype: str) -> str:

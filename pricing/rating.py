@@ -7,7 +7,7 @@ piece decides its price.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -75,7 +75,11 @@ class LineKey:
 
     def digest(self) -> str:
         """Hash of the key, for a unique index over names of any length."""
-        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return sha256(json.dumps({name: getattr(self, name) for name in KEY_FIELDS}).encode()).hexdigest()
+
+
+KEY_FIELDS: Final = tuple(sorted(field.name for field in fields(LineKey)))
+"""By name: the text that is hashed has sorted keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ class OwnershipBook:
             else:
                 patterns.append(row)
         self._patterns = sorted(patterns, key=_specificity)
+        self._by_prefix: dict[str, list[int]] = {}
+        for rank, row in enumerate(self._patterns):
+            self._by_prefix.setdefault(_literal_prefix(row.name), []).append(rank)
         self._matching: dict[tuple[str, str], list[OwnershipRow]] = {}
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
@@ -69,7 +72,9 @@ class OwnershipBook:
         """All rows for a name, the most specific first; found once, since a name is asked for at many instants."""
         known = self._matching.get((scope, name))
         if known is None:
-            fitting = (row for row in self._patterns if _matches(row.scope, scope) and _matches(row.name, name))
+            prefixes = (name[:length] for length in range(len(name) + 1))
+            ranks = sorted(rank for prefix in prefixes for rank in self._by_prefix.get(prefix, ()))
+            fitting = (row for row in map(self._patterns.__getitem__, ranks) if row.names(scope, name))
             known = self._matching[scope, name] = [*self._exact.get((scope, name), ()), *fitting]
         return known
 
@@ -81,6 +86,11 @@ class OwnershipBook:
 
 def _literal(pattern: str) -> bool:
     return not any(mark in pattern for mark in WILDCARDS)
+
+
+def _literal_prefix(pattern: str) -> str:
+    """What every name starts with that the pattern fits: a house has a pattern per team, and a name fits few of them."""
+    return pattern[: min((at for mark in WILDCARDS if (at := pattern.find(mark)) >= 0), default=len(pattern))]
 
 
 def _specificity(row: OwnershipRow) -> tuple[object, ...]:

@@ -60,12 +60,13 @@ COMPLETENESS = """
            NULL::timestamptz
     FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) LEFT JOIN gateway g USING (model, day)
     UNION ALL
-    SELECT d.source, NULL, 0, 0, 0, 0, false, max(t.hour) + interval '1 hour'
-    FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
-    WHERE t.hour >= %(until)s::timestamptz - interval '31 days' AND t.hour < %(until)s
+    SELECT d.source, NULL, 0, 0, 0, 0, false, max(t.last) + interval '1 hour'
+    FROM (SELECT dimension, (hour AT TIME ZONE 'UTC')::date AS day, max(hour) AS last FROM token_usage_hour
+          WHERE hour >= %(until)s::timestamptz - interval '31 days' AND hour < %(until)s GROUP BY 1, 2) t
+    JOIN token_dimension d ON d.id = t.dimension
     GROUP BY d.source
-    HAVING max(t.hour) + interval '1 hour' <= %(until)s::timestamptz - %(after)s
-       AND count(DISTINCT (t.hour AT TIME ZONE 'UTC')::date) >= %(days)s
+    HAVING max(t.last) + interval '1 hour' <= %(until)s::timestamptz - %(after)s
+       AND count(DISTINCT t.day) >= %(days)s
        AND NOT EXISTS (SELECT 1 FROM usage_agentwatermark w
                        WHERE w.cluster = d.source AND w.watermark > %(until)s::timestamptz - %(after)s)
     ORDER BY subject, day

@@ -15,7 +15,7 @@ from django.db import connection
 
 from metering.intervals import Interval, without
 
-HOUR = timedelta(hours=1)
+HOUR, EPOCH = timedelta(hours=1), datetime(1970, 1, 1, tzinfo=UTC)
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
               ELSE 'pod/' || a.pod_uid END"""
 SAMPLED = """usage_efficiencysample e
@@ -177,11 +177,12 @@ def token_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[TokenSum
         edges += [(index, lo, hi) for lo, hi in ((piece.start, first), (last, piece.end)) if lo < hi]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""SELECT u.i, d.source, d.consumer, d.model, {', '.join(f'sum(u.{name})::bigint' for name in COUNTS)}
-                FROM ({_token_source('token_usage_hour', 'hour', 'requests', 'h')}
-                      UNION ALL {_token_source('token_event', 'time', '1', 'e')}) u
-                JOIN token_dimension d ON d.id = u.dimension
-                GROUP BY u.i, d.source, d.consumer, d.model ORDER BY 1, 2, 3, 4""",
+            f"""SELECT s.i, d.source, d.consumer, d.model, {_sums('s', '::bigint')}
+                FROM (SELECT u.i, u.dimension, {_sums('u')}
+                      FROM ({_token_source('token_usage_hour', 'hour', 'requests', 'h')}
+                            UNION ALL {_token_source('token_event', 'time', '1', 'e')}) u GROUP BY 1, 2) s
+                JOIN token_dimension d ON d.id = s.dimension
+                GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
             {**_ranges("h", hours), **_ranges("e", edges), "first": epochs.first, "before": epochs.before},
         )
         return [TokenSums(*row) for row in cursor.fetchall()]
@@ -193,16 +194,32 @@ COUNTS = (
 )  # fmt: skip
 
 
+def _sums(table: str, cast: str = "") -> str:
+    return ", ".join(f"sum({table}.{name}){cast} AS {name}" for name in COUNTS)
+
+
 def _token_source(table: str, instant: str, requests: str, prefix: str) -> str:
-    return f"""SELECT r.i, t.dimension, {requests} AS requests, {', '.join(f't.{name}' for name in COUNTS[1:])}
-        FROM unnest(%({prefix}_i)s::int[], %({prefix}_lo)s::timestamptz[], %({prefix}_hi)s::timestamptz[]) AS r (i, lo, hi)
-        JOIN {table} t ON t.{instant} >= r.lo AND t.{instant} < r.hi
-        WHERE t.epoch >= %(first)s AND t.epoch < %(before)s"""
+    """Rows of the ranges, each with the number of its piece.
+
+    The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
+    many workers as the database allows, however many pieces there are.
+    """
+    rows = ", ".join(f"t.{name}" for name in COUNTS[1:])
+    return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, t.dimension, {requests} AS requests, {rows}
+        FROM (SELECT t.*, width_bucket(t.{instant}, %({prefix}_lo)s::timestamptz[]) AS w FROM {table} t
+              WHERE t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s
+                AND t.epoch >= %(first)s AND t.epoch < %(before)s) t
+        WHERE t.{instant} < (%({prefix}_hi)s::timestamptz[])[t.w]"""
 
 
-def _ranges(prefix: str, ranges: Iterable[tuple[int, datetime, datetime]]) -> dict[str, list[Any]]:
-    columns = list(zip(*ranges, strict=True)) or [(), (), ()]
-    return {f"{prefix}_{name}": list(column) for name, column in zip(("i", "lo", "hi"), columns, strict=True)}
+def _ranges(prefix: str, ranges: Iterable[tuple[int, datetime, datetime]]) -> dict[str, Any]:
+    """Ranges that do not overlap, by their start; where there are none, one that holds nothing."""
+    ordered = sorted(ranges, key=lambda item: item[1]) or [(0, EPOCH, EPOCH)]
+    numbers, starts, ends = (list(column) for column in zip(*ordered, strict=True))
+    return {
+        f"{prefix}_i": numbers, f"{prefix}_lo": starts, f"{prefix}_hi": ends, f"{prefix}_first": starts[0],
+        f"{prefix}_last": ends[-1],
+    }  # fmt: skip
 
 
 def _bounds(pieces: Sequence[Interval]) -> dict[str, Any]:

@@ -39,8 +39,9 @@ CALLS = 200
 
 
 @pytest.fixture
-def ledger(transactional_db: None) -> None:
-    """A database in which this test commits for real."""
+def ledger(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database in which this test commits for real, and issues by batches of three, so that callers mix."""
+    monkeypatch.setattr("billing.invoicing.services.invoices.ISSUE_BATCH", 3)
 
 
 @pytest.fixture

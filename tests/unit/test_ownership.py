@@ -48,3 +48,12 @@ def test_names_with_marks_of_patterns_in_them_are_matched_as_patterns_only_where
 def test_every_change_is_known() -> None:
     rows = [row("hq", "a", "x", JANUARY, MARCH), row("*", "b*", "y", MARCH)]
     assert OwnershipBook(rows).changes() == {JANUARY, MARCH}
+
+
+def test_a_wildcard_may_stand_anywhere_in_a_pattern() -> None:
+    rows = [
+        row("hq", "*-prod", "end"), row("hq", "nlp?train", "one"), row("h*", "[ab]-x", "set"), row("hq", "nlp-t*n", "mid"),
+        row("*", "", "nameless"),
+    ]  # fmt: skip
+    names = ("cv-prod", "nlp-train", "nlp_train", "b-x", "c-x", "nlp-tuition", "")
+    assert [owner(rows, "hq", name) for name in names] == ["end", "one", "one", "set", None, "mid", "nameless"]

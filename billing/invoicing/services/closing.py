@@ -8,6 +8,7 @@ period in `closing`, which the next run finishes with the same result.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final
 
 from django.db import transaction
 
@@ -18,6 +19,7 @@ from billing.invoicing.report import Report, build_report
 from billing.rating.assessment import assess
 from billing.rating.services import charges_write
 from billing.tenancy.audit import audit_record
+from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.epochs import epoch_advance, usage_freeze
@@ -143,7 +145,7 @@ def drafts_write(
     """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
     approved = setup.review == BillingSetup.Review.NONE
     regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
-    invoices = Invoice.objects.bulk_create(
+    invoices = [
         Invoice(
             period=period,
             team=teams[parties.team],
@@ -156,15 +158,12 @@ def drafts_write(
             draft=draft_document(parties, lines),
         )
         for lines, parties, shadow in drafts
-    )
-    InvoiceLine.objects.bulk_create(
-        (
-            line_row(invoice, line)
-            for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)
-            for line in lines
-        ),
-        batch_size=5_000,
-    )
+    ]
+    instances_copy(invoices)
+    rows_copy(
+        InvoiceLine, LINE,
+        (line_row(invoice, line) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True) for line in lines),
+    )  # fmt: skip
     return invoices
 
 
@@ -177,13 +176,14 @@ def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow
     )  # fmt: skip
 
 
-def line_row(invoice: Invoice, line: Line) -> InvoiceLine:
-    """The stored row of a line."""
-    key = line.charge.key
-    return InvoiceLine(
-        invoice=invoice, position=line.position, kind=key.kind, cluster=key.cluster, namespace=key.namespace,
-        consumer=key.consumer, accelerator=key.accelerator, sku=key.sku, token_class=key.token_class,
-        charge_period=key.charge_period, correction=key.correction, quantity=line.quantity, unit=key.unit,
-        unit_price=line.charge.unit_price, amount=line.amount, price_version=key.price_version, policy=key.policy,
-        reason=key.reason, energy_kwh=line.energy_kwh,
-    )  # fmt: skip
+KEY: Final = (
+    "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period", "correction", "unit",
+    "price_version", "policy", "reason",
+)  # fmt: skip
+LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
+
+
+def line_row(invoice: Invoice, line: Line) -> tuple[Any, ...]:
+    """The stored row of a line, in the order of LINE."""
+    named = (getattr(line.charge.key, name) for name in KEY)
+    return (invoice.pk, line.position, *named, line.quantity, line.charge.unit_price, line.amount, line.energy_kwh)

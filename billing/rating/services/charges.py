@@ -1,39 +1,34 @@
 """Writes of charges: once per close, from one assessment."""
 
+from typing import Any, Final
+
 from billing.rating.assessment import Assessment
+from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import EfficiencyVerdict
+from billing.tenancy.copying import rows_copy
+from pricing.rating import Charge, LineKey
 
-BATCH = 5_000
+KEY: Final = tuple(LineKey.__dataclass_fields__)
+CHARGE: Final = ("closing", "line_key", *KEY, "usage_quantity", "unit_price", "facility_kw")
+VERDICT: Final = (
+    "team", "cluster", "namespace", "job", "policy", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "multiplier",
+    "reason", "workload_class", "shadow", "effect",
+)  # fmt: skip
 
 
 def charges_write(*, assessment: Assessment, ordinal: int) -> None:
     """Store the charges and verdicts of a close, in the transaction that makes its drafts."""
-    ChargeRow.objects.bulk_create(
-        (
-            ChargeRow(
-                closing=ordinal, line_key=charge.key.digest(), team=charge.key.team, platform=charge.key.platform,
-                kind=charge.key.kind, charge_period=charge.key.charge_period, correction=charge.key.correction,
-                cluster=charge.key.cluster, namespace=charge.key.namespace, consumer=charge.key.consumer,
-                accelerator=charge.key.accelerator, sku=charge.key.sku, token_class=charge.key.token_class,
-                unit=charge.key.unit, usage_quantity=charge.usage_quantity, unit_price=charge.unit_price,
-                price_version=charge.key.price_version, policy=charge.key.policy, reason=charge.key.reason,
-                facility_kw=charge.facility_kw,
-            )
-            for charge in assessment.charges
-        ),
-        batch_size=BATCH,
-    )  # fmt: skip
-    EfficiencyVerdict.objects.bulk_create(
-        (
-            EfficiencyVerdict(
-                closing=ordinal, team=verdict.team, cluster=verdict.cluster, namespace=verdict.namespace,
-                job=verdict.job, job_key=verdict.job_key, policy=verdict.policy, gpu_seconds=verdict.gpu_seconds,
-                minutes=verdict.minutes, coverage=verdict.coverage, mfu=verdict.mfu, hfu=verdict.hfu,
-                multiplier=verdict.multiplier, reason=verdict.reason, workload_class=verdict.workload_class,
-                shadow=verdict.shadow, effect=verdict.effect,
-            )
-            for verdict in assessment.verdicts
-        ),
-        batch_size=BATCH,
-    )  # fmt: skip
+    rows_copy(ChargeRow, CHARGE, (_charge(ordinal, charge) for charge in assessment.charges))
+    verdicts = (_verdict(ordinal, verdict) for verdict in assessment.verdicts)
+    rows_copy(EfficiencyVerdict, ("closing", "job_key", *VERDICT), verdicts)
+
+
+def _charge(ordinal: int, charge: Charge) -> tuple[Any, ...]:
+    key = charge.key
+    named = (getattr(key, name) for name in KEY)
+    return (ordinal, key.digest(), *named, charge.usage_quantity, charge.unit_price, charge.facility_kw)
+
+
+def _verdict(ordinal: int, verdict: Verdict) -> tuple[Any, ...]:
+    return (ordinal, verdict.job_key, *(getattr(verdict, name) for name in VERDICT))
