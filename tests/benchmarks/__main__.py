@@ -8,7 +8,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent")
+PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent", "close")
 
 
 def main() -> int:
@@ -17,6 +17,7 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--records", type=int, default=40_000, help="token records of a round")
     arguments.add_argument("--ledger", type=int, default=300_000, help="events in the ledger whose size is measured")
+    arguments.add_argument("--share", type=float, default=1.0, help="how much of the month of a thousand teams is closed")
     arguments.add_argument("--only", choices=PARTS, help="one part of the table")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
@@ -35,7 +36,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
 
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from tests.benchmarks import agent, budget_check, documents, ingest, ledger_size
+    from tests.benchmarks import agent, budget_check, close, documents, ingest, ledger_size
 
     parts = {
         "ingest": lambda: ingest.measure(options.rounds, options.records),
@@ -43,6 +44,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         "documents": documents.measure,
         "budget_check": lambda: budget_check.measure(home),
         "agent": lambda: agent.measure(options.rounds),
+        "close": lambda: close.measure(home, options.rounds, options.share),
     }
     rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")

@@ -1,0 +1,195 @@
+"""Closing and proving a month of a thousand teams, beside DuckDB that adds up the same month from Parquet (B5, B6, B7, B13).
+
+The month is closed and issued by the commands, in processes of their own, as an operator would. What the invoices say is
+compared, team by team, with sums and prices that DuckDB and a few lines here work out from the events alone.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+
+from tests.benchmarks import month
+from tests.benchmarks.month import MONTH, PRICE_CHANGE, Size
+
+Row = tuple[str, ...]
+ROOT = Path(__file__).resolve().parents[2]
+TOLD, DOCUMENTS = 10, 60
+ELSEWHERE = 60_000
+"""Token events a second of CloudKitty's hashmap rating on two cores, at best; measured elsewhere, it does not run here."""
+TOKENS = """COPY (SELECT e.dimension, d.consumer, d.model, e.time >= '{change}' AS later, e.input_tokens AS i,
+    e.cache_read_input_tokens AS r, e.cache_creation_input_tokens AS c, e.output_tokens AS o
+    FROM token_event e JOIN token_dimension d ON d.id = e.dimension) TO STDOUT (FORMAT csv, HEADER)"""
+HOLDS = """COPY (SELECT a.namespace, a.accelerator, a.quantity * a.device_fraction::int AS devices,
+    (extract(epoch FROM s.start) * 1000000)::bigint AS lo, (extract(epoch FROM s.until) * 1000000)::bigint AS hi
+    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id) TO STDOUT (FORMAT csv, HEADER)"""
+SUM_TOKENS = """SELECT consumer, model, later, sum(i)::hugeint - sum(r) - sum(c), sum(r)::hugeint, sum(c)::hugeint,
+    sum(o)::hugeint FROM read_parquet('{path}') GROUP BY ALL"""
+SUM_HOLDS = """SELECT namespace, accelerator, later, sum(devices::hugeint * (least(hi, until) - greatest(lo, since)))
+    FROM read_parquet('{path}'), (VALUES (false, {start}, {change}), (true, {change}, {end})) AS p (later, since, until)
+    WHERE lo < until AND hi > since GROUP BY ALL"""
+TOKEN_PRICES = {False: ("2", "0.2", "2.5", "8"), True: ("2", "0.2", "2.5", "7.6")}
+DEVICE_PRICES = {
+    ("NVIDIA-H800", False): "10", ("NVIDIA-H800", True): "10.5", ("NVIDIA-A800", False): "7.5",
+    ("NVIDIA-A800", True): "7.25",
+}  # fmt: skip
+DERIVED = """invoicing_invoiceline, invoicing_invoice, invoicing_numberseries, invoicing_operation, invoicing_billingperiod,
+    rating_charge, rating_efficiencyverdict, usage_closedwindow"""
+
+
+def measure(home: Path, rounds: int, share: float) -> list[Row]:
+    """Rows of the table. `share`: of the full month."""
+    size = Size().scaled(share)
+    month.fill(size, home)
+    files = _parquet(home)
+    closes, sums = [], []
+    for _ in range(rounds):
+        closes.append(_close())
+        sums.append(_seconds(lambda: _add_up(files)))
+    _assert_equal(_add_up(files))
+    own, memory = statistics.median(seconds for seconds, _ in closes), max(memory for _, memory in closes)
+    duck = statistics.median(sums)
+    rows = [
+        (f"B5 close and issue: {size}", f"{own:.1f} s, {memory} MB", f"{duck:.2f} s DuckDB, the same sums from Parquet",
+         f"{own / duck:.1f}", "<= 2.0; < 500 MB"),
+        ("B5 the same sums, to the cent, by another engine", f"{_count('invoicing_invoice'):,} invoices, "
+         f"{_count('invoicing_invoiceline'):,} lines", "all agree"),
+    ]  # fmt: skip
+    rows += _proofs(size) + _documents()
+    month.fill(Size(size.teams, size.tokens, size.allocations, TOLD), home)
+    more = statistics.median(_close()[0] for _ in range(rounds))
+    rows.insert(2, (f"B6 close of {size.tokens * TOLD:,} token records, told by the roll-up", f"{more:.1f} s",
+                    f"{own:.1f} s for {size.tokens:,}", f"{more / own:.2f}", "<= 1.3"))  # fmt: skip
+    return rows
+
+
+def _close() -> tuple[float, int]:
+    """Seconds and peak MB of `period_close` and `invoice_issue`, on a month that nobody has closed."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(f"TRUNCATE {DERIVED} RESTART IDENTITY CASCADE".encode())
+        connection.execute("CHECKPOINT")
+    started, peak = time.perf_counter(), 0
+    for command in ("period_close", "invoice_issue"):
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", command, MONTH, "--json"], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0, command
+        peak = max(peak, used.ru_maxrss // 1024)
+    return time.perf_counter() - started, peak
+
+
+def _parquet(home: Path) -> dict[str, Path]:
+    """The month's events and holds as Parquet."""
+    files = {}
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        for name, statement in (("tokens", TOKENS), ("holds", HOLDS)):
+            text, files[name] = home / f"{name}.csv", home / f"{name}.parquet"
+            wanted = statement.format(change=PRICE_CHANGE).encode()
+            with text.open("wb") as file, connection.cursor() as cursor, cursor.copy(wanted) as copy:
+                for block in copy:
+                    file.write(block)
+            duckdb.sql(f"COPY (FROM read_csv('{text}')) TO '{files[name]}' (FORMAT parquet)")
+            text.unlink()
+    return files
+
+
+def _add_up(files: dict[str, Path]) -> tuple[list[Any], list[Any]]:
+    """Sums by line: tokens by class, device-microseconds."""
+    at = {"start": month.START, "change": PRICE_CHANGE, "end": month.END}
+    bounds = {name: int(datetime.fromisoformat(text).timestamp()) * 1_000_000 for name, text in at.items()}
+    tokens = duckdb.sql(SUM_TOKENS.format(path=files["tokens"])).fetchall()
+    return tokens, duckdb.sql(SUM_HOLDS.format(path=files["holds"], **bounds)).fetchall()
+
+
+def _assert_equal(sums: tuple[list[Any], list[Any]]) -> None:
+    """Price the sums, round each line half up, and compare every team's GPU and token lines; to the cent."""
+    expected: dict[str, Decimal] = defaultdict(Decimal)
+    for consumer, _, later, *classes in sums[0]:
+        for count, price in zip(classes, TOKEN_PRICES[later], strict=True):
+            expected[consumer[:5]] += _cents(Fraction(count) * Fraction(price) / 1_000_000)
+    for namespace, accelerator, later, held in sums[1]:
+        expected[namespace[:5]] += _cents(Fraction(held) * Fraction(DEVICE_PRICES[accelerator, later]) / 3_600_000_000)
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        billed = dict(
+            connection.execute(
+                """SELECT t.code, sum(l.amount) FROM invoicing_invoiceline l JOIN invoicing_invoice i ON i.id = l.invoice_id
+                   JOIN tenancy_team t ON t.id = i.team_id WHERE l.kind IN ('gpu', 'tokens') AND i.status = 'issued'
+                   GROUP BY 1"""
+            ).fetchall()
+        )
+    assert billed == expected
+
+
+def _cents(exact: Fraction) -> Decimal:
+    return Decimal(int(exact * 100 + Fraction(1, 2))) / 100
+
+
+def _proofs(size: Size) -> list[Row]:
+    """What it costs to prove the month: from the events, from what a close read, and before a change of owners or prices."""
+    from billing.invoicing.services import period_verify
+    from billing.invoicing.services.proof import closed_periods_check
+    from billing.usage.selectors import rollup_difference
+    from metering.intervals import billing_month
+
+    window = billing_month(MONTH, "Asia/Shanghai")
+    raw = _seconds(lambda: _nothing_in(rollup_difference(window)))
+    verify = _seconds(lambda: _all_hold(period_verify(month=MONTH)))
+    check = _seconds(closed_periods_check)
+    rate = size.tokens / raw
+    return [
+        ("B7 every raw event summed beside the roll-up", f"{rate:,.0f} events/s", f"{ELSEWHERE:,}/s CloudKitty, elsewhere",
+         f"{rate / ELSEWHERE:.0f}", ">= 150"),
+        (f"every document of {size.teams:,} teams rated again, hashes compared", f"{verify:.1f} s"),
+        ("what a change of owners or prices waits for, per closed month", f"{check:.1f} s"),
+    ]  # fmt: skip
+
+
+def _nothing_in(difference: dict[str, int]) -> None:
+    assert not any(difference.values()), difference
+
+
+def _all_hold(proofs: list[Any]) -> None:
+    assert proofs
+    assert all(proof.holds for proof in proofs)
+
+
+def _documents() -> list[Row]:
+    """PDF of issued invoices of this month, with one compiler."""
+    from billing.invoicing.documents import PdfRenderer
+    from billing.invoicing.models import Invoice
+    from billing.invoicing.selectors import document_of
+
+    invoices = list(Invoice.objects.filter(status="issued").order_by("sequence")[:DOCUMENTS])
+    lines = sum(len(document_of(invoice)["lines"]) for invoice in invoices) / len(invoices)
+    with PdfRenderer() as renderer:
+        started = time.process_time()
+        for invoice in invoices:
+            renderer.render(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at)
+        rate = len(invoices) / (time.process_time() - started)
+    return [(f"B13 invoices of {lines:.0f} lines as PDF", f"{rate:.1f} documents/s per core", "", "", ">= 20")]
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _count(table: str) -> int:
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        row = connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()
+    assert row is not None
+    return int(row[0])
