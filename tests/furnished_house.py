@@ -67,11 +67,13 @@ def furnish(directory: Path, named: Named, *, password: str | None = None) -> Ho
     _usage_of_november(named)
     _waived(named)
     period_close(month="2026-10", actor="finance", now=CLOSED)
-    invoices_issue(month="2026-10", actor="finance", now=CLOSED)
+    now = max(timezone.now(), CLOSED)  # issued lately enough to be disputed
+    invoices_issue(month="2026-10", actor="finance", now=now)
     invoice = Invoice.objects.get(team__code="nlp")
     return House(
-        invoice, _note(invoice, named), _dispute(invoice, named), _change(named), _draft(named), _watched(named)
-    )
+        invoice, _note(invoice, named, now), _dispute(invoice, named, now), _change(named, now), _draft(named),
+        _watched(named),
+    )  # fmt: skip
 
 
 def _set_up(directory: Path, named: Named) -> None:
@@ -113,7 +115,8 @@ def _usage_of_october(named: Named) -> None:
         _job(named, 2, "2026-10-11T00:00:00Z", "2026-10-11T02:00:00Z", cluster=named("cluster"),
              accelerator=named("accelerator")),
         hold(3, "2026-10-12T00:00:00Z", "2026-10-12T01:00:00Z", quantity=2, namespace="cv"),
-        _job(named, 4, "2026-10-12T00:00:00Z", "2026-10-12T03:00:00Z", quantity=2),
+        _job(named, 4, "2026-10-12T00:00:00Z", "2026-10-12T03:00:00Z", quantity=2,
+             workload={"kind": named("kind"), "name": named("wasteful")}),
     )  # fmt: skip
     sample("2026-10-12T00:00:00Z", "2026-10-12T03:00:00Z", "21600", "0.10", "0.15", uid="uid-4")
     ingest_tokens(
@@ -145,29 +148,29 @@ def _waived(named: Named) -> None:
         )
 
 
-def _note(invoice: Invoice, named: Named) -> Note:
-    wanted = Wanted("goodwill", named("reason"), named("evidence"), "finance", CLOSED)
+def _note(invoice: Invoice, named: Named, now: datetime) -> Note:
+    wanted = Wanted("goodwill", named("reason"), named("evidence"), "finance", now)
     for position, issued in ((1, True), (2, False)):  # the second one waits
         credits = [LineCredit(position, Decimal("0.01"))]
         correction = credit_note_draft(number=str(invoice.number), credits=credits, wanted=wanted)
         if issued:
-            correction_approve(correction_id=correction.pk, actor="approver", now=CLOSED)
-            correction_issue(correction_id=correction.pk, actor="finance", now=CLOSED)
+            correction_approve(correction_id=correction.pk, actor="approver", now=now)
+            correction_issue(correction_id=correction.pk, actor="finance", now=now)
     return Note.objects.get(number__isnull=False)
 
 
-def _dispute(invoice: Invoice, named: Named) -> Dispute:
+def _dispute(invoice: Invoice, named: Named, now: datetime) -> Dispute:
     claim = Claim(str(invoice.number), [1], "sla", named("dispute"), named("proof"), Decimal("5.00"))
-    dispute = dispute_open(claim=claim, actor="lead", now=CLOSED)
-    dispute_triage(dispute_id=dispute.pk, actor="finance", now=CLOSED, text=named("triage"))
-    return dispute_ask_evidence(dispute_id=dispute.pk, actor="finance", now=CLOSED, text=named("question"))
+    dispute = dispute_open(claim=claim, actor="lead", now=now)
+    dispute_triage(dispute_id=dispute.pk, actor="finance", now=now, text=named("triage"))
+    return dispute_ask_evidence(dispute_id=dispute.pk, actor="finance", now=now, text=named("question"))
 
 
-def _change(named: Named) -> RetroactiveChange:
+def _change(named: Named, now: datetime) -> RetroactiveChange:
     return retroactive_propose(
         kind="price", name=named("fix")[:64], fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]},
         evidence=named("ticket"), valid_from=datetime(2026, 9, 30, 16, tzinfo=UTC), valid_until=None,
-        reason=named("why"), actor="finance", now=CLOSED,
+        reason=named("why"), actor="finance", now=now,
     )  # fmt: skip
 
 

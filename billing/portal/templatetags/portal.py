@@ -340,6 +340,12 @@ def sign(value: Decimal | None) -> str:
     return "" if not value else "minus" if value < 0 else "plus"
 
 
+@register.filter
+def credited(value: Decimal | None) -> str:
+    """A class name for an amount that takes money back; what is owed as usual stands out in no colour."""
+    return "minus" if value and value < 0 else ""
+
+
 def _grouped(value: Decimal | int, places: int) -> str:
     exact = Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
     text = f"{abs(exact):,f}"

@@ -1,0 +1,244 @@
+"""What each kind of person comes for, done in real Chromium in both languages, on a desk and on a phone.
+
+`SUANPAN_SCREENSHOTS=DIR` keeps a picture of every station, for people to look at. A text is named here in English and found
+on the page in the language of the walk, so a text without Chinese fails its walk.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.translation import gettext, override
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from billing.budgets.models import Budget
+from billing.invoicing.models import Dispute
+from billing.rates.models import PriceDraft
+from billing.usage.models import QuarantinedRecord
+from tests.browser.test_portal_in_chromium import browser
+from tests.furnished_house import House, furnish, pleasant
+
+__all__ = ["browser"]
+pytestmark = pytest.mark.django_db(transaction=True)
+SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@dataclass
+class Person:
+    """Somebody at a window, who reads one language."""
+
+    page: Page
+    language: str
+    size: str
+    who: str
+    stations: int = 0
+
+    def words(self, text: str) -> str:
+        """A text of the portal in the language of this person."""
+        with override(self.language):
+            return gettext(text)
+
+    def follow(self, text: str) -> None:
+        """A link by its words, or by a name that nobody translates."""
+        self.page.get_by_role("link", name=self.words(text)).first.click()
+
+    def press(self, text: str) -> None:
+        self.page.get_by_role("button", name=self.words(text), exact=True).first.click()
+
+    def field(self, label: str) -> Locator:
+        return self.page.get_by_label(self.words(label), exact=True).first
+
+    def reads(self, text: str) -> None:
+        expect(self.page.locator("main")).to_contain_text(self.words(text))
+
+    def station(self, name: str) -> None:
+        """Nothing runs off the side, and everything is in one language; a picture where somebody asked for them."""
+        self.stations += 1
+        wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, (name, wide)
+        folder = os.environ.get("SUANPAN_SCREENSHOTS")
+        if folder:
+            shot = f"{self.who}-{self.stations:02d}-{name}-{self.language}-{self.size}.png"
+            self.page.screenshot(path=Path(folder) / shot, full_page=True)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return furnish(tmp_path, pleasant)
+
+
+@pytest.fixture(params=list(SIZES))
+def size(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["en", "zh-hans"])
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def come(browser: Browser, live_server: Any, house: House, language: str, size: str) -> Iterator[Any]:
+    """Somebody who has signed in, has chosen the language, and stands before October."""
+    failures: list[str] = []
+    contexts = []
+
+    def enter(who: str) -> Person:
+        client = Client()
+        client.force_login(User.objects.get(username=who))
+        context = browser.new_context(
+            base_url=live_server.url, viewport=SIZES[size], locale="en-GB", has_touch=size == "phone"  # type: ignore[arg-type]
+        )
+        context.add_cookies([
+            {"name": "sessionid", "value": client.cookies["sessionid"].value, "url": live_server.url},
+        ])  # fmt: skip
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: failures.append(str(error)))
+        page.on("console", lambda said: failures.append(said.text) if "Security Policy" in said.text else None)
+        page.goto("/?month=2026-10")
+        if language != "en":
+            page.get_by_role("button", name="简体中文").click()
+        expect(page.locator("html")).to_have_attribute("lang", language)
+        return Person(page, language, size, who)
+
+    yield enter
+    for context in contexts:
+        context.close()
+    assert not failures
+
+
+def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house: House) -> None:
+    lead = come("lead")
+    lead.reads("NLP Research")
+    lead.station("month")
+    lead.follow("NLP Research")
+    lead.reads("Efficiency by job")  # which jobs waste
+    lead.reads("Penalty")
+    lead.station("team")
+    lead.follow("Budgets")
+    lead.station("budgets")
+    lead.follow("Everything of NLP")
+    lead.reads("Course of the period")
+    lead.station("budget")
+    lead.field("One mail address or channel per line").fill("mei@example.cn")
+    lead.press("Save")
+    expect(lead.field("One mail address or channel per line")).to_have_value("mei@example.cn")
+    assert list(Budget.objects.get().channels.values_list("mail", flat=True)) == ["mei@example.cn"]
+    lead.follow("Anomalies")
+    lead.reads("NVIDIA-A800")
+    lead.station("anomalies")
+
+
+def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: House) -> None:
+    lead = come("lead")
+    lead.follow("Invoices")
+    lead.station("invoices")
+    lead.follow(str(house.invoice.number))
+    lead.station("invoice")
+    with lead.page.expect_download() as download:
+        lead.page.get_by_role("link", name="PDF").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"%PDF-1.7")
+    lead.follow("Dispute lines")
+    lead.page.get_by_role("row").filter(has_text="llama-3-8b").filter(has_text="4.00").first.get_by_role("checkbox").check()
+    lead.field("What is wrong").fill("the gateway counted twice")
+    lead.field("Evidence: link, ticket, figures").fill("INC-77")
+    lead.station("dispute-form")
+    lead.press("Open the dispute")
+    lead.reads("the gateway counted twice")
+    lead.station("dispute")
+    assert Dispute.objects.latest("id").opened_by == "lead"
+    lead.follow("Disputes")
+    lead.station("disputes")
+
+
+def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an_amount(come: Any, house: House) -> None:
+    finance = come("finance")
+    finance.station("month")
+    finance.page.goto("/close/?month=2026-11")
+    finance.reads("Namespace without owner")
+    finance.reads("nobodys-1")
+    finance.station("close-november")
+    finance.page.goto("/close/?month=2026-10")
+    finance.reads("Where the GPU time went")  # recovery of each pool
+    finance.station("close-october")
+    finance.follow("Invoices")
+    finance.page.get_by_role("searchbox").first.fill("000002")
+    finance.press("Find")
+    finance.follow(str(house.invoice.number))
+    finance.press("Prove that this document follows from its usage")
+    expect(finance.page.locator("#proof")).to_contain_text(re.compile("✓|follows|一致|得出"))
+    finance.station("proof")
+    finance.page.goto("/?month=2026-10")
+    finance.follow("NLP Research")
+    finance.page.get_by_role("link", name="NVIDIA-H800").first.click()
+    finance.reads("workload-1")
+    finance.station("line")
+    finance.page.get_by_role("link", name="workload-1").first.click()
+    finance.page.wait_for_url(re.compile("workload="))
+    finance.station("line-of-a-job")
+
+
+def test_finance_approves_nothing_alone_and_exports_a_note(come: Any, house: House) -> None:
+    finance = come("finance")
+    finance.follow("Corrections")
+    finance.station("corrections")
+    finance.press("Approve")
+    expect(finance.page.get_by_role("alert")).to_be_visible()  # who asked does not approve
+    finance.station("corrections-refused")
+    finance.follow(str(house.note.number))
+    with finance.page.expect_download() as download:
+        finance.page.get_by_role("link", name="Excel").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"PK")
+    finance.station("note")
+    finance.page.goto("/corrections/changes/")
+    finance.station("changes")
+    finance.page.goto(f"/disputes/{house.dispute.pk}/")
+    finance.station("dispute")
+
+
+def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_be_taken_in(come: Any, house: House) -> None:
+    admin = come("admin")
+    admin.follow("Prices")
+    admin.station("prices")
+    admin.follow("draft-1")
+    admin.station("draft")
+    admin.page.goto(f"/prices/drafts/{house.draft.pk}/effect/?month=2026-10")
+    admin.station("effect")
+    admin.page.goto("/prices/drafts/new/")
+    admin.station("new-list")
+    admin.follow("Ownership")
+    admin.reads("nlp-*")
+    admin.station("ownership")
+    admin.follow("Quarantine")
+    admin.page.locator("summary").filter(has_text=admin.words("Decide")).first.click()
+    admin.page.get_by_role("textbox", name=admin.words("Why"), exact=True).fill("sent twice by a test")
+    admin.station("quarantine")
+    admin.press("Dismiss")
+    admin.page.goto("/quarantine/?status=dismissed")
+    admin.reads("sent twice by a test")
+    assert QuarantinedRecord.objects.get().status == "dismissed"
+    admin.follow("Price workbench")
+    admin.station("workbench")
+    admin.follow("Training planner")
+    admin.station("planner")
+    assert PriceDraft.objects.count() == 1
+
+
+def test_an_auditor_reads_everything_and_is_offered_no_change(come: Any, house: House) -> None:
+    auditor = come("auditor")
+    for address in ("/?month=2026-10", "/close/?month=2026-10", f"/invoices/{house.invoice.pk}/", "/corrections/",
+                    "/corrections/changes/", f"/disputes/{house.dispute.pk}/", f"/budgets/{Budget.objects.get().pk}/",
+                    "/quarantine/", "/prices/", f"/prices/drafts/{house.draft.pk}/", "/ownership/"):  # fmt: skip
+        auditor.page.goto(address)
+        forms = auditor.page.locator("form[method=post]").all()
+        actions = [form.get_attribute("action") for form in forms]
+        assert set(actions) <= {"/logout/", "/i18n/setlang/", f"/invoices/{house.invoice.pk}/proof/"}, address
+        auditor.station(address.strip("/").split("/")[0].split("?")[0] or "month")
