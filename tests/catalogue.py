@@ -53,7 +53,7 @@ def _call_at(source: str, start: int) -> str:
 def messages() -> list[Message]:
     """Every text of templates/ and billing/, each once, in the order of the files."""
     found: dict[Message, None] = {}
-    for path in sorted(ROOT.glob("templates/**/*.html")):
+    for path in sorted([*ROOT.glob("templates/**/*.html"), *ROOT.glob("templates/alerts/*.txt")]):
         source = templatize(path.read_text(encoding="utf-8"))
         for match in CALL.finditer(source):
             found.update(dict.fromkeys(_calls(_call_at(source, match.start()))))

@@ -16,7 +16,8 @@ class Channel(models.Model):
     """Where alerts go: an Apprise address, which is a secret, or a mail address sent through the mail set-up.
 
     `team`: only budgets of this team may name it. `digest_at`: everything but what is urgent waits for that local time of
-    day. Between `quiet_from` and `quiet_until` (local) only what is urgent is sent.
+    day. Between `quiet_from` and `quiet_until` (local) only what is urgent is sent. `language`: what its readers read; empty
+    for the language of the house.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -26,6 +27,7 @@ class Channel(models.Model):
     digest_at = models.TimeField(null=True, blank=True)
     quiet_from = models.TimeField(null=True, blank=True)
     quiet_until = models.TimeField(null=True, blank=True)
+    language = models.CharField(max_length=16, blank=True, db_default="")
 
     class Meta:
         ordering = ["name"]

@@ -3,6 +3,8 @@
 from datetime import time
 from decimal import Decimal
 
+from django.conf import settings
+
 from billing.budgets.services import BudgetWish, ChannelWish
 from billing.budgets.services.budgets import DEFAULT_FORECAST_THRESHOLDS, DEFAULT_THRESHOLDS
 from billing.budgets.thresholds import ACTIONS, Rung
@@ -20,6 +22,7 @@ def read_channel(entry: Entry, team: Team | None) -> ChannelWish:
     wish = ChannelWish(
         name=entry.text("name"), url=entry.text("url", limit=LONGEST_URL), team=team,
         digest_at=_time(entry, "digest_at"), quiet_from=_time(entry, "quiet_from"), quiet_until=_time(entry, "quiet_until"),
+        language=entry.choice("language", ("", *dict(settings.LANGUAGES)), ""),
     )  # fmt: skip
     entry.finish()
     return wish

@@ -18,6 +18,7 @@
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | BUDGET_CHECK_URL | where the budget check listens, to which the web process passes budgets/check on | none |
 | BUDGET_HOLDS | folder in which the budget check keeps its reservations | run/budget-holds of the home |
+| HOUSE_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
@@ -188,8 +189,10 @@ UNFOLD = {"SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘", "SITE_SUBHEA
 USE_TZ = True
 TIME_ZONE = "UTC"
 USE_I18N = True
-LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_CODE = os.environ.get("HOUSE_LANGUAGE", "en")
+if LANGUAGE_CODE not in dict(LANGUAGES):
+    raise ImproperlyConfigured(f"HOUSE_LANGUAGE={LANGUAGE_CODE!r} must be one of {', '.join(dict(LANGUAGES))}")
 LOCALE_PATHS = [BASE_DIR / "locale"]
 
 STATIC_URL = "/static/"

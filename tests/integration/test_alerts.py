@@ -1,6 +1,7 @@
 """Alerts told in dates: what fires when, who hears it, and that nobody hears it twice. Receivers are real."""
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
@@ -187,6 +188,33 @@ def test_every_alert_says_its_data_time_owner_and_what_to_do(tmp_path: Path, hoo
     assert text.startswith("Suanpan: 2 alerts for nlp")
     for wanted in ("80% reached", "850.00 of 1,000.00 CNY", "2026-10-06 09:00 Asia/Shanghai", "Ann Lee", "What to do:"):
         assert wanted in text
+
+
+def test_each_channel_reads_its_own_language(tmp_path: Path, hook: Webhook, mail: MailServer, settings) -> None:
+    """One says Chinese; one says nothing, so that the house decides; a lead who reads Chinese gave the mail address."""
+    with webhook() as second:
+        budget = budget_of(tmp_path, name="NLP everything", thresholds=(50, 80, 100))
+        channel_put(wish=ChannelWish("hook", hook.url, language="zh-hans"), actor="tests")
+        channel_put(wish=ChannelWish("second", second.url), actor="tests")
+        recipients_put(budget=budget, names=["hook", "second", "mei@example.cn"], actor="mei", language="zh-hans")
+        held(1, at(2), 85)
+        assert heard(at(6, 9)) == 6
+        (chinese,), (english,), (written,) = hook.texts, second.texts, mail.texts
+        settings.LANGUAGE_CODE = "zh-hans"
+        held(2, at(7), 15)
+        assert heard(at(9)) == 3
+        assert second.texts[1].startswith("算盘：nlp 2026-10 预算已达 100%（花费）")
+    assert english.startswith("Suanpan: 2 alerts for nlp")
+    for text in (chinese, written):
+        assert "算盘：nlp 有 2 条告警" in text
+        assert "NLP everything，2026-10：已达 80%。花费 850.00，预算 1,000.00 CNY。" in text
+        assert "数据截至: 2026-10-06 09:00 Asia/Shanghai" in text
+        assert not re.search(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}", text), "no English sentence is left"
+
+
+def test_a_channel_speaks_no_language_that_the_house_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError, match="language 'fr' is none of en, zh-hans"):
+        channel_put(wish=ChannelWish("hook", "json://127.0.0.1", language="fr"), actor="tests")
 
 
 def test_a_failing_channel_hears_later_and_once_and_holds_up_nobody(

@@ -6,6 +6,7 @@ from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
@@ -130,20 +131,20 @@ def _shown(budget: Budget) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _channels(team: Team, names: Iterable[str]) -> list[Channel]:
+def _channels(team: Team, names: Iterable[str], language: str = "") -> list[Channel]:
     """The channels of those names; a name with an @ is a mail address, made a channel where there is none yet."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > MOST_RECIPIENTS:
         raise BudgetError(f"recipients: {len(wanted)} are more than {MOST_RECIPIENTS}; use a mailing list")
-    return [_mail(name) if "@" in name else _channel(team, name) for name in wanted]
+    return [_mail(name, language) if "@" in name else _channel(team, name) for name in wanted]
 
 
-def _mail(address: str) -> Channel:
+def _mail(address: str, language: str) -> Channel:
     try:
         validate_email(address)
     except ValidationError as error:
         raise BudgetError(f"recipient {address!r}: is not a mail address") from error
-    channel, _ = Channel.objects.get_or_create(name=address, defaults={"mail": address})
+    channel, _ = Channel.objects.get_or_create(name=address, defaults={"mail": address, "language": language})
     return channel
 
 
@@ -164,6 +165,7 @@ class ChannelWish:
     digest_at: time | None = None
     quiet_from: time | None = None
     quiet_until: time | None = None
+    language: str = ""
 
 
 def channel_put(*, wish: ChannelWish, actor: str) -> bool:
@@ -174,22 +176,27 @@ def channel_put(*, wish: ChannelWish, actor: str) -> bool:
         raise BudgetError(f"channel {wish.name!r}: its url is no address that Apprise knows")
     if (wish.quiet_from is None) != (wish.quiet_until is None):
         raise BudgetError(f"channel {wish.name!r}: quiet_from and quiet_until go together")
+    if wish.language not in ("", *(known := dict(settings.LANGUAGES))):
+        raise BudgetError(f"channel {wish.name!r}: language {wish.language!r} is none of {', '.join(known)}")
     values = {name: value for name, value in vars(wish).items() if name != "name"}
     with transaction.atomic():
-        known = Channel.objects.filter(name=wish.name).first()
-        if known and all(getattr(known, name) == value for name, value in values.items()):
+        stored = Channel.objects.filter(name=wish.name).first()
+        if stored and all(getattr(stored, name) == value for name, value in values.items()):
             return False
         Channel.objects.update_or_create(name=wish.name, defaults=values)
-        shown = {name: str(value) for name, value in values.items() if name != "url" and value is not None}
+        shown = {name: str(value) for name, value in values.items() if name != "url" and value not in (None, "")}
         audit_record(actor=actor, action="channel_put", subject=wish.name, detail=shown)
     return True
 
 
-def recipients_put(*, budget: Budget, names: Iterable[str], actor: str) -> bool:
-    """Replace who is told about a budget; True if anything changed.  Raises BudgetError."""
+def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language: str = "") -> bool:
+    """Replace who is told about a budget; True if anything changed.  Raises BudgetError.
+
+    A mail address that nobody gave before is written to in `language`: whoever gives it knows what its reader reads.
+    """
     with transaction.atomic():
         before = sorted(budget.channels.values_list("name", flat=True))
-        channels = _channels(budget.team, names)
+        channels = _channels(budget.team, names, language)
         after = sorted(channel.name for channel in channels)
         if before == after:
             return False

@@ -10,9 +10,11 @@ from datetime import datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.template.loader import render_to_string
+from django.utils.translation import override
 
 from billing.budgets.channels import ChannelError, send
 from billing.budgets.models import Alert, Channel, Delivery
@@ -101,7 +103,7 @@ def _send_group(
     channel: Channel, setup: BillingSetup, group: list[Delivery], ready: list[Delivery], now: datetime
 ) -> int:
     """One message about alerts of one team. Where it is refused, all that is ready for the channel waits longer."""
-    title, body = message_of([delivery.alert for delivery in group], setup)
+    title, body = message_of([delivery.alert for delivery in group], setup, channel.language)
     try:
         send(channel, title=title, body=body)
     except ChannelError as error:
@@ -116,8 +118,9 @@ def _send_group(
     return rows.update(status=Delivery.Status.SENT, attempts=F("attempts") + 1, sent_at=now, last_error="")
 
 
-def message_of(alerts: list[Alert], setup: BillingSetup) -> tuple[str, str]:
-    """Title and text: each alert with its data time, owner and what to do."""
+def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> tuple[str, str]:
+    """Title and text in a language, by default that of the house: each alert with its data time, owner and what to do."""
     context = {"alerts": alerts, "team": alerts[0].team, "setup": setup}
-    title = " ".join(render_to_string("alerts/title.txt", context).split())
-    return title, render_to_string("alerts/body.txt", context).strip() + "\n"
+    with override(language or settings.LANGUAGE_CODE):
+        title = " ".join(render_to_string("alerts/title.txt", context).split())
+        return title, render_to_string("alerts/body.txt", context).strip() + "\n"

@@ -12,6 +12,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.budgets.forecast import FEWEST_DAYS
@@ -151,7 +152,9 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     found = _own_budget(request, pk)
     names = [line.strip() for line in request.POST.get("recipients", "").splitlines() if line.strip()]
     try:
-        recipients_put(budget=found, names=names, actor=request.user.get_username())
+        recipients_put(
+            budget=found, names=names, actor=request.user.get_username(), language=get_language() or ""
+        )
     except BudgetError as error:
         return _shown(request, setup, found, str(error), 400)
     return redirect("portal:budget", pk=pk)
