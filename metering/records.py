@@ -10,7 +10,7 @@ input at the full price; what a sender wants to keep beside the contract goes in
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from hashlib import blake2b
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -31,6 +31,8 @@ MAX_NAME_BYTES: Final = 512
 """Names of clusters, pods and nodes stand in unique indexes, whose rows PostgreSQL bounds."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+MAX_SEQUENCE: Final = 10**18
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 INSTANT_FIELDS: Final = (
@@ -41,6 +43,8 @@ RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+WIDEST_OFFSET: Final = timedelta(hours=15, minutes=59)
+"""What PostgreSQL takes; no place on earth is further from UTC than 14 hours."""
 
 
 class RecordError(ValueError):
@@ -58,7 +62,11 @@ Content = tuple[int | None, Dimension, Counts, bytes]
 
 
 class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Tokens of one gateway request. `input_tokens` contains both cache classes; `output_tokens` contains reasoning."""
+    """Tokens of one gateway request. `input_tokens` contains both cache classes; `output_tokens` contains reasoning.
+
+    A source may number its records, one by one within a `sequence_run`: what never arrived shows as a gap. Numbers are
+    no part of the content.
+    """
 
     id: Name
     source: Name
@@ -74,6 +82,8 @@ class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     provider: Label | None = None
     status: Label | None = None
     attributes: dict[str, Any] | None = None
+    sequence: Number | None = None
+    sequence_run: Label | None = None
 
     def __post_init__(self) -> None:
         _check_instant("time", self.time)
@@ -405,6 +415,8 @@ def _check_names(record: msgspec.Struct, *fields: str) -> None:
 def _check_instant(field: str, value: datetime) -> None:
     if not EARLIEST <= value < LATEST:
         raise RecordError(f"{field} {value.isoformat()} is not between {EARLIEST.year} and {LATEST.year}", field)
+    if value.tzinfo is not UTC and abs(value.utcoffset() or timedelta()) > WIDEST_OFFSET:
+        raise RecordError(f"{field} {value.isoformat()} is more than {WIDEST_OFFSET} from UTC", field)
 
 
 def _check_order(first: str, start: datetime, second: str, end: datetime | None) -> None:

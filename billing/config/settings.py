@@ -264,6 +264,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "resume-operations": {"task": "billing.invoicing.tasks.operations_resume", "schedule": 5.0},
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
+    "fold-token-sequences": {"task": "billing.usage.tasks.sequences_fold", "schedule": 60.0},
     "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},

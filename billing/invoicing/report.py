@@ -16,7 +16,7 @@ from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
-from billing.usage.reconciliation import completeness, estimated_ends
+from billing.usage.reconciliation import SequenceGaps, completeness, estimated_ends, sequence_gaps
 from billing.usage.selectors import (
     EpochFilter,
     ScanSum,
@@ -36,6 +36,8 @@ from pricing.rating import DIVISOR, Unpriced
 
 SCAN_TOLERANCE = Decimal("0.001")
 """Of all units that scans listed, how many may differ from what was watched."""
+SHOWN_GAPS = 10
+"""How many gaps of a source an exception spells out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
         report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
         report.exceptions += _silent(missing.silent, min(window.end, now))
+        report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)]
         scans = scan_sums(window)
         report.exceptions += _scans_differing(scans)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
@@ -218,6 +221,16 @@ def _silent(silent: list[tuple[str, datetime]], until: datetime) -> list[Reporte
         ReportedException("silent_source", source, Decimal(int((until - last).total_seconds())), "seconds", False, advice)
         for source, last in silent
     ]
+
+
+def _sequence_gap(gaps: SequenceGaps) -> ReportedException:
+    """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
+    shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
+    more = len(gaps.stretches) - len(shown_gaps)
+    told = ", ".join(shown_gaps) + (f" and {more} more gaps" if more else "")
+    subject = f"{gaps.source}/{gaps.run}" if gaps.run else gaps.source
+    advice = f"numbers {told} never arrived: have the source send them again, or waive them"
+    return ReportedException("sequence_gap", subject, Decimal(gaps.missing), "records", True, advice)
 
 
 def _quarantined(window: Interval) -> list[ReportedException]:

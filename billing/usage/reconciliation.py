@@ -153,3 +153,39 @@ def estimated_ends(window: Interval, *, most: int = MOST_ENDS) -> list[Estimated
     with connection.cursor() as cursor:
         cursor.execute(ESTIMATED_ENDS, {"start": window.start, "end": window.end, "most": most})
         return [EstimatedEnd(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceGaps:
+    """Numbers of a run of a source of which the ledger has no record: stretches (first, last), both inclusive."""
+
+    source: str
+    run: str
+    stretches: list[tuple[int, int]]
+
+    @property
+    def missing(self) -> int:
+        """How many numbers."""
+        return sum(last - first + 1 for first, last in self.stretches)
+
+
+def sequence_gaps(window: Interval) -> list[SequenceGaps]:
+    """What sources numbered and never got to the ledger, by source and run.
+
+    A gap belongs to every window into which one of the two records beside it falls, or the time between them: nobody knows
+    when its requests were. What a run numbered before its first and after its last record that arrived is not known.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT source, run, array_agg(ARRAY[last + 1, following - 1] ORDER BY last)
+               FROM (SELECT source, run, last, last_time, lead(first) OVER w AS following,
+                            lead(first_time) OVER w AS following_time
+                     FROM token_sequence_island WINDOW w AS (PARTITION BY source, run ORDER BY first)) AS beside
+               WHERE following IS NOT NULL AND least(last_time, following_time) < %s
+                 AND greatest(last_time, following_time) >= %s
+               GROUP BY source, run ORDER BY source, run""",
+            [window.end, window.start],
+        )
+        return [
+            SequenceGaps(source, run, [(first, last) for first, last in found]) for source, run, found in cursor.fetchall()
+        ]

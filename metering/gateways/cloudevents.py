@@ -2,6 +2,7 @@
 
 The subject is who consumed, `source` and `id` are the identity, the data holds model and counts under the names that
 `naming` knows for the type. `time` may be missing, as the specification allows: then the time of arrival counts.
+The extension `sequence`, where it holds an integer, numbers the records of the source.
 """
 
 from base64 import b64decode
@@ -14,16 +15,16 @@ from urllib.parse import unquote
 import msgspec
 
 from metering.gateways.naming import Naming, data_usage, known_data, naming_of
-from metering.gateways.translation import Fields, required, scalars, usage_of
-from metering.records import RecordError, TokenUsage
+from metering.gateways.translation import Fields, required, scalars, text, usage_of
+from metering.records import MAX_SEQUENCE, RecordError, TokenUsage
 
 VERSION: Final = "1.0"
-CONTEXT: Final = ("specversion", "type", "source", "id", "time", "subject")
+CONTEXT: Final = ("specversion", "type", "source", "id", "time", "subject", "sequence", "sequencerun")
 PREFIX: Final = "ce-"
 
 
 def redacted(event: Fields, *, namings: Mapping[str, Naming]) -> Fields:
-    """The event with its context and the named fields of its data; extensions and all other data are dropped."""
+    """The event with its context and the named fields of its data; other extensions and all other data are dropped."""
     kept = scalars(event, CONTEXT)
     data = known_data(_data(event), naming_of(kept.get("type"), namings))
     return kept if data is None else {**kept, "data": data}
@@ -37,7 +38,23 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
     identity = {"id": required(event, "id"), "source": required(event, "source")}
     consumer = required(event, "subject")
     counted = data_usage(event.get("data"), naming_of(kind, namings))
-    return usage_of({**identity, "time": event.get("time"), "consumer": consumer, **counted}, now=now)
+    return usage_of(
+        {**identity, "time": event.get("time"), "consumer": consumer, **counted, **_numbered(event)}, now=now
+    )
+
+
+def _numbered(event: Fields) -> Fields:
+    """The number that the source gave the event (extension `sequence`, integers as digits; `sequencerun` is ours).
+
+    The extension may also be any text that can be put in order: such a one tells no gap and is passed over.
+    """
+    number = event.get("sequence")
+    if isinstance(number, bool) or not isinstance(number, str | int):
+        return {}
+    digits = str(number)
+    if not (digits.isascii() and digits.isdigit() and int(digits[:40]) <= MAX_SEQUENCE):
+        return {}
+    return {"sequence": int(digits), "sequence_run": text(event, "sequencerun")}
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:

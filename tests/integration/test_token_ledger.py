@@ -128,6 +128,13 @@ def test_reports_that_share_a_transaction_are_answered_each_by_itself() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.django_db
+def test_an_offset_that_the_database_does_not_know_goes_to_quarantine_in_its_own_month() -> None:
+    (refused,) = ingest_tokens(token_record(1, time="2026-10-01T03:00:00+16:27")).refusals
+    assert refused.error == "time 2026-10-01T03:00:00+16:27 is more than 15:59:00 from UTC"
+    assert query("SELECT at = '2026-09-30T10:33:00Z' FROM usage_quarantinedrecord") == [(True,)]
+
+
 @pytest.fixture
 def committing(transactional_db: None) -> Iterator[None]:
     yield

@@ -99,6 +99,7 @@ WORDS = {
     "period_not_ended": _("The month has not ended"),
     "overlap": _("Held twice"),
     "over_capacity": _("Above capacity"),
+    "sequence_gap": _("Numbered records that never arrived"),
     "silent_source": _("Source without usage lately"),
     "engine_difference": _("Gateways and inference servers differ"),
     "engine_difference_day": _("Gateways and inference servers differ on a day"),

@@ -7,6 +7,7 @@ from billing.usage.services.engines import engine_readings_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.replay import ReplayError, quarantine_replay
+from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.tokens import batch_ingest, rollups_fold, tokens_ingest
 from billing.usage.services.watermarks import (
@@ -32,6 +33,7 @@ __all__ = [
     "quarantine_dismiss",
     "quarantine_replay",
     "rollups_fold",
+    "sequences_fold",
     "token_batch",
     "tokens_ingest",
     "watch_notes_add",

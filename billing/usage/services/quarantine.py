@@ -1,7 +1,7 @@
 """Quarantine: records that could not enter the ledger are kept, shown, and hold the close until somebody decides."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b
 
 import msgspec
@@ -88,5 +88,5 @@ def _instant(raw: bytes) -> datetime | None:
             except msgspec.ValidationError:
                 continue
             if instant.tzinfo and EARLIEST <= instant < LATEST:
-                return instant
+                return instant.astimezone(UTC)  # PostgreSQL refuses offsets of 16 hours and more
     return None

@@ -7,7 +7,7 @@ the ledger has; a process that met repeats lately looks for them first.
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import accumulate
@@ -22,6 +22,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from billing.usage.epochs import epoch_enter
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
 from billing.usage.services.token_columns import (
     TokenColumns,
@@ -55,6 +56,7 @@ Known = tuple[Any, ...]
 
 _dimension_ids: dict[str, dict[Dimension, int]] = {}
 _dimension = attrgetter("dimension")
+_number = attrgetter("sequence")
 _cache_lock = threading.Lock()
 _look_first = 0
 MAX_CACHED_DIMENSIONS = 100_000
@@ -115,7 +117,7 @@ def _write(batches: Sequence[TokenBatch], *, look_first: bool) -> tuple[list[Ing
     """Everything of these batches; also says whether the ledger knew any of the keys before."""
     group = _Group(batches)
     with connection.wrap_database_errors:
-        if len(group.records) <= SMALL and is_narrow(group.records):
+        if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
             known = _take(group)
         else:
             known = _copy(group, look_first=look_first)
@@ -129,7 +131,9 @@ class _Group:
         self.batches = batches
         self.outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
         self.records = [record for batch in batches for record in batch.records]
+        self.is_numbered = any(number is not None for number in map(_number, self.records))
         self._ends = list(accumulate(len(batch.records) for batch in batches))
+        self._refused: set[int] = set()
 
     def repeat(self, number: int, *, same: bool) -> None:
         """Record `number` has a key that is taken: by the same content, or by other."""
@@ -139,8 +143,13 @@ class _Group:
             outcome.duplicates += 1
             return
         outcome.conflicts += 1
+        self._refused.add(number)
         place = batch.places[number - self._ends[owner] + len(batch.records)]
         outcome.refusals.append(repeated(self.records[number], place, batch.raw_at(place)))
+
+    def taken(self) -> Iterator[TokenUsage]:
+        """The records that the ledger has, now or since before."""
+        return (record for number, record in enumerate(self.records) if number not in self._refused)
 
     def accept(self) -> None:
         """Count as accepted whatever was not counted as a repeat."""
@@ -181,11 +190,13 @@ def _take(group: _Group) -> int:
 
 
 def _copy(group: _Group, *, look_first: bool) -> int:
-    """In one transaction: events, deltas, quarantine. Returns how many keys the ledger knew, as far as it was asked."""
+    """In one transaction: events, deltas, numbers, quarantine. Returns how many keys the ledger knew, if it was asked."""
     columns = token_columns(group.records) if group.records else None
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
         known = _copy_new(cursor, group, columns, epoch, look_first=look_first) if columns else 0
+        if group.is_numbered:
+            sequences_note(cursor, group.taken())
         group.accept()
         group.keep_refused()
     return known
