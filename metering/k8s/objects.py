@@ -174,6 +174,9 @@ class Node(Fields, frozen=True, gc=False):
     status: NodeStatus = NodeStatus()
 
 
+NO_CLAIMS: Final = PodClaims()
+
+
 class SliceMetadata(Fields, frozen=True, gc=False):
     """metadata of a ResourceSlice."""
 
@@ -201,7 +204,7 @@ class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     scheduler: str = ""
     priority_class: str = ""
     created_at: Stamp | None = None
-    claims: PodClaims = PodClaims()
+    claims: PodClaims = NO_CLAIMS
 
 
 class SeenPod(msgspec.Struct, frozen=True):
@@ -314,7 +317,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     if not requests and not pod.spec.resource_claims and not _names_class(pod.spec):
         return None
     metadata, _, status = decoded(pod)
-    claims = claims_named(pod.spec.resource_claims, status.resource_claim_statuses, status.extended_resource_claim_status)
+    claims = _claims(pod.spec, status)
     if not requests and not claims.counted:
         return None
     facts = PodFacts(
@@ -367,6 +370,12 @@ def _asks(resources: Resources | None) -> bool:
         return False
     named = (resources.requests or {}, resources.limits or {})
     return any(_extended(name) for given in named for name in given)
+
+
+def _claims(spec: PodSpec, status: PodStatus) -> PodClaims:
+    if not spec.resource_claims and status.extended_resource_claim_status is None:
+        return NO_CLAIMS
+    return claims_named(spec.resource_claims, status.resource_claim_statuses, status.extended_resource_claim_status)
 
 
 def _names_class(spec: PodSpec) -> bool:
