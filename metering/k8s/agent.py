@@ -259,13 +259,18 @@ class Agent:
             self.store.note_problem(f"{kind}: {text[:100]}", text, at)
 
     def scanned(self, difference: Difference) -> None:
-        """Keep what a scan found, the difference of nothing as well; durable when this returns."""
+        """Keep what a scan found, the difference of nothing as well; durable when this returns.
+
+        What is remembered of pods that are long gone is dropped with it: a watch may go on for ever without a list.
+        """
         self.reconciliation = difference
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self.store.note_scan(
                 ScanRow(difference.at, difference.watched_units, difference.scanned_units, difference.differing_units)
             )
+            self.store.forget_gone(difference.at - KEEP_GONE)
+            self.claims.kept.forget(difference.at - KEEP_GONE)
 
     def report(self, now: datetime, *, refresh: bool) -> Told | None:
         """Put what is new into the spool, with the watermark; with `refresh` also how far open holds were seen.

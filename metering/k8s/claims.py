@@ -29,6 +29,8 @@ from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.records import GpuAllocation, RecordError, hold_id
 from metering.slice_capacity import offered_by, slice_offer
 
+SMALLEST: Final = Fraction(1, 10**9)
+"""Share of a device from which on it can still be divided among pods and be told with twelve decimals."""
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
 """How far the stream of claims must have passed a pod before a claim that it did not tell is taken for missing."""
 
@@ -196,9 +198,13 @@ class ClaimBook:
             claim = told[name]
             content = content_of(claim, claims, self.kept.devices(places_of(claim)), drivers=self._drivers)
             unknown += content.unknown
+            unknown += [f"device {unit.place}: its share is too small" for unit in content.units if unit.share < SMALLEST]
             foreign.update(content.drivers)
             uid = claim.metadata.uid
-            found.update((uid, unit.resource, unit.accelerator or UNKNOWN, str(unit.share)) for unit in content.units)
+            found.update(
+                (uid, unit.resource, unit.accelerator or UNKNOWN, str(unit.share))
+                for unit in content.units if unit.share >= SMALLEST
+            )  # fmt: skip
         parts = tuple(Part(claim, resource, product, count, share)
                       for (claim, resource, product, share), count in sorted(found.items()))  # fmt: skip
         return parts, unknown, foreign

@@ -388,6 +388,49 @@ def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here
     }
 
 
+def test_a_piece_too_small_to_be_billed_is_a_problem_and_stops_nobody(here: Rig) -> None:
+    here.cluster.put(
+        "resourceslices",
+        {
+            "metadata": {"name": "s", "uid": "slice-s"},
+            "spec": {"driver": "gpu.nvidia.com", "nodeName": "n-1", "pool": {"name": "lent", "generation": 1},
+                     "devices": [{"name": "g", "attributes": H100, "capacity": {"memory": {"value": "80Gi"}}}]},
+        },
+    )  # fmt: skip
+    for name, memory in (("dust", "1"), ("half", "40Gi")):
+        here.cluster.allocate(name, "g", node="lent", result={"shareID": name, "consumedCapacity": {"memory": memory}})
+        launch(here, f"with-{name}", name)
+    here.watch()
+    here.cluster.advance(200)
+    here.watch()
+    here.tell()
+    assert held(here, "with-dust") == []
+    assert held(here, "with-half") == [(GPU, PRODUCT, 1, "0.5", 0, 200, "open")]
+    assert here.platform.agent["problems"] == {
+        "pod nlp/with-dust": "device gpu.nvidia.com/lent/g: its share is too small"
+    }
+
+
+def test_a_day_after_they_are_gone_pods_and_their_claims_are_forgotten(here: Rig) -> None:
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "u", "one")
+    launch(here, "v", "one")
+    here.cluster.finish("u")
+    here.cluster.delete("u")
+    here.watch()
+    for hours, kept in ((23, 2), (2, 1)):
+        here.tell()
+        here.cluster.advance(hours * 3600)
+        found = here.scan()
+        here.watch()
+        assert here.judge(found).pods == 0
+        tables = ("pod", "claimant", "reservation")
+        counts = [here.connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables]
+        assert counts == [kept] * 3
+    here.tell()
+    assert device_seconds(here, "u", "v") == 25 * 3600
+
+
 def test_the_scan_counts_a_claim_as_a_unit(here: Rig) -> None:
     here.cluster.allocate("one", "gpu-0", "gpu-1")
     launch(here, "u", "one", gpus=4)
