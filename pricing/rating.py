@@ -19,7 +19,11 @@ from pricing.money import EXACT, round_amount
 from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
-DIVISOR: Final = {GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR, MILLION_TOKENS: 1_000_000}
+AMOUNT: Final = "Amount"
+"""The unit of what is allocated: its quantity is money, split to the cent, at a price of 1."""
+DIVISOR: Final = {
+    GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR, MILLION_TOKENS: 1_000_000, AMOUNT: 1,
+}  # fmt: skip
 """How many base units (microseconds or tokens) make one pricing unit."""
 
 

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.config.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.config.set_up_allocation import allocation_policy_store
 from billing.config.set_up_budgets import read_budget, read_channel
 from billing.config.set_up_commitments import commitment_store
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
@@ -122,6 +123,8 @@ class _Application:
             self._policy(entry)
         for entry in self.top.entries("interruption_policies"):
             self.applied.note(*interruption_policy_store(entry, self.zone, self.actor))
+        for entry in self.top.entries("allocation_policies"):
+            self.applied.note(*allocation_policy_store(entry, self.zone, self.actor))
         for entry in self.top.entries("commitments"):
             self.applied.note(*commitment_store(entry, self._team(entry), self.zone, self.actor))
 

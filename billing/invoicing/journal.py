@@ -24,7 +24,9 @@ COLUMNS = (
 KIND_TEXT = {
     "gpu": "GPU hours", "commitment": "commitments", "tokens": "tokens",
     "efficiency": "efficiency adjustments",
-    "interruption": "interruptions carried by the platform", "credit": "credits",
+    "interruption": "interruptions carried by the platform",
+    "idle": "allocated idle capacity", "shared": "allocated shared cost",
+    "credit": "credits",
 }  # fmt: skip
 ZERO = Decimal("0.00")
 

@@ -89,7 +89,9 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
     ]
 
 
-KIND_ORDER = {"gpu": 0, "commitment": 1, "tokens": 2, "efficiency": 3, "interruption": 4, "credit": 5}
+KIND_ORDER = {
+    "gpu": 0, "commitment": 1, "tokens": 2, "efficiency": 3, "interruption": 4, "idle": 5, "shared": 6, "credit": 7,
+}  # fmt: skip
 CONSUMING = ("gpu", "commitment")
 """Kinds of lines whose usage takes energy."""
 

@@ -31,6 +31,7 @@ from billing.usage.selectors import (
 )
 from metering.accelerators import device_share
 from metering.intervals import Interval
+from pricing.allocation import IDLE
 from pricing.money import EXACT, round_amount, round_to
 from pricing.rating import DIVISOR, Unpriced
 
@@ -386,6 +387,7 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval) 
     for item in capacity_sums(window):
         offered[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
     sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
+    allocated = _allocated(assessment)
     idle = capacity = Decimal(0)
     for cluster, accelerator in sorted(offered.keys() | assessment.device_time.keys()):
         time = assessment.device_time.get((cluster, accelerator), DeviceTime())
@@ -401,7 +403,8 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval) 
         pool_capacity = round_to(known / 1_000_000, 6)
         pool_idle = EXACT.subtract(pool_capacity, sum(used.values(), Decimal(0)))
         capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
-        report.pools.append(pool | {"idle": number(pool_idle), "capacity": number(pool_capacity)})
+        pool |= {"idle": number(pool_idle), "capacity": number(pool_capacity)}
+        report.pools.append(pool | allocated.get((cluster, accelerator), {}))
         if pool_idle < 0:
             report.exceptions.append(
                 ReportedException("over_capacity", f"{cluster}/{accelerator}", -pool_idle, "gpu_seconds", False,
@@ -409,6 +412,21 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval) 
             )  # fmt: skip
     report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
     report.checks.append(_capacity_check(report, offered))
+
+
+def _allocated(assessment: Assessment) -> dict[tuple[str, str], dict[str, Any]]:
+    """Per pool the idle GPU-seconds that fall to each team, and the amount of them that a policy bills, or None."""
+    billed: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for charge in assessment.charges:
+        if charge.key.kind == IDLE and not charge.key.correction:
+            billed[charge.key.cluster, charge.key.accelerator] += charge.amount
+    return {
+        (pool.cluster, pool.accelerator): {
+            "idle_shares": {team: number(round_to(gpu_seconds(share), 6)) for team, share in pool.shares.items()},
+            "idle_billed": format(billed[name], "f") if (name := (pool.cluster, pool.accelerator)) in billed else None,
+        }
+        for pool in assessment.pools
+    }
 
 
 def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) -> Check:

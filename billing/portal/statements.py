@@ -15,9 +15,9 @@ from billing.invoicing.lines import KIND_ORDER, Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoicing.services.closing import charges_by_invoice
 from billing.rating.assessment import Assessment, assess
-from billing.rating.books import Books
+from billing.rating.books import Books, gpu_seconds
 from billing.rating.efficiency import Verdict
-from billing.rating.models import EfficiencyVerdict
+from billing.rating.models import EfficiencyVerdict, IdleShare
 from billing.tenancy.models import Team
 from metering.intervals import Interval
 from pricing.rating import LineKey
@@ -75,7 +75,7 @@ class Section:
     @property
     def quantities(self) -> list[tuple[str, Decimal]]:
         """Total quantity per unit. An adjustment counts no usage of its own."""
-        if self.kind in ("efficiency", "interruption"):
+        if self.kind in ("efficiency", "interruption", "idle", "shared"):
             return []
         sums: dict[str, Decimal] = defaultdict(Decimal)
         for group in self.groups:
@@ -173,6 +173,36 @@ class MonthStatements:
             return [verdict for verdict in self.assessment.verdicts if verdict.team == team.code]
         stored = EfficiencyVerdict.objects.filter(closing=self.period.ordinal, team=team.code)
         return list(stored.order_by("cluster", "namespace", "job"))
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """The idle device-microseconds of a pool, and the part that falls to a team."""
+
+    cluster: str
+    accelerator: str
+    pool_idle_us: Decimal
+    idle_us: Decimal
+
+    @property
+    def pool_seconds(self) -> Decimal:
+        return gpu_seconds(self.pool_idle_us)
+
+    @property
+    def seconds(self) -> Decimal:
+        return gpu_seconds(self.idle_us)
+
+
+def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
+    """What nobody held of the pools that a team used, and its part of that, whether a policy bills it or not."""
+    if month.assessment is not None:
+        return [
+            IdleTime(pool.cluster, pool.accelerator, pool.idle_us, pool.shares[team.code])
+            for pool in month.assessment.pools
+            if team.code in pool.shares
+        ]
+    rows = IdleShare.objects.filter(closing=month.period.ordinal, team=team.code)
+    return [IdleTime(row.cluster, row.accelerator, row.pool_idle_us, row.idle_us) for row in rows]
 
 
 def sum_of(lines: Iterable[StatementLine]) -> Decimal:

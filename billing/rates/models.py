@@ -159,6 +159,28 @@ class InterruptionPolicy(models.Model):
         ]
 
 
+class AllocationPolicy(models.Model):
+    """What of idle time and shared cost is billed, and how it is split, for months that begin in [valid_from, valid_until).
+
+    `rules`: {"idle": [{cluster, accelerator, price, method, shares}], "shared": [{name, amount, method, shares}]}.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, blank=True)
+    rules = models.JSONField()
+
+    class Meta:
+        verbose_name_plural = "allocation policies"
+        ordering = ["valid_from"]
+        constraints = [
+            ExclusionConstraint(
+                name="one_allocation_policy_at_a_time",
+                expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
+            )
+        ]
+
+
 class PriceDraft(models.Model):
     """A complete price list on its way to publication: written by some, approved by somebody else.
 

@@ -9,11 +9,21 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
-from billing.rates.models import CarbonFactors, Commitment, CostSheet, InterruptionPolicy, PriceDraft, TokenCostSheet
+from billing.rates.models import (
+    AllocationPolicy,
+    CarbonFactors,
+    Commitment,
+    CostSheet,
+    InterruptionPolicy,
+    PriceDraft,
+    TokenCostSheet,
+)
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
 from billing.tenancy.selectors import billing_setup
+from pricing.allocation import AllocationPolicy as Allocation
+from pricing.allocation import IdleRule, Method, SharedRule, Split
 from pricing.commitments import Commitment as CommittedHours
 from pricing.commitments import CommitmentBook
 from pricing.cost_sheet import parse_cost_sheet
@@ -143,6 +153,26 @@ def commitment_facts() -> dict[str, tuple[datetime, datetime | None]]:
         )
         for row in rows
     }
+
+
+def allocation_policy_at(instant: datetime) -> Allocation | None:
+    """The policy on idle and shared cost in force, or None: then nothing of them is billed."""
+    rows = AllocationPolicy.objects.filter(valid_from__lte=instant)
+    row = rows.exclude(valid_until__lte=instant).first()
+    if row is None:
+        return None
+    return Allocation(
+        row.name, row.valid_from, row.valid_until,
+        idle=tuple(
+            IdleRule(rule["cluster"], rule["accelerator"], Decimal(rule["price"]), _split(rule))
+            for rule in row.rules["idle"]
+        ),
+        shared=tuple(SharedRule(rule["name"], Decimal(rule["amount"]), _split(rule)) for rule in row.rules["shared"]),
+    )  # fmt: skip
+
+
+def _split(rule: Mapping[str, Any]) -> Split:
+    return Split(Method(rule["method"]), {team: Decimal(share) for team, share in rule["shares"].items()})
 
 
 class CarbonBook:

@@ -8,7 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import reduce
 
+from billing.rates.selectors import allocation_policy_at
+from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.commitments import Slice, covered_usage
 from billing.rating.corrected import CorrectedRateCard
@@ -66,7 +69,8 @@ class Assessment:
     """Everything that a close of the period bills or must leave out, and why.
 
     `tokens` are the period's own by class, `tokens_left` those of them that are in no charge. The platform's own use is
-    billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `books` are what all
+    billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `team_time` is what of
+    `device_time` teams are charged, `pools` the idle time beside it. `books` are what all
     of it was looked up in.
     """
 
@@ -76,6 +80,8 @@ class Assessment:
     unpriced: list[Unpriced] = field(default_factory=list)
     platform_unpriced: list[Unpriced] = field(default_factory=list)
     device_time: dict[tuple[str, str], DeviceTime] = field(default_factory=dict)
+    team_time: dict[Pool, dict[str, Decimal]] = field(default_factory=dict)
+    pools: list[PoolIdle] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
     books: Books | None = None
@@ -93,6 +99,7 @@ def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard |
         books = replace(books, card=CorrectedRateCard(card.versions, ()))
     assessment = Assessment(books=books)
     _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False)
+    _allocate(assessment, window, month_of(window.start, zone), ordinal)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
     assessment.charges.sort(key=lambda charge: charge.key)
@@ -105,8 +112,21 @@ def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, cor
     epochs = EpochFilter(before=closing, first=first, last_sample=books.last_sample(window))
     assessment = Assessment()
     _assess_window(assessment, books, window, epochs, zone, correction=correction)
+    if not correction:
+        _allocate(assessment, window, month_of(window.start, zone), closing)
     assessment.charges.sort(key=lambda charge: charge.key)
     return assessment
+
+
+def _allocate(assessment: Assessment, window: Interval, month: str, closing: int | None) -> None:
+    """Idle time by team, and what a policy bills of it; late usage of an earlier month changes nothing there."""
+    held = {
+        pool: reduce(EXACT.add, (time.charged, time.platform, time.unowned, time.unpriced))
+        for pool, time in assessment.device_time.items()
+    }
+    policy = allocation_policy_at(window.start)
+    assessment.pools = idle_of(capacity_of(window, closing), held, assessment.team_time, policy)
+    assessment.charges += allocated(policy, month, assessment.pools, assessment.team_time, assessment.charges)
 
 
 def _assess_late(assessment: Assessment, books: Books, late: ClosedSpan, this: int, zone: str) -> None:
@@ -207,6 +227,8 @@ def _account_devices(assessment: Assessment, books: Books, owned: Iterable[GpuUs
     for usage in owned:
         bucket = "platform" if usage.platform else "charged" if _priced(books.card, usage) else "unpriced"
         _add_time(assessment, usage.cluster, usage.accelerator, bucket, usage.device_us)
+        if bucket == "charged":
+            _add_team_time(assessment, usage, usage.device_us)
 
 
 def _account_carried(assessment: Assessment, books: Books, interrupted: Iterable[InterruptedUsage]) -> None:
@@ -216,6 +238,12 @@ def _account_carried(assessment: Assessment, books: Books, interrupted: Iterable
             cluster, accelerator = item.usage.cluster, item.usage.accelerator
             _add_time(assessment, cluster, accelerator, "charged", -item.usage.device_us)
             _add_time(assessment, cluster, accelerator, "platform", item.usage.device_us)
+            _add_team_time(assessment, item.usage, -item.usage.device_us)
+
+
+def _add_team_time(assessment: Assessment, usage: GpuUsage, quantity: Decimal) -> None:
+    teams = assessment.team_time.setdefault((usage.cluster, usage.accelerator), {})
+    teams[usage.team] = EXACT.add(teams.get(usage.team, Decimal(0)), quantity)
 
 
 def _priced(card: RateCard, usage: GpuUsage) -> bool:

@@ -73,6 +73,40 @@ class EfficiencyVerdict(models.Model):
         ]
 
 
+class PoolCapacity(models.Model):
+    """What a pool offered, as a close saw it: capacity that is reported later changes nothing that was billed."""
+
+    closing = models.IntegerField()
+    cluster = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512)
+    capacity_us = models.DecimalField(max_digits=40, decimal_places=0, help_text="device-microseconds")
+
+    class Meta:
+        ordering = ["closing", "cluster", "accelerator"]
+        constraints = [
+            models.UniqueConstraint(fields=["closing", "cluster", "accelerator"], name="one_capacity_of_a_pool_per_close")
+        ]
+
+
+class IdleShare(models.Model):
+    """The part of a pool's idle time that falls to a team in a closed month, billed or only shown."""
+
+    closing = models.IntegerField()
+    team = models.CharField(max_length=64)
+    cluster = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512)
+    pool_idle_us = models.DecimalField(max_digits=40, decimal_places=12)
+    idle_us = models.DecimalField(max_digits=40, decimal_places=0, help_text="device-microseconds")
+
+    class Meta:
+        ordering = ["cluster", "accelerator"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["closing", "team", "cluster", "accelerator"], name="one_idle_share_of_a_team_per_pool"
+            )
+        ]
+
+
 class RetroactiveChange(models.Model):
     """A price or an owner of closed time that turned out to be another one, or samples that count although late.
 

@@ -218,7 +218,8 @@ def test_one_gpu_hour_over_three_clock_hours_is_split_by_hand(tmp_path: Path, ma
         "RegionId": "bj-1", "RegionName": "bj-1", "Tags": "", "x_PriceVersion": "2026-10", "x_ChargeMonth": "2026-10",
         "CommitmentDiscountId": "", "CommitmentDiscountName": "", "CommitmentDiscountCategory": "",
         "CommitmentDiscountType": "", "CommitmentDiscountStatus": "", "CommitmentDiscountQuantity": "",
-        "CommitmentDiscountUnit": "", "ContractApplied": "",
+        "CommitmentDiscountUnit": "", "ContractApplied": "", "AllocatedMethodId": "", "AllocatedMethodDetails": "",
+        "AllocatedResourceId": "", "AllocatedResourceName": "",
         "x_TokenDirection": "", "x_TokenCacheAction": "", "x_ModelId": "", "x_PolicyVersion": "",
         "x_EfficiencyReason": "", "x_Mfu": "", "x_Hfu": "", "x_Coverage": "", "x_EnergyKwh": "", "x_CarbonKg": "",
     }  # fmt: skip

@@ -111,6 +111,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "efficiency": ("效率调整", "Efficiency adjustments"),
     "interruption": ("中断减免", "Interruption credits"),
     "idle": ("闲置容量", "Idle capacity"),
+    "shared": ("公共成本", "Shared cost"),
     "commitment": ("承诺用量", "Commitments"),
     "credit": ("减免", "Credits"),
     "adjustment": ("调整", "Adjustments"),
@@ -128,6 +129,9 @@ TOKEN_CLASSES: dict[str, tuple[str, str]] = {
 REASONS: dict[str, tuple[str, str]] = {
     "used": ("承诺内用量", "Used"),
     "unused": ("承诺未用", "Unused"),
+    "proportional": ("按用量分摊", "In proportion to use"),
+    "even": ("平均分摊", "Evenly"),
+    "fixed": ("按固定比例分摊", "Fixed share"),
     "reward": ("奖励", "Reward"),
     "penalty": ("扣罚", "Penalty"),
     "preempted": ("被抢占", "Preempted"),
@@ -140,6 +144,7 @@ UNITS: dict[str, tuple[str, str]] = {
     "GPU-Hours": ("GPU 卡时", "GPU-Hours"),
     "Slice-Hours": ("切片卡时", "Slice-Hours"),
     "1M Tokens": ("百万 Token", "1M Tokens"),
+    "Amount": ("金额", "Amount"),
 }
 
 STYLES: dict[str, tuple[str, str]] = {

@@ -41,6 +41,8 @@ ROWS_SHOWN_FOR = {
     "tokens": ("model", "consumer"),
     "efficiency": ("adjustment", "basis"),
     "interruption": ("adjustment", "basis"),
+    "idle": ("sku", "place"),
+    "shared": ("item", "place"),
 }
 
 

@@ -200,6 +200,11 @@ def _commitments(rows: pa.Table, usage: pa.ChunkedArray) -> list[tuple[str, pa.C
         (f"{name} is null exactly where CommitmentDiscountId is", pc.xor(committed, pc.is_valid(rows.column(name))))
         for name in columns
     ]
+    allocated = pc.is_valid(rows.column("AllocatedMethodId"))
+    found += [
+        (f"{name} is null exactly where AllocatedMethodId is", pc.xor(allocated, pc.is_valid(rows.column(name))))
+        for name in ("AllocatedResourceId", "AllocatedResourceName")
+    ]
     status = pc.is_valid(rows.column("CommitmentDiscountStatus"))
     consumed = pc.and_(committed, usage)
     purchase = _is(rows, "ChargeCategory", "Purchase")

@@ -16,6 +16,7 @@ import pyarrow as pa
 from billing.invoicing.focus.columns import COST_AND_USAGE
 from billing.invoicing.focus.shares import Evidence, Place, Share, is_usage
 from metering.allocation import INTERRUPTIONS
+from pricing.allocation import ALLOCATED, IDLE, SHARED, Method
 from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import UNUSED, USED
 from pricing.money import EXACT
@@ -33,7 +34,7 @@ STYLES = {
 }  # fmt: skip
 COMMITMENT_TYPE = "Take-or-Pay"
 ZERO = Decimal("0.00")
-NOT_EFFICIENCY = {*INTERRUPTIONS, USED, UNUSED}
+NOT_EFFICIENCY = {*INTERRUPTIONS, USED, UNUSED, *Method}
 PRICING_UNITS = {MILLION_TOKENS: "1000000 Tokens"}
 VARYING = (
     "ChargePeriodStart", "ChargePeriodEnd", "BilledCost", "EffectiveCost", "ListCost", "ContractedCost",
@@ -54,13 +55,15 @@ class Face(Enum):
 class SplitLine:
     """A line of a document with its parts and, for an adjustment, the evidence of each job.
 
-    `list_price`: of usage that a commitment pays for, what it would have cost on demand.
+    `list_price`: of usage that a commitment pays for, what it would have cost on demand. `ratio`: of a part of idle time or
+    shared cost, its share of the whole.
     """
 
     line: Mapping[str, Any]
     shares: Sequence[Share]
     evidence: Mapping[str, Evidence]
     list_price: Decimal | None = None
+    ratio: Decimal | None = None
     face: Face = Face.PLAIN
 
 
@@ -132,6 +135,8 @@ def _resource(item: SplitLine, place: Place) -> tuple[str, str]:
     line = item.line
     if item.face is Face.BOUGHT or line["reason"] == UNUSED:
         return line["policy"], line["policy"]
+    if of_allocation(line):
+        return allocated_resource(line), line["sku"]
     if of_tokens(line):
         return place.resource, line["sku"]
     return f"{line['cluster']}/{line['namespace']}/{place.resource}", place.resource.partition("/")[2]
@@ -160,7 +165,21 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
         **service(line),
         **_account(line),
         **_tokens(line),
+        **(_allocation(item) if of_allocation(line) else {}),
         **(_commitment(item) if item.face is not Face.PLAIN else {}),
+    }
+
+
+def _allocation(item: SplitLine) -> dict[str, Any]:
+    """How the line was split from its whole; ratios of one whole add up to 1."""
+    line = item.line
+    details = None if item.ratio is None else f'{{"Elements":[{{"AllocatedRatio":{format(item.ratio, "f")}}}]}}'
+    return {
+        "AllocatedMethodId": f"{line['policy']}/{line['reason']}",
+        "AllocatedMethodDetails": details,
+        "AllocatedResourceId": allocated_resource(line),
+        "AllocatedResourceName": line["sku"],
+        "ResourceType": "Pool" if line["kind"] == IDLE else "Shared Service",
     }
 
 
@@ -229,6 +248,9 @@ def description(line: Mapping[str, Any]) -> str:
         text = f"Unused share of commitment {line['policy']} on {line['sku']}"
     elif line["reason"] == USED:
         text = f"Used share of commitment {line['policy']} on {line['sku']} for {subject}"
+    elif of_allocation(line):
+        told = f"Idle time of {line['sku']} in {line['cluster']}" if line["kind"] == IDLE else f"Shared cost {line['sku']}"
+        text = f"{told}, {line['reason']} part by policy {line['policy']}"
     elif line["reason"] in INTERRUPTIONS:
         text = f"Carried by the platform, {line['reason']}, by policy {line['policy']} on {line['sku']} for {subject}"
     elif line["policy"]:
@@ -246,6 +268,16 @@ def of_commitment(line: Mapping[str, Any]) -> bool:
     return bool(line["kind"] == COMMITMENT)
 
 
+def of_allocation(line: Mapping[str, Any]) -> bool:
+    """Whether the line is a part of idle time or shared cost."""
+    return line["kind"] in ALLOCATED
+
+
+def allocated_resource(line: Mapping[str, Any]) -> str:
+    """The pool or cost that is split."""
+    return f"{line['cluster']}/{line['accelerator']}" if line["cluster"] else str(line["sku"])
+
+
 def of_tokens(line: Mapping[str, Any]) -> bool:
     """Whether the line is about tokens: also a credit on such a line."""
     return line["token_class"] is not None
@@ -253,6 +285,12 @@ def of_tokens(line: Mapping[str, Any]) -> bool:
 
 def service(line: Mapping[str, Any]) -> dict[str, Any]:
     """Which service it is, and its SKU."""
+    if line["kind"] == SHARED:
+        return {
+            "ServiceCategory": "Management and Governance", "ServiceSubcategory": "Other (Management and Governance)",
+            "ServiceName": "Shared Services", "SkuMeter": "Shared Cost", "ResourceType": "Shared Service",
+            "SkuId": line["sku"],
+        }  # fmt: skip
     if of_tokens(line):
         meter = TOKEN_CLASSES[line["token_class"]][0]
         names = ("AI and Machine Learning", "Generative AI", "Model Inference", meter, "Endpoint")

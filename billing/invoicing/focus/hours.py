@@ -16,7 +16,7 @@ from django.db import connection
 from billing.invoicing.focus.held import HeldLines
 from billing.invoicing.focus.shares import HOUR, Evidence, Place
 from billing.invoicing.models import BillingPeriod
-from billing.rates.selectors import PolicyBook
+from billing.rates.selectors import PolicyBook, allocation_policy_at
 from billing.rating.assessment import assess_slice
 from billing.rating.books import Books
 from billing.rating.commitments import Slice
@@ -27,6 +27,7 @@ from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_with, changes_known, changes_through, last_change
 from billing.usage.selectors import JOB, EpochFilter, late_windows
 from metering.intervals import Interval, month_of
+from pricing.allocation import ALLOCATED
 from pricing.money import EXACT
 from pricing.rate_card import MILLION_TOKENS, RateCard
 from pricing.rating import LineKey, gpu_key, measured
@@ -75,6 +76,7 @@ def hourly_usage(
     verdicts = _verdicts_under(books, own, period) if late_change else _verdicts(this)
     found_in = _Books(books, verdicts)
     _read_window(found, found_in, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)
+    _read_allocated(found, books, own, period)
     for late in late_windows(this):
         window = Interval(late.start, late.end)
         epochs = EpochFilter(before=this, first=this - 1)
@@ -86,6 +88,16 @@ def windows_closed_before(ordinal: int) -> list[Interval]:
     """The billing months whose usage may be corrected by the `ordinal`-th close."""
     rows = BillingPeriod.objects.filter(ordinal__lt=ordinal).order_by("ordinal")
     return [Interval(row.start, row.end) for row in rows]
+
+
+def _read_allocated(found: HourlyUsage, books: Books, window: Interval, period: BillingPeriod) -> None:
+    """Parts of idle time and shared cost have the month as their only place."""
+    if allocation_policy_at(window.start) is None:
+        return
+    assessed = assess_slice(window=window, zone=period.zone, books=books, closing=period.ordinal or 0, correction=False)
+    for charge in assessed.charges:
+        if charge.key.kind in ALLOCATED:
+            found.add(charge.key, Place(window.start, "", "", window.end), charge.usage_quantity)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.report import Report, build_report
 from billing.rating.assessment import assess
-from billing.rating.services import charges_write
+from billing.rating.services import capacity_freeze, charges_write
 from billing.tenancy.audit import audit_record
 from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
@@ -85,6 +85,7 @@ def _cut_off(month: str, actor: str, now: datetime) -> bool:
         if not report.closable:
             raise CloseRefusedError(report)
         period.ordinal = epoch_advance(start=period.start, end=period.end)
+        capacity_freeze(window=Interval(period.start, period.end), ordinal=period.ordinal)
         period.status = BillingPeriod.Status.CLOSING
         period.closed_by = actor
         period.save()

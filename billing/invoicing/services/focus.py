@@ -1,11 +1,14 @@
 """Exporting a month as FOCUS 1.4: all files, checked, or none."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from django.db.models import QuerySet
 
 from billing.invoicing.billed import month_of_closing, row_key
 from billing.invoicing.focus.billing_records import detail_rows, period_rows
@@ -22,8 +25,11 @@ from billing.invoicing.selectors import document_of
 from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
 from metering.intervals import Interval
+from pricing.allocation import ALLOCATED
+from pricing.money import split_amount
 from pricing.rating import LineKey
 
+RATIO_PLACES = 12
 DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL, "billing-period": BILLING_PERIOD}
 
 
@@ -122,6 +128,7 @@ class _Source:
         self._usage: HourlyUsage = hourly_usage(period)
         rows = Charge.objects.filter(closing=period.ordinal, platform=False)
         self._charged = dict(rows.values_list("line_key", "usage_quantity"))
+        self._ratios = _ratios(rows.filter(kind__in=ALLOCATED))
         months = BillingPeriod.objects.filter(ordinal__lte=period.ordinal)
         self._windows = {row.month: Interval(row.start, row.end) for row in months}
 
@@ -138,7 +145,20 @@ class _Source:
                 f"`manage.py period_verify {document['period']['month']}`"
             )
         shares = shares_of(line, places, self._windows[line["charge_period"]])
-        return SplitLine(line, shares, self._usage.evidence.get(key, {}), self._usage.list_prices.get(key))
+        return SplitLine(line, shares, self._usage.evidence.get(key, {}), self._usage.list_prices.get(key),
+                         self._ratios.get(key.digest()))  # fmt: skip
+
+
+def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
+    """The share that each part of idle time or shared cost is of its whole, by line; those of one whole add up to 1."""
+    wholes: dict[tuple[str, ...], list[tuple[str, Decimal]]] = defaultdict(list)
+    for row in rows.order_by("team"):
+        wholes[row.kind, row.policy, row.cluster, row.sku].append((row.line_key, row.usage_quantity))
+    found: dict[str, Decimal] = {}
+    for parts in wholes.values():
+        ratios = split_amount(Decimal(1), [amount for _, amount in parts], RATIO_PLACES)
+        found |= dict(zip([name for name, _ in parts], ratios, strict=True))
+    return found
 
 
 class _NoteSource:

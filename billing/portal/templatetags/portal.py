@@ -22,6 +22,11 @@ LONG_NUMBER = re.compile(r"(?<![\w.,/-])\d{5,}(?![\w-])")
 
 WORDS = {
     "gpu": _("GPU"),
+    "idle": _("Idle capacity"),
+    "shared": _("Shared cost"),
+    "proportional": _("In proportion to use"),
+    "even": _("Evenly"),
+    "fixed": _("Fixed share"),
     "commitment": _("Commitments"),
     "used": _("Used share of the commitment"),
     "unused": _("Unused share of the commitment"),

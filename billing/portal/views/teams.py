@@ -15,7 +15,7 @@ from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
-from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, month_statements
+from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, idle_times, month_statements
 from billing.portal.views.overview import stage_of
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -39,6 +39,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
         "trend": invoiced_trend(
             [found], TrendPoint(choice.month, statement.total, month.preview), shadow=statement.shadow
         ),
+        "idle_times": idle_times(month, found),
         "has_corrections": any(line.key.correction for line in statement.lines),
     }  # fmt: skip
     return render(request, "portal/team.html", context)

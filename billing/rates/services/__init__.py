@@ -1,6 +1,7 @@
 """All writes of this room: cost sheets, drafts of price lists and their approval, published versions, policies."""
 
 from billing.rates.price_list import GpuPriceInput
+from billing.rates.services.allocation import allocation_policy_publish
 from billing.rates.services.carbon import carbon_factors_put
 from billing.rates.services.commitments import CommitmentTerms, commitment_put
 from billing.rates.services.drafts import (
@@ -23,6 +24,7 @@ __all__ = [
     "PriceDraftError",
     "PriceVersionInput",
     "RateError",
+    "allocation_policy_publish",
     "carbon_factors_put",
     "commitment_put",
     "cost_sheet_put",

@@ -7,10 +7,11 @@ from billing.rating.services.changes import (
     change_propose,
     change_reject,
 )
-from billing.rating.services.charges import charges_write
+from billing.rating.services.charges import capacity_freeze, charges_write
 
 __all__ = [
     "ChangeError",
+    "capacity_freeze",
     "change_acknowledge",
     "change_approve",
     "change_propose",

@@ -2,11 +2,13 @@
 
 from typing import Any, Final
 
+from billing.rating.allocation import capacity_of
 from billing.rating.assessment import Assessment
 from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
-from billing.rating.models import EfficiencyVerdict
+from billing.rating.models import EfficiencyVerdict, IdleShare, PoolCapacity
 from billing.tenancy.copying import rows_copy
+from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
 
 KEY: Final = tuple(LineKey.__dataclass_fields__)
@@ -18,8 +20,16 @@ VERDICT: Final = (
 
 
 def charges_write(*, assessment: Assessment, ordinal: int) -> None:
-    """Store the charges and verdicts of a close, in the transaction that makes its drafts."""
+    """Store the charges, idle shares and verdicts of a close, in the transaction that makes its drafts."""
     rows_copy(ChargeRow, CHARGE, (_charge(ordinal, charge) for charge in assessment.charges))
+    IdleShare.objects.bulk_create(
+        IdleShare(
+            closing=ordinal, team=team, cluster=pool.cluster, accelerator=pool.accelerator, pool_idle_us=pool.idle_us,
+            idle_us=share,
+        )
+        for pool in assessment.pools
+        for team, share in pool.shares.items()
+    )  # fmt: skip
     verdicts = (_verdict(ordinal, verdict) for verdict in assessment.verdicts)
     rows_copy(EfficiencyVerdict, ("closing", "job_key", *VERDICT), verdicts)
 
@@ -32,3 +42,11 @@ def _charge(ordinal: int, charge: Charge) -> tuple[Any, ...]:
 
 def _verdict(ordinal: int, verdict: Verdict) -> tuple[Any, ...]:
     return (ordinal, verdict.job_key, *(getattr(verdict, name) for name in VERDICT))
+
+
+def capacity_freeze(*, window: Interval, ordinal: int) -> None:
+    """Keep what pools offered, in the transaction that cuts the month off: later reports change nothing of this close."""
+    PoolCapacity.objects.bulk_create(
+        PoolCapacity(closing=ordinal, cluster=cluster, accelerator=accelerator, capacity_us=capacity)
+        for (cluster, accelerator), capacity in sorted(capacity_of(window, None).items())
+    )

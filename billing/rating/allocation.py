@@ -1,0 +1,85 @@
+"""Idle time of pools and shared cost of a month: what each team's share is, and what a policy bills of it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from billing.rating.models import PoolCapacity
+from billing.usage.selectors import capacity_sums
+from metering.accelerators import device_share
+from metering.intervals import Interval
+from pricing.allocation import AllocationPolicy, Method, Split, idle_charges, shared_charges
+from pricing.money import EXACT, round_to
+from pricing.rating import Charge
+
+Pool = tuple[str, str]
+PROPORTIONAL = Split(Method.PROPORTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolIdle:
+    """A pool's capacity and idle time in device-microseconds, and the part of the idle time that falls to each team."""
+
+    cluster: str
+    accelerator: str
+    capacity_us: Decimal
+    idle_us: Decimal
+    shares: Mapping[str, Decimal]
+
+
+def capacity_of(window: Interval, closing: int | None) -> dict[Pool, Decimal]:
+    """Device-microseconds that pools offered: as the `closing`-th close saw it, or as it is known now."""
+    if closing is not None:
+        rows = PoolCapacity.objects.filter(closing=closing)
+        return {(row.cluster, row.accelerator): row.capacity_us for row in rows}
+    sums: dict[Pool, Fraction] = defaultdict(Fraction)
+    for item in capacity_sums(window):
+        sums[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
+    return {pool: round_to(capacity, 0) for pool, capacity in sums.items()}
+
+
+def idle_of(
+    capacity: Mapping[Pool, Decimal], held: Mapping[Pool, Decimal], used: Mapping[Pool, Mapping[str, Decimal]],
+    policy: AllocationPolicy | None,
+) -> list[PoolIdle]:  # fmt: skip
+    """Idle time by pool; shares by the policy's method, in proportion to use where it says nothing."""
+    found = []
+    for pool, offered in sorted(capacity.items()):
+        idle = max(EXACT.subtract(offered, held.get(pool, Decimal(0))), Decimal(0))
+        rule = policy.rule_of(*pool) if policy else None
+        weights = (rule.split if rule else PROPORTIONAL).weights(used.get(pool, {}))
+        whole = sum(weights.values(), Fraction(0))
+        shares = {team: round_to(Fraction(idle) * weight / whole, 0) for team, weight in weights.items()}
+        found.append(PoolIdle(*pool, offered, idle, shares))
+    return found
+
+
+def allocated(
+    policy: AllocationPolicy | None, month: str, pools: Iterable[PoolIdle], used: Mapping[Pool, Mapping[str, Decimal]],
+    charges: Iterable[Charge],
+) -> list[Charge]:  # fmt: skip
+    """What the policy of a month bills of idle time and shared cost; nothing without one."""
+    if policy is None:
+        return []
+    found = []
+    for pool in pools:
+        rule = policy.rule_of(pool.cluster, pool.accelerator)
+        if rule is not None and pool.idle_us:
+            by_team = used.get((pool.cluster, pool.accelerator), {})
+            found += idle_charges(policy, rule, pool.idle_us, by_team, month)
+    direct = _direct(charges)
+    for shared in policy.shared:
+        found += shared_charges(policy, shared, direct, month)
+    return found
+
+
+def _direct(charges: Iterable[Charge]) -> dict[str, Decimal]:
+    """What each team is charged for its own use, corrections of earlier months apart."""
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    for charge in charges:
+        if not charge.key.platform and not charge.key.correction:
+            sums[charge.key.team] += charge.amount
+    return dict(sums)
+

@@ -1,0 +1,148 @@
+"""PURE: idle and shared cost, allocated to teams by a dated policy: in proportion to use, evenly, or by fixed shares.
+
+An amount is rounded once as a whole and split by largest remainder, ties to the earlier name, so that parts add up to it.
+Without a policy idle time is shown and billed to nobody. Where nobody used a pool its idle time stays with the platform.
+
+Source: FinOps on shared cost (proportional, even, fixed share); F02 to F06 for the split.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+from pricing.money import Number, fraction_of, round_amount, split_amount
+from pricing.rating import AMOUNT, Charge, LineKey
+
+IDLE: Final = "idle"
+SHARED: Final = "shared"
+ALLOCATED: Final = (IDLE, SHARED)
+MICROSECONDS_PER_HOUR: Final = 3_600_000_000
+
+
+class Method(StrEnum):
+    """How an amount is split: by use, the same for each that used anything, or as the policy says."""
+
+    PROPORTIONAL = "proportional"
+    EVEN = "even"
+    FIXED = "fixed"
+
+
+class AllocationError(ValueError):
+    """Shares that do not split anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A method; `shares` are ratios by team that add up to 1, for FIXED only."""
+
+    method: Method
+    shares: Mapping[str, Decimal] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.method is Method.FIXED) != bool(self.shares):
+            raise AllocationError("shares are given for the method fixed, and only there")
+        if self.shares and (sum(self.shares.values()) != 1 or any(share <= 0 for share in self.shares.values())):
+            raise AllocationError(f"shares {', '.join(map(str, self.shares.values()))} must be above 0 and add up to 1")
+
+    def weights(self, used: Mapping[str, Number]) -> dict[str, Fraction]:
+        """The weight of each team that gets a part, by name; `used` is what each used."""
+        if self.method is Method.FIXED:
+            return {team: fraction_of(share) for team, share in sorted(self.shares.items())}
+        known = {team: fraction_of(amount) for team, amount in sorted(used.items()) if amount > 0}
+        return known if self.method is Method.PROPORTIONAL else dict.fromkeys(known, Fraction(1))
+
+    def of(self, amount: Decimal, used: Mapping[str, Number]) -> dict[str, Decimal]:
+        """Parts of an amount of 2 decimals by team; they add up to it. None where nobody used anything.
+
+        >>> Split(Method.EVEN).of(Decimal("100.00"), {"a": 5, "b": 1, "c": 1})
+        {'a': Decimal('33.34'), 'b': Decimal('33.33'), 'c': Decimal('33.33')}
+        """
+        weights = self.weights(used)
+        if not weights:
+            return {}
+        return dict(zip(weights, split_amount(amount, list(weights.values())), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRule:
+    """Idle time of a pool, at `price` per GPU-hour."""
+
+    cluster: str
+    accelerator: str
+    price: Decimal
+    split: Split
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRule:
+    """A cost of the platform per month; in proportion to use means to what each team is charged directly."""
+
+    name: str
+    amount: Decimal
+    split: Split
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPolicy:
+    """The rules for billing months that begin in [valid_from, valid_until)."""
+
+    name: str
+    valid_from: datetime
+    valid_until: datetime | None = None
+    idle: tuple[IdleRule, ...] = ()
+    shared: tuple[SharedRule, ...] = ()
+
+    def covers(self, instant: datetime) -> bool:
+        """Whether `instant` lies in [valid_from, valid_until)."""
+        return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
+
+    def rule_of(self, cluster: str, accelerator: str) -> IdleRule | None:
+        """The rule of a pool, or None: then its idle time is shown and not billed."""
+        return next((one for one in self.idle if (one.cluster, one.accelerator) == (cluster, accelerator)), None)
+
+
+def idle_amount(rule: IdleRule, idle_us: Decimal) -> Decimal:
+    """Device-microseconds of idle time as an amount, rounded once.
+
+    >>> idle_amount(IdleRule("hq-1", "H800", Decimal("6"), Split(Method.EVEN)), Decimal(10 * 3_600_000_000))
+    Decimal('60.00')
+    """
+    return round_amount(Fraction(idle_us) / MICROSECONDS_PER_HOUR * fraction_of(rule.price))
+
+
+def idle_charges(
+    policy: AllocationPolicy, rule: IdleRule, idle_us: Decimal, used: Mapping[str, Number], month: str
+) -> list[Charge]:
+    """The idle time of a pool as one charge a team. The quantity of such a line is the amount itself, at 1 each."""
+    parts = rule.split.of(idle_amount(rule, idle_us), used)
+    return [
+        _charge(policy, IDLE, team, rule.accelerator, amount, rule.split.method, month, rule)
+        for team, amount in parts.items() if amount
+    ]  # fmt: skip
+
+
+def shared_charges(
+    policy: AllocationPolicy, rule: SharedRule, charged: Mapping[str, Number], month: str
+) -> list[Charge]:
+    """A shared cost as one charge a team."""
+    parts = rule.split.of(rule.amount, charged)
+    return [
+        _charge(policy, SHARED, team, rule.name, amount, rule.split.method, month)
+        for team, amount in parts.items() if amount
+    ]  # fmt: skip
+
+
+def _charge(
+    policy: AllocationPolicy, kind: str, team: str, sku: str, amount: Decimal, method: Method, month: str,
+    pool: IdleRule | None = None,
+) -> Charge:  # fmt: skip
+    key = LineKey(
+        team=team, platform=False, correction=False, charge_period=month, kind=kind, sku=sku, unit=AMOUNT,
+        cluster=pool.cluster if pool else "", accelerator=pool.accelerator if pool else "",
+        price_version=policy.name, policy=policy.name, reason=method.value,
+    )  # fmt: skip
+    return Charge(key, amount, Decimal(1))

@@ -1,0 +1,232 @@
+"""Idle time of pools and shared cost: shown to everybody, billed by a dated policy, to the cent and never twice."""
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.models import Invoice
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import document_of, period_of
+from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.portal.months import period_shown
+from billing.portal.statements import month_statements
+from billing.rating.models import IdleShare
+from billing.tenancy.models import AuditEntry, BillingSetup, Team
+from billing.usage.services import Reporter, capacity_ingest
+from metering.records import NodeCapacity, decode_batch
+from tests.factories import allocation_record, apply, ingest_allocations, person
+
+pytestmark = pytest.mark.django_db
+
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
+POOL = {"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "6.0000"}
+THIRDS = {"name": "idle-v1", "valid_from": "2026-10-01", "idle": [{**POOL, "method": "proportional"}]}
+
+
+def hold(number: int, namespace: str, hours: int, gpus: int = 1, day: int = 10) -> None:
+    start, end = f"2026-10-{day:02d}T00:00:00Z", f"2026-10-{day:02d}T{hours:02d}:00:00Z"
+    ingest_allocations(
+        allocation_record(
+            number, namespace=namespace, quantity=gpus, started_at=start, ended_at=end, observed_until=end
+        )
+    )
+
+
+def capacity(units: int = 10, hours: int = 10, day: int = 10, node: str = "n1") -> None:
+    raw = json.dumps({
+        "cluster": "hq-1", "node": node, "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": units,
+        "from": f"2026-10-{day:02d}T00:00:00Z", "until": f"2026-10-{day:02d}T{hours:02d}:00:00Z",
+    }).encode()  # fmt: skip
+    batch: Any = decode_batch(NodeCapacity, [raw])
+    capacity_ingest(records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/capacity"), now=OCTOBER_OVER)
+
+
+def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
+    period_close(month=month, actor="ops", now=now)
+    invoices_issue(month=month, actor="ops", now=now)
+
+
+def proofs_hold(*months: str) -> bool:
+    proofs = [proof for month in months for proof in period_verify(month=month)]
+    return bool(proofs) and all(proof.holds for proof in proofs)
+
+
+def lines(team: str, *kinds: str, month: str = "2026-10") -> list[tuple[str, str, str, str, str]]:
+    document = document_of(Invoice.objects.get(period__month=month, team__code=team))
+    return [
+        (line["kind"], line["sku"], line["reason"], line["policy"], line["amount"])
+        for line in document["lines"] if line["kind"] in kinds
+    ]  # fmt: skip
+
+
+def used_ten_and_twenty(tmp_path: Path, **sections: Any) -> None:
+    """A pool of 100 GPU-hours: nlp holds 10 (100.00), cv 20 (200.00), the platform 9; 61 are idle."""
+    apply(tmp_path, **sections)
+    capacity()
+    hold(1, "nlp-train", 10)
+    hold(2, "cv", 10, gpus=2)
+    hold(3, "serving", 9)
+
+
+def test_without_a_policy_idle_time_is_shown_and_billed_to_nobody(tmp_path: Path) -> None:
+    """61 idle hours in proportion to 10 and 20: 20.333333 and 40.666667."""
+    used_ten_and_twenty(tmp_path)
+    (pool,) = build_report(period_of("2026-10"), now=OCTOBER_OVER).pools
+    assert {team: round(Decimal(value) / 3600, 6) for team, value in pool["idle_shares"].items()} == {
+        "nlp": Decimal("20.333333"), "cv": Decimal("40.666667"),
+    }  # fmt: skip
+    assert pool["idle_billed"] is None
+    close()
+    assert {invoice.team.code: invoice.total for invoice in Invoice.objects.select_related("team")} == {
+        "nlp": Decimal("100.00"), "cv": Decimal("200.00"),
+    }  # fmt: skip
+
+
+def test_by_policy_idle_time_is_split_in_proportion_to_use_to_the_cent(tmp_path: Path) -> None:
+    """61 h at 6 are 366.00: 122.00 and 244.00. The account of capacity does not change."""
+    used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    hours = {name: int(value or 0) / 3600 for name, value in report.gpu_seconds.items()}
+    assert hours == {"charged": 30, "platform": 9, "unowned": 0, "unpriced": 0, "idle": 61, "capacity": 100}
+    assert report.pools[0]["idle_billed"] == "366.00"
+    close()
+    assert lines("nlp", "idle") == [("idle", "NVIDIA-H800", "proportional", "idle-v1", "122.00")]
+    assert lines("cv", "idle") == [("idle", "NVIDIA-H800", "proportional", "idle-v1", "244.00")]
+    assert proofs_hold("2026-10")
+
+
+def test_evenly_and_by_fixed_shares_the_parts_add_up_to_the_whole(tmp_path: Path) -> None:
+    """Idle 61 h at 6.0005 are 366.0305, so 366.03: evenly 183.02 (the earlier name) and 183.01.
+
+    Shared: 100.00 by 2/3 and 1/3 as ratios of six digits is 66.67 and 33.33; 99.99 in proportion to 100 and 200 charged
+    is 33.33 and 66.66.
+    """
+    policy = {
+        "name": "all-v1", "valid_from": "2026-10-01",
+        "idle": [{**POOL, "price_per_gpu_hour": "6.0005", "method": "even"}],
+        "shared": [
+            {"name": "gateway", "amount_per_month": "100.00", "method": "fixed",
+             "shares": {"nlp": "0.666667", "cv": "0.333333"}},
+            {"name": "registry", "amount_per_month": "99.99", "method": "proportional"},
+        ],
+    }  # fmt: skip
+    used_ten_and_twenty(tmp_path, allocation_policies=[policy])
+    close()
+    assert lines("cv", "idle", "shared") == [
+        ("idle", "NVIDIA-H800", "even", "all-v1", "183.02"),
+        ("shared", "gateway", "fixed", "all-v1", "33.33"), ("shared", "registry", "proportional", "all-v1", "66.66"),
+    ]  # fmt: skip
+    assert lines("nlp", "idle", "shared") == [
+        ("idle", "NVIDIA-H800", "even", "all-v1", "183.01"),
+        ("shared", "gateway", "fixed", "all-v1", "66.67"), ("shared", "registry", "proportional", "all-v1", "33.33"),
+    ]  # fmt: skip
+    assert proofs_hold("2026-10")
+
+
+def test_a_pool_that_nobody_used_stays_with_the_platform(tmp_path: Path) -> None:
+    apply(tmp_path, allocation_policies=[THIRDS])
+    capacity()
+    close()
+    assert not Invoice.objects.exists()
+
+
+def test_what_comes_late_changes_nothing_that_was_billed(tmp_path: Path) -> None:
+    """Capacity that a node reports after the close, and usage: the usage is a correction, the idle line stays."""
+    used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
+    close()
+    capacity(units=90, node="n2")
+    hold(4, "nlp-train", 5, day=11)
+    assert proofs_hold("2026-10")
+    close("2026-11", NOVEMBER_OVER)
+    document = document_of(Invoice.objects.get(period__month="2026-11"))
+    assert [(line["kind"], line["charge_class"], line["amount"]) for line in document["lines"]] == [
+        ("gpu", "Correction", "50.00")
+    ]
+    assert proofs_hold("2026-10", "2026-11")
+
+
+def test_the_preview_is_the_invoice_and_the_pages_say_what_it_is(tmp_path: Path) -> None:
+    used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
+    client = Client()
+    client.force_login(person("fin", "finance"))
+    preview = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
+    before = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    close()
+    after = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    assert [(x.key, x.amount) for x in before.statements[0].lines] == [(x.key, x.amount) for x in after.statements[0].lines]
+    issued = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
+    for page in (preview, issued):
+        assert "Idle capacity of the pools in use" in page
+        assert "61.0" in page
+        assert "20.3" in page
+        assert "122.00" in page
+    line = next(x for x in after.statements[0].lines if x.key.kind == "idle")
+    assert "split to the cent" in client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
+    assert IdleShare.objects.get(team="nlp").pool_idle_us == 61 * 3_600_000_000
+
+
+def test_focus_and_journal_carry_the_parts_with_ratios_that_add_up_to_one(tmp_path: Path) -> None:
+    used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
+    close()
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "focus-cost-and-usage-2026-10.csv").read_text())))
+    parts = [row for row in rows if row["AllocatedMethodId"]]
+    names = ("BillingAccountId", "ChargeCategory", "BilledCost", "AllocatedResourceId")
+    assert [tuple(row[name] for name in names) for row in parts] == [
+        ("cv", "Adjustment", "244.00", "hq-1/NVIDIA-H800"), ("nlp", "Adjustment", "122.00", "hq-1/NVIDIA-H800"),
+    ]  # fmt: skip
+    ratios = [
+        json.loads(row["AllocatedMethodDetails"], parse_float=Decimal)["Elements"][0]["AllocatedRatio"] for row in parts
+    ]
+    assert ratios == [Decimal("0.666666666667"), Decimal("0.333333333333")]
+    assert sum(ratios) == 1
+    call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"))
+    assert "allocated idle capacity" in (tmp_path / "journal.csv").read_text()
+    call_command("export_invoices", "2026-10", "--out", str(tmp_path))
+    assert len(list(tmp_path.glob("*.pdf"))) == 2
+
+
+def test_a_policy_is_published_once_audited_and_never_changes(tmp_path: Path) -> None:
+    apply(tmp_path, allocation_policies=[THIRDS])
+    assert apply(tmp_path, allocation_policies=[THIRDS]).changes == []
+    assert AuditEntry.objects.filter(action="allocation_policy_publish").count() == 1
+    with pytest.raises(SetUpFileError, match="differs in rules"):
+        apply(tmp_path, allocation_policies=[{**THIRDS, "idle": [{**POOL, "method": "even"}]}])
+    with pytest.raises(DatabaseError, match="never changes"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE rates_allocationpolicy SET rules = '{}'")
+
+
+def test_a_policy_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    used_ten_and_twenty(tmp_path)
+    close()
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, allocation_policies=[THIRDS])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"valid_from": "2026-10-02"}, "start of a billing month"),
+        ({"idle": []}, "the policy says nothing"),
+        ({"idle": [{**POOL, "method": "by weight"}]}, "idle[0].method"),
+        ({"idle": [{**POOL, "method": "fixed"}]}, "shares are given"),
+        ({"idle": [{**POOL, "method": "fixed", "shares": {"nlp": "0.5", "cv": "0.4"}}]}, "add up to 1"),
+        ({"idle": [{**POOL, "method": "fixed", "shares": {"nobody": "1"}}]}, "not declared"),
+        ({"idle": [{**POOL, "method": "even"}, {**POOL, "method": "even"}]}, "twice"),
+    ],
+)
+def test_a_policy_that_says_nothing_clear_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SetUpFileError) as refused:
+        apply(tmp_path, allocation_policies=[{**THIRDS, **changed}])
+    assert message in str(refused.value)
