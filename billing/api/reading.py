@@ -21,6 +21,7 @@ from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import document_of, invoice_as_dict
+from billing.invoicing.services.accrual import accrual_last
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
 from billing.tenancy.models import Team
@@ -225,6 +226,19 @@ class PeriodReport(APIView):
         report = build_report(_period(month), now=timezone.now())
         encoder = msgspec.json.Encoder(decimal_format="number")
         return HttpResponse(encoder.encode(report.as_dict()), content_type="application/json")
+
+
+class PeriodAccrual(APIView):
+    """The estimated accrual of a month that finance closed its books on early; the last one that was made."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: OpenApiTypes.OBJECT})
+    def get(self, request: Request, month: str) -> Response:
+        made = None if teams_of(request) is not None else accrual_last(_period(month))  # it shows every team
+        if made is None:
+            raise Http404
+        return Response({"sha256": made.accrual.sha256, "revision": made.accrual.revision, **made.document})
 
 
 def _period(month: str) -> BillingPeriod:

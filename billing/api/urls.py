@@ -49,6 +49,7 @@ urlpatterns = [
     path("disputes", correcting.Disputes.as_view(), name="disputes"),
     path("disputes/<int:pk>", correcting.OneDispute.as_view(), name="dispute"),
     path("periods/<str:month>", reading.Period.as_view(), name="period"),
+    path("periods/<str:month>/accrual", reading.PeriodAccrual.as_view(), name="period-accrual"),
     path("periods/<str:month>/report", reading.PeriodReport.as_view(), name="period-report"),
     re_path(r"^.*$", problems.not_found),
 ]  # fmt: skip

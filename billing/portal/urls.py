@@ -5,6 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from billing.portal.views import (
+    accrual,
     budgets,
     changes,
     closing,
@@ -49,6 +50,7 @@ urlpatterns = [
     path("anomalies/", budgets.anomalies, name="anomalies"),
     path("anomalies/<int:pk>/feedback/", budgets.feedback, name="anomaly_feedback"),
     path("close/", closing.close, name="close"),
+    path("close/<str:month>/accrual/", accrual.accrual, name="accrual"),
     path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
     path("operations/<int:pk>/", closing.operation, name="operation"),
     path("prices/", prices.prices, name="prices"),

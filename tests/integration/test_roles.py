@@ -213,6 +213,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "anomalies/": ("GET", SIGNED_IN),
     "anomalies/<int:pk>/feedback/": ("POST", MISSING),  # says nothing
     "close/": ("GET", HOUSE),
+    "close/<str:month>/accrual/": ("POST", only("finance", status=409)),  # the month is closed
     "close/<str:month>/operations/": ("POST", only("finance")),
     "operations/<int:pk>/": ("GET", HOUSE),
     "prices/": ("GET", SIGNED_IN),
@@ -266,6 +267,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/credit-notes": ("GET", LIST),
     "api/v1/^credit-notes/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
     "api/v1/periods/<str:month>": ("GET", LIST),
+    "api/v1/periods/<str:month>/accrual": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 401}),  # none was made
     "api/v1/periods/<str:month>/report": ("GET", {**REPORT, "other": 404}),
     "api/v1/^.*$": ("GET", dict.fromkeys(WHO, 404)),
 }

@@ -1,5 +1,6 @@
-"""Tables of invoicing: periods and invoices, corrections of them, disputes about them."""
+"""Tables of invoicing: periods and invoices, estimates, corrections of them, disputes about them."""
 
+from billing.invoicing.models.accruals import Accrual
 from billing.invoicing.models.corrections import (
     Correction,
     CorrectionApproval,
@@ -22,6 +23,7 @@ from billing.invoicing.models.invoices import (
 )
 
 __all__ = [
+    "Accrual",
     "BillingMode",
     "BillingPeriod",
     "Correction",

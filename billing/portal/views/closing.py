@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.invoicing.models import BillingPeriod, Invoice, Operation
 from billing.invoicing.report import build_report
 from billing.invoicing.services import operation_request
+from billing.invoicing.services.accrual import accrual_last
 from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
 from billing.portal.months import month_choice, period_shown
@@ -27,7 +28,12 @@ KINDS = ("close", "issue")
 @staff_page
 def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every reconciliation and exception of a month, with what to do about each."""
-    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
+    return close_page(request, setup, request.GET.get("month", ""))
+
+
+def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused: str = "") -> HttpResponse:
+    """The page of a month; with what was `refused` of it, as a conflict."""
+    choice = month_choice(month, setup, timezone.now())
     period = choice.period
     report = build_report(period, now=timezone.now())
     operations = operations_of(choice.month)
@@ -41,9 +47,10 @@ def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
-        "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": timezone.now(),
+        "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": timezone.now(), "refused": refused,
+        "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip
-    return render(request, "portal/close.html", context)
+    return render(request, "portal/close.html", context, status=409 if refused else 200)
 
 
 def _bar(pool: dict[str, Any]) -> dict[str, Any]:
