@@ -15,6 +15,7 @@ from tests.load_reports.stream_server import INPUT_TOKENS, OUTPUT_TOKENS, TOKEN_
 REPORTS = Path(__file__).parents[1] / "load_reports"
 REPORT = REPORTS / "locust_stats.csv"
 GUIDELLM = REPORTS / "guidellm_benchmarks.json"
+THREE_RATES = REPORTS / "guidellm_three_rates.json"
 ANSWERS, SECONDS = 72, 20
 EXTRA = Supplement(accelerator="NVIDIA-H800", gpus=Fraction(8), model="known-rate")
 
@@ -66,3 +67,17 @@ def test_the_price_from_a_file_that_guidellm_wrote_is_that_of_the_known_rate() -
     # 15.6 tokens/s in and 24.375 out per GPU, output at four times: 113.1 weighted tokens/s
     assert costs.input == Fraction(10 * 10**6, 3600) / Fraction("113.1")
     assert costs.output == 4 * costs.input
+
+
+def test_without_edges_guidellm_measures_the_known_rate_at_every_load() -> None:
+    """Input is counted by request and exact; output by the token, of which those of one answer may fall beside the edge."""
+    test = parse_load_test(read_report(THREE_RATES.read_bytes(), THREE_RATES.name, EXTRA).value)
+    assert [run.point.offered_rps for run in test.runs] == [2, 4, 8]
+    for run in test.runs:
+        rate, point = run.point.offered_rps, run.point
+        assert (point.completed_rps, point.input_tps, point.error_rate) == (rate, rate * INPUT_TOKENS, 0)
+        assert abs(point.output_tps - rate * OUTPUT_TOKENS) <= Fraction(OUTPUT_TOKENS, 16)
+        assert point.duration_s == 16
+    # the last of the passing prefix: 18.88 ms of TPOT at 8 requests/s is beyond 15 ms, 14.48 ms at 4 is not
+    bounds = LatencyBounds(Fraction(200), Fraction(15), min_duration_s=Fraction(16))
+    assert sustainable_point([run.point for run in test.runs], bounds) == test.runs[1].point
