@@ -173,17 +173,26 @@ def _split(point: LoadPoint, gpus: int, terms: TokenTerms) -> ClassCosts:
 
 
 def _fitted(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, ClassCosts]:
-    """Least squares over shapes: the sustainable run of every report, or every passing run of a single report."""
+    chosen = fitted_runs(tests, terms.bounds)
+    fitted = fit_gpu_seconds([measured for _, measured in chosen], terms.cache_read_ratio)
+    selected = max((run for run, _ in chosen), key=lambda run: run.point.offered_rps)
+    return selected, fitted.costs(terms.gpu_hour_cost)
+
+
+def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[LoadRun, MeasuredRun]]:
+    """What least squares takes: the sustainable run of every report, or every passing run of a single report.
+
+    Raises LoadPointError where a report has no sustainable run, ValueError for reports of two models or accelerators.
+    """
     if len({(test.model, test.accelerator) for test in tests}) > 1:
         raise ValueError("the reports are not of one model on one accelerator")
-    chosen: list[tuple[LoadTest, LoadRun]] = []
+    chosen: list[tuple[LoadRun, MeasuredRun]] = []
     for test in tests:
-        best = test.run_of(sustainable_point([run.point for run in test.runs], terms.bounds))
+        best = test.run_of(sustainable_point([run.point for run in test.runs], bounds))
         single = len(tests) == 1
-        chosen += [(test, run) for run in test.runs if (terms.bounds.hold(run.point) if single else run is best)]
-    fitted = fit_gpu_seconds([_measured(test, run.point) for test, run in chosen], terms.cache_read_ratio)
-    selected = max((run for _, run in chosen), key=lambda run: run.point.offered_rps)
-    return selected, fitted.costs(terms.gpu_hour_cost)
+        runs = [run for run in test.runs if (bounds.hold(run.point) if single else run is best)]
+        chosen += [(run, _measured(test, run.point)) for run in runs]
+    return chosen
 
 
 def _measured(test: LoadTest, point: LoadPoint) -> MeasuredRun:

@@ -16,6 +16,7 @@ from billing.portal.views import (
     prices,
     reference,
     teams,
+    token_workbench,
     workbench,
 )
 
@@ -59,6 +60,7 @@ urlpatterns = [
     path("prices/workbench/effect/", workbench.workbench_effect, name="workbench_effect"),
     path("prices/workbench/file/", workbench.workbench_upload, name="workbench_upload"),
     path("prices/workbench/draft/", workbench.workbench_save, name="workbench_save"),
+    path("prices/workbench/tokens/", token_workbench.token_workbench, name="token_workbench"),
     path("planner/", workbench.planner, name="planner"),
     path("prices/versions/<int:pk>/", prices.version, name="price_version"),
     path("prices/drafts/new/", prices.draft_new, name="price_draft_new"),

@@ -12,6 +12,7 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion
+from billing.rates.services import token_cost_sheet_put
 from metering.intervals import month_of, next_month
 from pricing.cost_sheet import parse_cost_sheet
 from pricing.money import round_amount
@@ -123,6 +124,43 @@ def test_a_sheet_in_a_file_is_opened_and_a_bad_one_is_refused(page: Page, octobe
         str(cost_of_gpu_hour(parse_cost_sheet({**SHEET, "tariff": tariff})).price)
     )
     assert not PriceDraft.objects.exists()
+
+
+def test_a_stored_load_test_is_priced_by_three_methods(page: Page, october: Path) -> None:
+    """Runs of 1000 s on one GPU that take 50 GPU-seconds a million of input and 500 of output, by construction."""
+    shapes = [(2, 2000, 1800), (3, 8000, 1200), (4, 4000, 1600), (5, 10_000, 1000), (6, 12_000, 800)]
+    runs = [
+        {"offered_rps": rate, "completed_rps": rate, "input_tps": fresh, "output_tps": out, "ttft_p99_ms": 100 * rate,
+         "tpot_p99_ms": 40, "error_rate": 0, "duration_s": 1000}
+        for rate, fresh, out in shapes
+    ]  # fmt: skip
+    report = {"accelerator": "NVIDIA-H800", "gpus": 1, "model": "llama-3-8b", "engine": "vllm 0.11", "precision": "fp8"}
+    terms = {"currency": "CNY", "gpu_hour_cost": "10", "ttft_p99_ms": 500, "tpot_p99_ms": 80, "prefill_share": "0.5"}
+    token_cost_sheet_put(name="llama-shapes", inputs={**terms, "report": {**report, "runs": runs}}, actor="ana")
+    person("ana", "finance")
+    sign_in(page, "ana")
+    page.get_by_role("link", name="Price workbench").click()
+    page.get_by_role("link", name="The price of tokens, from a load test").click()
+    page.get_by_role("combobox", name="Load test").select_option("llama-shapes")
+    # at 5 requests/s: R 10 / 3.6e-3 / (10000 + 4 x 1000), T half of it by phase, L 50 and 500 GPU-seconds
+    expect(page.get_by_role("row", name="Input 2.0000 0.1984 0.1389")).to_contain_text("0.1389")
+    expect(page.get_by_role("row", name="Output 8.0000 0.7937 1.3889")).to_contain_text("+75.00%")
+    expect(page.get_by_role("row", name="Cost recovered per GPU-hour")).to_contain_text("10.0000")
+    expect(page.get_by_role("row", name="5 10000 1000 500 40 selected")).to_be_visible()
+    expect(page.get_by_role("row", name="6 12000 800 600 40")).to_contain_text("TTFT p99 600 > 500 ms")
+    expect(page.get_by_text("More than 15 % from the chosen method")).to_have_count(2)
+    expect(page.get_by_text("condition_number")).to_be_visible()
+    shot(page, "tokens-1280")
+    page.get_by_label("prefill_share").fill("50")
+    page.get_by_role("button", name="Price it").click()
+    expect(page.get_by_role("alert")).to_contain_text("prefill_share: '50' must be a number from 0 to 1 (ratio)")
+    page.get_by_label("prefill_share").fill("")
+    page.get_by_label("method").select_option("least-squares")
+    page.get_by_role("button", name="Price it").click()
+    expect(page.get_by_text("needs prefill_share")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shot(page, "tokens-390")
 
 
 def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None:

@@ -1,0 +1,109 @@
+"""The token side of the workbench: a stored load test under terms that can be changed -> methods and runs to look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from billing.portal.price_lists import published_versions
+from billing.rates.models import TokenCostSheet
+from pricing.loadtests.own import LoadTest
+from pricing.money import exact_decimal
+from pricing.token_methods import MethodOutcome, RunVerdict, compared_methods, run_verdicts
+from pricing.token_sheet import METHODS, NUMBERS, PART, TokenSheet, TokenSheetError, parse_token_sheet
+
+TERMS: Final = (*NUMBERS, "prefill_share")
+CLASSES: Final = ("input", "cache_read", "cache_creation", "output")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term as the form shows it."""
+
+    name: str
+    value: str
+    hint: str
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ShownMethod:
+    """A column of the comparison: what it gives, how it differs, and what it rests on."""
+
+    outcome: MethodOutcome
+    chosen: bool
+    prices: list[tuple[Decimal | None, Decimal | None]]
+
+    @property
+    def recovered(self) -> str:
+        """What the prices without markup bring in from a provisioned GPU-hour."""
+        return "" if self.outcome.recovered is None else exact_decimal(self.outcome.recovered, 4)
+
+
+@dataclass(frozen=True)
+class TokenBench:
+    """Everything that the page tells about one load test; `problems` where the terms price nothing."""
+
+    terms: list[Term]
+    method: str
+    runs: list[tuple[LoadTest, list[tuple[RunVerdict, list[str]]]]] = field(default_factory=list)
+    methods: list[ShownMethod] = field(default_factory=list)
+    published: list[Decimal | None] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def token_bench(stored: TokenCostSheet, asked: Mapping[str, Any]) -> TokenBench:
+    """The stored load test under its own terms, or under those that are asked for."""
+    values = {name: str(asked.get(name, stored.inputs.get(name, ""))).strip() for name in TERMS}
+    method = str(asked.get("method", stored.inputs.get("method", METHODS[0])))
+    own = {"currency": stored.inputs["currency"], "report": stored.inputs["report"], "method": method}
+    given = {**own, **{name: value for name, value in values.items() if value}}
+    try:
+        sheet = parse_token_sheet(given)
+    except TokenSheetError as error:
+        told: dict[str, list[str]] = {}
+        for problem in error.problems:
+            told.setdefault(str(problem.path[0]), []).append(str(problem))
+        return TokenBench(_terms(values, told), method, problems=error.messages)
+    runs = [
+        (test, [(verdict, _figures(verdict)) for verdict in run_verdicts(test.runs, sheet.terms.bounds)])
+        for test in sheet.tests
+    ]
+    return TokenBench(_terms(values, {}), method, runs, _methods(sheet, method), _published(stored.model))
+
+
+def _figures(verdict: RunVerdict) -> list[str]:
+    """Offered requests/s, input and output tokens/s, TTFT and TPOT in ms, with up to 3 decimals."""
+    point = verdict.run.point
+    given = (point.offered_rps, point.input_tps, point.output_tps, point.ttft_p99_ms, point.tpot_p99_ms)
+    return [exact_decimal(value, 3).rstrip("0").rstrip(".") for value in given]
+
+
+def _terms(values: Mapping[str, str], told: Mapping[str, list[str]]) -> list[Term]:
+    terms = []
+    for name in TERMS:
+        bound, default = NUMBERS.get(name, (PART, None))
+        hint = bound.unit + (f", {bound.hint}" if bound.hint else "")
+        terms.append(Term(name, values[name] or default or "", hint, told.get(name, [])))
+    return terms
+
+
+def _methods(sheet: TokenSheet, method: str) -> list[ShownMethod]:
+    shown = []
+    for outcome in compared_methods(sheet):
+        prices, gaps = outcome.prices or {}, outcome.gaps or {}
+        rows = [(prices.get(name), _percent(gaps[name]) if name in gaps else None) for name in CLASSES]
+        shown.append(ShownMethod(outcome, outcome.method == method, rows))
+    return shown
+
+
+def _percent(ratio: Fraction) -> Decimal:
+    return Decimal(exact_decimal(ratio * 100, 1))
+
+
+def _published(model: str) -> list[Decimal | None]:
+    """Prices of the model in the newest published list, by class."""
+    version = published_versions().first()
+    found = {row.token_class: row.price for row in version.tokens.all() if row.model == model} if version else {}
+    return [found.get(name) for name in CLASSES]

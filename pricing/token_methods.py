@@ -1,0 +1,123 @@
+"""PURE: one load test under every method: the verdict of each run, the prices side by side, and how far to trust them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from math import isqrt
+from typing import Final
+
+from pricing.loadtests.own import LoadRun
+from pricing.money import exact_decimal, round_price
+from pricing.token_price import ClassCosts, LatencyBounds, fit_gpu_seconds
+from pricing.token_sheet import TokenSheet, fitted_runs, price_tokens
+
+COMPARED: Final = ("ratio", "phase", "least-squares")
+LARGEST_GAP: Final = Fraction(15, 100)
+ROOT_PLACES: Final = 3
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """One run: which bounds it breaks, and whether its pass is void because a lower rate failed already."""
+
+    run: LoadRun
+    broken: Sequence[str]
+    void: bool
+    selected: bool
+
+
+@dataclass(frozen=True)
+class MethodOutcome:
+    """What a method gives; `refusal` says why it gives nothing. Prices are list prices per 1M tokens by class."""
+
+    method: str
+    refusal: str = ""
+    costs: ClassCosts | None = None
+    prices: Mapping[str, Decimal] | None = None
+    recovered: Fraction | None = None
+    diagnostics: Mapping[str, str] | None = None
+    gaps: Mapping[str, Fraction] | None = None
+
+    @property
+    def far(self) -> bool:
+        """Whether a class is further than 15 % from the chosen method: the length mix or the timers are wrong."""
+        return any(abs(gap) > LARGEST_GAP for gap in (self.gaps or {}).values())
+
+
+def run_verdicts(runs: Sequence[LoadRun], bounds: LatencyBounds) -> list[RunVerdict]:
+    """Every run by offered rate. The last of the passing prefix is selected; a pass after a failure is void (FT1)."""
+    verdicts: list[RunVerdict] = []
+    prefix = True
+    for run in sorted(runs, key=lambda run: run.point.offered_rps):
+        broken = bounds.broken(run.point)
+        prefix = prefix and not broken
+        verdicts.append(RunVerdict(run, broken, not broken and not prefix, False))
+    passing = [index for index, verdict in enumerate(verdicts) if not verdict.broken and not verdict.void]
+    if passing:
+        verdicts[passing[-1]] = replace(verdicts[passing[-1]], selected=True)
+    return verdicts
+
+
+def compared_methods(sheet: TokenSheet) -> list[MethodOutcome]:
+    """Methods R, T and L on the same report and terms, each with its diagnostics and its distance from the chosen one."""
+    outcomes = [_outcome(sheet, method) for method in COMPARED]
+    chosen = next((one for one in outcomes if one.method == sheet.terms.method), None)
+    if chosen is None or chosen.prices is None:
+        return outcomes
+    return [replace(one, gaps=_gaps(one, chosen)) if one is not chosen else one for one in outcomes]
+
+
+def _gaps(one: MethodOutcome, chosen: MethodOutcome) -> dict[str, Fraction]:
+    theirs, own = chosen.prices or {}, one.prices or {}
+    return {name: Fraction(price) / Fraction(theirs[name]) - 1 for name, price in own.items() if theirs.get(name)}
+
+
+def _outcome(sheet: TokenSheet, method: str) -> MethodOutcome:
+    terms = replace(sheet.terms, method=method)
+    if method == "phase" and terms.prefill_share is None:
+        return MethodOutcome(method, "needs prefill_share: the share of GPU time that the engine's timers give to prefill")
+    try:
+        selected, costs = price_tokens(sheet.tests, terms)
+        diagnostics = _diagnostics(sheet, method)
+    except ValueError as error:
+        return MethodOutcome(method, str(error))
+    point, gpus = selected.point, sheet.tests[0].gpus
+    recovered = costs.recovered_per_hour(
+        uncached_tps=point.uncached_input_tps / gpus, cached_tps=point.cached_input_tps / gpus,
+        output_tps=point.output_tps / gpus,
+    )  # fmt: skip
+    by_class = {
+        "input": costs.input, "cache_read": costs.cache_read, "cache_creation": costs.input * sheet.cache_creation_ratio,
+        "output": costs.output,
+    }  # fmt: skip
+    prices = {name: round_price(cost * (1 + terms.markup)) for name, cost in by_class.items()}
+    return MethodOutcome(method, "", costs, prices, recovered * terms.serving_utilisation, diagnostics)
+
+
+def _diagnostics(sheet: TokenSheet, method: str) -> dict[str, str]:
+    terms = sheet.terms
+    if method == "phase":
+        return {
+            "prefill_share": _plain(terms.prefill_share or Fraction(0)), "cache_read_ratio": _plain(terms.cache_read_ratio),
+        }  # fmt: skip
+    if method == "ratio":
+        return {
+            "output_input_ratio": _plain(terms.output_input_ratio), "cache_read_ratio": _plain(terms.cache_read_ratio),
+        }  # fmt: skip
+    runs = [measured for _, measured in fitted_runs(sheet.tests, terms.bounds)]
+    fit = fit_gpu_seconds(runs, terms.cache_read_ratio).fit
+    return {
+        "runs": str(len(runs)), "condition_number": _root(fit.condition_squared), "residual": _root(fit.residual_squared),
+        "recovery_scale": exact_decimal(fit.recovery_scale, 6),
+    }  # fmt: skip
+
+
+def _plain(value: Fraction) -> str:
+    return exact_decimal(value, 4).rstrip("0").rstrip(".")
+
+
+def _root(square: Fraction) -> str:
+    """The square root, cut after 3 decimals."""
+    scale = 10**ROOT_PLACES
+    return exact_decimal(Fraction(isqrt(square.numerator * scale**2 // square.denominator), scale), ROOT_PLACES)
