@@ -75,9 +75,9 @@ def test_the_attacks_were_there_to_be_seen(walks: dict[str, Walk]) -> None:
 
 def test_a_lead_of_another_team_reads_nothing_of_this_one(walks: dict[str, Walk]) -> None:
     other = walks["other"]
-    told = "\n".join(page.text for page in other.pages.values()) + str(other.files)
+    told = "\n".join(page.text for page in other.pages.values()) + str(list(other.files.values()))
     private = ["team", "namespace", "consumer", "budget", "owner", "cluster", "dispute", "reason", "workload", "mute"]
-    assert [kind for kind in private if f"={kind}" in told] == []
+    assert [kind for kind in private if f"={kind}=" in told] == []
     assert "AI-INFRA-2026-000002" not in told
 
 

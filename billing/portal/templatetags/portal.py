@@ -12,6 +12,8 @@ from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from billing.portal.sentences import in_language
+
 register = template.Library()
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EM DASH}"
@@ -321,6 +323,12 @@ def codes(text: str) -> str:
     return format_html_join(
         "", "{}{}{}", ((CODE[index % 2][0], piece, CODE[index % 2][1]) for index, piece in enumerate(pieces))
     )
+
+
+@register.filter
+def told(text: object) -> str:
+    """What a service said, in the language of the page."""
+    return in_language(str(text))
 
 
 @register.filter

@@ -1,0 +1,129 @@
+"""What services say to people, said again in the language of the page.
+
+Services, commands and the API speak English, with values in their sentences: figures, names, what to do. A page finds the
+sentence by its form and says it in the reader's language; one that is not listed here is shown as it is, never hidden.
+Values are not touched: they are shown as the service gave them, except where they are such a sentence themselves.
+"""
+
+import re
+from functools import cache
+from typing import Final
+
+from django.utils.translation import gettext, gettext_noop
+
+ADVICE: Final = (
+    gettext_noop("close after the month has ended"),
+    gettext_noop("give it an owner under `ownership:`"),
+    gettext_noop("add it under `consumers:`"),
+    gettext_noop("publish a price version that covers it"),
+    gettext_noop("the platform's own use has no price: its recovery cannot be told"),
+    gettext_noop("%(n)s open allocations were not seen after that: %(advice)s"),
+    gettext_noop("report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"),
+    gettext_noop("see whether its reporter runs; what it sends late is still billed"),
+    gettext_noop("%(text)s: is not metered: mend what the agent names, or waive it"),
+    gettext_noop("nobody knows this extended resource: if it is a device, tell the agent with --resources"),
+    gettext_noop("look at it with `manage.py quarantine`, then correct or dismiss it"),
+    gettext_noop("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it"),
+    gettext_noop("ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s"),
+    gettext_noop("%(n)s more holds, whose ends lie between %(earliest)s and %(latest)s"),
+    gettext_noop(
+        "%(words)s: find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
+    ),
+    gettext_noop("gateways told %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s"),
+    gettext_noop("%(n)s units were listed by %(scans)s scans: look for what the agent missed"),
+    gettext_noop("close it with `manage.py period_close`"),
+    gettext_noop("more was held than nodes offered: check capacity reports and device fractions"),
+)
+CHECKS: Final = (
+    gettext_noop("held GPU time = charged + platform + unowned + unpriced"),
+    gettext_noop("%(held)s GPU-seconds held, %(parts)s accounted for"),
+    gettext_noop("tokens = charged + unowned + unpriced"),
+    gettext_noop("%(n)s tokens reported, %(charged)s charged, %(left)s unowned or unpriced"),
+    gettext_noop("charged + platform + idle = capacity"),
+    gettext_noop("capacity unknown: no capacity was reported"),
+    gettext_noop("%(n)s GPU-seconds offered"),
+    gettext_noop("%(n)s GPU-seconds offered; capacity unknown for %(pools)s"),
+    gettext_noop("gateway tokens = inference servers' counters (%(limit)s)"),
+    gettext_noop("no counters were reported"),
+    gettext_noop("%(model)s: %(n)s of %(all)s tokens differ, %(days)s of %(of)s days compared"),
+    gettext_noop("watched holds = hourly scans (within %(limit)s)"),
+    gettext_noop("no scan was reported"),
+    gettext_noop("%(n)s units in %(scans)s scans, %(differ)s differ"),
+    gettext_noop("token roll-ups = token events"),
+    gettext_noop("equal in every count"),
+    gettext_noop("rating the stored usage again gives the same charges"),
+    gettext_noop("%(n)s charges, %(differ)s differ"),
+    gettext_noop("sum of invoices = sum of charges"),
+    gettext_noop("invoices %(invoiced)s, charges %(charged)s"),
+)
+REFUSALS: Final = (
+    gettext_noop("%(actor)s may not %(what)s: that takes an account with the right %(right)s (`manage.py role grant`)"),
+    gettext_noop("%(actor)s asked for %(what)s: somebody else must approve"),
+    gettext_noop("%(actor)s opened dispute %(n)s or decided it before: somebody else must decide"),
+    gettext_noop("%(number)s could be disputed until %(end)s: ask finance for a correction"),
+    gettext_noop("%(number)s credits: dispute the invoice or the rebill that charges"),
+    gettext_noop("amount %(amount)s is not between 0.01 and the %(left)s left of these lines"),
+    gettext_noop("line %(line)s: %(number)s charges no line of that position"),
+    gettext_noop("line %(line)s of %(number)s: correction %(n)s of it is not decided yet: issue or void it first"),
+    gettext_noop("dispute %(n)s is about one of these lines and not decided yet"),
+    gettext_noop("dispute %(n)s of one of these lines was rejected for that reason: escalate it"),
+    gettext_noop("dispute %(n)s was escalated already: its second decision is the last"),
+    gettext_noop("dispute %(n)s was decided more than %(days)s business days ago"),
+    gettext_noop("dispute %(n)s is %(status)s: that can be done while it is %(allowed)s"),
+    gettext_noop("correction %(n)s is %(status)s: approve it first"),
+    gettext_noop("correction %(n)s is %(status)s: only a draft can be %(what)s"),
+    gettext_noop("correction %(n)s is %(status)s: only before issue can it be voided"),
+    gettext_noop("a correction for %(code)s needs evidence: a ticket, an incident, a page"),
+    gettext_noop("a correction needs a reason in words"),
+    gettext_noop("a decision needs its reason"),
+    gettext_noop("a change of closed time needs a reason"),
+    gettext_noop("name at least one line to credit"),
+    gettext_noop("name at least one line"),
+    gettext_noop("say what is wrong"),
+    gettext_noop("say which evidence is needed"),
+    gettext_noop("say why the change is rejected"),
+    gettext_noop("say why the correction is dropped"),
+    gettext_noop("say why the decision is wrong"),
+    gettext_noop("the evidence is empty"),
+    gettext_noop("change %(name)s is %(status)s already"),
+    gettext_noop("change %(name)s moves charges of %(teams)s: %(missing)s has not taken note yet"),
+    gettext_noop("%(actor)s asked for %(name)s: somebody else must take note of it for %(team)s"),
+    gettext_noop("%(name)s %(text)s is not a decimal"),
+    gettext_noop("%(name)s %(text)s is not a number"),
+    gettext_noop("mute until %(text)s: must be a local date and time such as 2026-10-31T18:00"),
+    gettext_noop("mute until %(until)s: must lie in the future; every mute expires"),
+    gettext_noop("mute: a reason is missing"),
+    gettext_noop("recipient %(address)s: is not a mail address"),
+    gettext_noop("recipient %(name)s: is no channel that %(team)s may use, nor a mail address"),
+    gettext_noop("recipients: %(n)s are more than %(most)s; use a mailing list"),
+    gettext_noop("%(name)s: did not take the message"),
+    gettext_noop("a waiver needs a reason"),
+    gettext_noop("period %(month)s has no exception %(what)s"),
+)
+PLACE: Final = re.compile(r"%\((\w+)\)s")
+LONGEST: Final = 600
+"""Longer texts are of people, not of services."""
+
+
+def in_language(text: str) -> str:
+    """A sentence of a service in the language in force; several of them, parted by semicolons, one by one."""
+    if len(text) > LONGEST:
+        return text
+    for sentence, pieces, form in _forms():
+        found = form.fullmatch(text) if all(piece in text for piece in pieces) else None
+        if found:
+            return gettext(sentence) % {name: in_language(value) for name, value in found.groupdict().items()}
+    parts = text.split("; ")
+    return "; ".join(map(in_language, parts)) if len(parts) > 1 else text
+
+
+@cache
+def _forms() -> list[tuple[str, list[str], re.Pattern[str]]]:
+    """Every sentence with its own words and the expression that finds it; those with the most words of their own first."""
+    sentences = sorted((*ADVICE, *CHECKS, *REFUSALS), key=lambda text: -len(PLACE.sub("", text)))
+    return [(sentence, PLACE.split(sentence)[::2], re.compile(_expression(sentence))) for sentence in sentences]
+
+
+def _expression(sentence: str) -> str:
+    pieces = PLACE.split(sentence)  # text, name, text, name, text
+    return "".join(f"(?P<{piece}>[^;]+?)" if index % 2 else re.escape(piece) for index, piece in enumerate(pieces))

@@ -1,0 +1,81 @@
+"""What services say stands on a page in the language of its reader, with its values as they are."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.translation import override
+
+from billing.invoicing.models import BillingPeriod
+from billing.invoicing.report import build_report
+from billing.portal.sentences import in_language
+from tests.furnished_house import House, furnish, pleasant
+
+SENTENCE = re.compile(r"(?:(?<![\w/`.-])[a-z']{2,}[ ,:]+){3,}")
+"""Four English words in a row."""
+
+
+def chinese(text: str) -> str:
+    with override("zh-hans"):
+        return in_language(text)
+
+
+@pytest.mark.parametrize(
+    ("english", "expected"),
+    [
+        ("158,400 GPU-seconds held, 158,400 accounted for", "占用 158,400 GPU 秒，已核对 158,400"),
+        (
+            "3 open allocations were not seen after that: report until the end of the period, fill it with "
+            "`python -m metering backfill`, or waive with a reason",
+            "此后有 3 个未结束的占用未再被观测到：上报至账期结束，或用 `python -m metering backfill` 补齐，或说明原因后豁免",
+        ),
+        (
+            "qwen: 5 of 100 tokens differ, 3 of 4 days compared; llama: 0 of 9 tokens differ, 1 of 1 days compared",
+            "qwen：100 个 Token 中相差 5，4 天中比对 3 天; llama：9 个 Token 中相差 0，1 天中比对 1 天",
+        ),
+        (
+            "AI-INFRA-2026-000002 could be disputed until 2026-11-18T00:00:00+08:00: ask finance for a correction",
+            "AI-INFRA-2026-000002 的异议期已于 2026-11-18T00:00:00+08:00 截止：请联系财务更正",
+        ),
+        ("a sentence that nobody listed", "a sentence that nobody listed"),
+        ("100%(n)s of <b>nothing</b>", "100%(n)s of <b>nothing</b>"),
+    ],
+)
+def test_a_sentence_is_found_by_its_form_and_said_with_its_values(english: str, expected: str) -> None:
+    assert chinese(english) == expected
+    with override("en"):
+        assert in_language(english) == english
+
+
+def test_a_text_that_looks_like_many_sentences_takes_no_long_time() -> None:
+    """What people write reaches the expressions too; all words of a sentence, a hundred times over, are answered at once."""
+    text = " of days compared tokens differ, : " * 17
+    assert chinese(text) == text
+
+
+@pytest.mark.django_db
+def test_no_english_sentence_is_left_on_the_close_page(tmp_path: Path) -> None:
+    furnish(tmp_path, pleasant)
+    client = Client(headers={"accept-language": "zh-CN"})
+    client.force_login(User.objects.get(username="finance"))
+    for month in ("2026-10", "2026-11"):
+        page = client.get(f"/close/?month={month}").content.decode()
+        text = re.sub(r"<[^>]+>", " ", page)
+        assert SENTENCE.findall(text) == [], month
+
+
+@pytest.mark.django_db
+def test_every_sentence_of_the_report_of_a_house_has_its_chinese(tmp_path: Path) -> None:
+    house: House = furnish(tmp_path, pleasant)
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    period = BillingPeriod(month="2026-11", zone="Asia/Shanghai", start=datetime(2026, 10, 31, 16, tzinfo=UTC),
+                           end=datetime(2026, 11, 30, 16, tzinfo=UTC))  # fmt: skip
+    told = []
+    for report in (build_report(period, now=now), build_report(house.invoice.period, now=now)):
+        told += [item.action for item in report.exceptions]
+        told += [text for check in report.checks for text in (check.name, check.detail)]
+    assert len(set(told)) > 12
+    assert [text for text in told if chinese(text) == text] == []
