@@ -31,7 +31,8 @@ History = Mapping[date, Fraction]
 class Progress:
     """How far a period has come: `spent` in its first `elapsed` of `days` days; it began on `start`.
 
-    `encumbered` is what running jobs are expected to cost per remaining day, today's rest included.
+    `encumbered` is what running jobs are expected to cost per remaining day, today's rest included. `dearer` is what a
+    remaining day costs as a multiple of the same day at the prices of now, where published prices change.
     """
 
     start: date
@@ -39,6 +40,15 @@ class Progress:
     elapsed: Fraction
     spent: Fraction
     encumbered: Mapping[date, Fraction] = field(default_factory=dict)
+    dearer: Mapping[date, Fraction] = field(default_factory=dict)
+
+    def end_at(self, usual: Callable[[date], Fraction]) -> Fraction:
+        """What is spent, and for each remaining day what is usual or, if more, what running jobs cost, at its prices."""
+        end = self.spent
+        for day, left in self.rest():
+            cost = max(left * usual(day), self.encumbered.get(day, Fraction(0)))
+            end += cost * self.dearer.get(day, Fraction(1))
+        return end
 
     def rest(self) -> Iterable[tuple[date, Fraction]]:
         """Each remaining day with the part of it that is left, in (0, 1]."""
@@ -52,12 +62,15 @@ Method = Callable[[Progress, History], Fraction | None]
 
 
 def line(progress: Progress, history: History) -> Fraction | None:
-    """F-1: spending goes on at the mean rate of the period so far.
+    """F-1: spending goes on at the mean rate of the period so far, at the prices of each day.
 
     >>> line(Progress(date(2026, 10, 1), 31, Fraction(9), Fraction(42000)), {})
     Fraction(434000, 3)
     """
-    return progress.spent / progress.elapsed * progress.days if progress.elapsed else None
+    if not progress.elapsed:
+        return None
+    days = sum((left * progress.dearer.get(day, Fraction(1)) for day, left in progress.rest()), Fraction(0))
+    return progress.spent + progress.spent / progress.elapsed * days
 
 
 def weekday(progress: Progress, history: History) -> Fraction | None:
@@ -67,8 +80,7 @@ def weekday(progress: Progress, history: History) -> Fraction | None:
         return None
     alike = {number: [amount for day, amount in past if day.weekday() == number] for number in range(7)}
     usual = {number: median(amounts or [amount for _, amount in past]) for number, amounts in alike.items()}
-    days = ((left * usual[day.weekday()], progress.encumbered.get(day, Fraction(0))) for day, left in progress.rest())
-    return progress.spent + sum((max(pair) for pair in days), Fraction(0))
+    return progress.end_at(lambda day: usual[day.weekday()])
 
 
 def recent(progress: Progress, history: History) -> Fraction | None:
@@ -77,8 +89,7 @@ def recent(progress: Progress, history: History) -> Fraction | None:
     if len(past) < RECENT_DAYS // 2:
         return None
     usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
-    days = ((left * usual, progress.encumbered.get(day, Fraction(0))) for day, left in progress.rest())
-    return progress.spent + sum((max(pair) for pair in days), Fraction(0))
+    return progress.end_at(lambda day: usual)
 
 
 def pace(progress: Progress, history: History) -> Fraction | None:
@@ -87,8 +98,7 @@ def pace(progress: Progress, history: History) -> Fraction | None:
     if len(past) < PACE_DAYS:
         return None
     usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
-    days = ((left * usual, progress.encumbered.get(day, Fraction(0))) for day, left in progress.rest())
-    return progress.spent + sum((max(pair) for pair in days), Fraction(0))
+    return progress.end_at(lambda day: usual)
 
 
 def trend(progress: Progress, history: History) -> Fraction | None:
@@ -107,8 +117,9 @@ def trend(progress: Progress, history: History) -> Fraction | None:
     count = len(past)
     slope = median([(past[b] - past[a]) / (b - a) for a in range(count) for b in range(a + 1, count)])
     level = median([amount + slope * (count - 1 - number) for number, amount in enumerate(past)])
-    ahead = enumerate(progress.rest(), start=1)
-    return progress.spent + Fraction(sum(float(left) * max(0.0, level + slope * number) for number, (_, left) in ahead))
+    ahead = [(number, float(left * progress.dearer.get(day, Fraction(1)))) for number, (day, left) in
+             enumerate(progress.rest(), start=1)]  # fmt: skip
+    return progress.spent + Fraction(sum(days * max(0.0, level + slope * number) for number, days in ahead))
 
 
 METHODS: Final[dict[str, Method]] = {"weekday": weekday, "recent": recent, "pace": pace, "trend": trend, "line": line}

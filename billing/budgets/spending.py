@@ -85,12 +85,15 @@ def _line(key: LineKey, amount: Decimal) -> Spent:
     )  # fmt: skip
 
 
-def spent_in(parts: Sequence[Interval]) -> list[Spent]:
-    """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's."""
+def spent_in(parts: Sequence[Interval], card: RateCard | None = None) -> list[Spent]:
+    """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's.
+
+    `card`: other prices than those that were in force.
+    """
     if not parts:
         return []
     window = Interval(parts[0].start, parts[-1].end)
-    namespaces, consumers, card = namespace_book(), consumer_book(), rate_card()
+    namespaces, consumers, card = namespace_book(), consumer_book(), card or rate_card()
     starts = [part.start for part in parts]
     gpu = _gpu_usage(window.cut({*card.changes(), *namespaces.changes(), *starts}), namespaces, starts)
     tokens = _token_usage(window.cut({*card.changes(), *consumers.changes(), *starts}), consumers, starts)

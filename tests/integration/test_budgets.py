@@ -198,6 +198,38 @@ def test_the_forecast_stands_beside_the_actual_and_is_withheld_at_first(tmp_path
     assert found.spent == money("400.00")  # 4 days x 10 h x 10; 31 days at 100
 
 
+@pytest.mark.parametrize(
+    ("begins", "gpu", "end"),
+    [
+        ("2026-10-20T00:00:00+08:00", {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "20"}, "4300.00"),  # 15 + 12 x 2
+        ("2026-10-20T12:00:00+08:00", {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "20"}, "4250.00"),
+        ("2026-10-20T00:00:00+08:00", {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "5"}, "2500.00"),
+        ("2026-10-20T00:00:00+08:00", {"accelerator": "NVIDIA-L20", "price_per_gpu_hour": "20"}, "3100.00"),  # none: as now
+        ("2026-11-01T00:00:00+08:00", {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "20"}, "3100.00"),  # too late
+    ],
+)
+def test_a_price_that_is_published_already_counts_from_its_day_on(
+    tmp_path: Path, begins: str, gpu: dict[str, str], end: str
+) -> None:
+    """400 in four days, 100 on each of the 27 to come at the prices of now."""
+    apply(tmp_path)
+    budget = put()
+    _ten_hours_a_day(range(1, 5))
+    later = {**SET_UP["price_versions"][0], "name": "later", "valid_from": begins, "gpu": [gpu]}
+    apply(tmp_path, price_versions=[*SET_UP["price_versions"], later])
+    assert _forecast_on(budget, 5).forecast_p50 == money(end)
+
+
+def _ten_hours_a_day(days: range) -> None:
+    for day in days:
+        start = datetime(2026, 10, day, tzinfo=UTC) - timedelta(hours=6)
+        over = start + timedelta(hours=10)
+        record = allocation_record(
+            day, quantity=1, started_at=start.isoformat(), ended_at=over.isoformat(), observed_until=over.isoformat()
+        )
+        ingest_allocations(record, now=over)
+
+
 def _forecast_on(budget: Budget, day: int) -> BudgetStanding:
     """As of local midnight at the start of that day of October; usage of later hours is known already."""
     now = datetime(2026, 10, day, tzinfo=UTC) - timedelta(hours=8)

@@ -47,6 +47,16 @@ def test_running_jobs_raise_a_day_that_is_usually_quiet_and_are_not_counted_twic
     assert weekday(progress, history) == 400 + 100 + 70
 
 
+def test_every_method_asks_what_the_days_to_come_cost_then() -> None:
+    """Monday 27 July, two weeks; 500 in five days, 900 to come at the prices of now; from 3 August on half as much again."""
+    history = {day: Fraction(100) for day in weeks(9, 100, 0)}
+    dearer = {date(2026, 8, 3) + number * forecast.DAY: Fraction(3, 2) for number in range(7)}
+    progress = Progress(date(2026, 7, 27), 14, Fraction(5), Fraction(500), dearer=dearer)
+    assert {name: method(progress, history) for name, method in forecast.METHODS.items()} == dict.fromkeys(
+        forecast.METHODS, Fraction(500 + 200 + 1050)
+    )
+
+
 def test_the_method_that_erred_least_is_chosen_and_shown() -> None:
     today = date(2026, 8, 29)
     history = {day: amount for day, amount in weeks(13, 100, 0).items() if day < today}

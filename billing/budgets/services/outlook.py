@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from billing.budgets.forecast import Forecast, Progress, forecast
 from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, last_stored_day, past_until
 from billing.budgets.models import BudgetStanding, SpendDay
+from billing.budgets.repricing import prices_ahead
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.spending import Running, Spent, by_team, covered, local_days, running_jobs, spent_in
@@ -76,25 +77,28 @@ def forecasts_update(*, now: datetime) -> int:
     if not standings:
         return 0
     past, tree, jobs = past_until(now, zone), team_tree(), by_team(running_jobs(now))
+    prices = prices_ahead(now, max(standing.end for standing in standings), zone)
     made = 0
     for standing in standings:
         scope = scope_of(standing.budget, tree)
         own = covered(jobs, scope)
-        answer, extra = _forecast(standing, scope, past, own, now, zone)
+        dearer = prices.dearer(scope, standing.end)
+        answer, extra = _forecast(standing, scope, past, own, dearer, now, zone)
         made += answer is not None
         _keep(standing, answer, extra, now)
     return made
 
 
 def _forecast(
-    standing: BudgetStanding, scope: Scope, past: Past, jobs: list[Running], now: datetime, zone: str
+    standing: BudgetStanding, scope: Scope, past: Past, jobs: list[Running], dearer: Mapping[date, Fraction],
+    now: datetime, zone: str,
 ) -> tuple[Forecast | None, Fraction]:
     """The forecast of regular usage, and what is spent beyond it: adjustments and corrections, which do not go on."""
     history = past.of_scope(scope)
     start, days, elapsed = progress_of(standing.start, standing.end, now, zone)
     today = start + int(elapsed) * DAY
     regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + past.today_of(scope)
-    progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, standing.end, zone))
+    progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, standing.end, zone), dearer)
     return forecast(progress, history), Fraction(standing.spent) - regular
 
 
