@@ -22,6 +22,7 @@ from billing.invoicing.lines import invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import assess
+from billing.rating.books import Books
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.selectors import EpochFilter, gpu_sums, token_sums
@@ -85,15 +86,18 @@ def _line(key: LineKey, amount: Decimal) -> Spent:
     )  # fmt: skip
 
 
-def spent_in(parts: Sequence[Interval], card: RateCard | None = None) -> list[Spent]:
+def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None, books: Books | None = None) -> list[Spent]:
     """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's.
 
-    `card`: other prices than those that were in force.
+    `card`: other prices than those that were in force. `books`: owners and prices, where they are read already.
     """
     if not parts:
         return []
     window = Interval(parts[0].start, parts[-1].end)
-    namespaces, consumers, card = namespace_book(), consumer_book(), card or rate_card()
+    if books is None:
+        namespaces, consumers, card = namespace_book(), consumer_book(), card or rate_card()
+    else:
+        namespaces, consumers, card = books.namespaces, books.consumers, card or books.card
     starts = [part.start for part in parts]
     gpu = _gpu_usage(window.cut({*card.changes(), *namespaces.changes(), *starts}), namespaces, starts)
     tokens = _token_usage(window.cut({*card.changes(), *consumers.changes(), *starts}), consumers, starts)
@@ -158,7 +162,7 @@ class Running:
         return Fraction(ahead.microseconds, 3_600_000_000) * self.per_hour if ahead else Fraction(0)
 
 
-def running_jobs(now: datetime) -> list[Running]:
+def running_jobs(now: datetime, books: Books | None = None) -> list[Running]:
     """Open holds with an owner and a price, at the price of now.
 
     A job that says when it plans to end (label suanpan.io/planned-end) is expected to do so; any other is expected to
@@ -172,7 +176,7 @@ def running_jobs(now: datetime) -> list[Running]:
             [PLANNED_END, now],
         )
         rows = cursor.fetchall()
-    book, card = namespace_book(), rate_card()
+    book, card = (namespace_book(), rate_card()) if books is None else (books.namespaces, books.card)
     return [found for row in rows if (found := _running(row, book, card, now)) is not None]
 
 

@@ -232,14 +232,15 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatement
 def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequence[Team]) -> MonthStatements:
     by_code = {team.code: team for team in teams}
     statements = [
-        Statement(by_code[code], [_previewed(line) for line in invoice_lines(charges)], shadow=shadow)
+        Statement(by_code[code], [previewed(line) for line in invoice_lines(charges)], shadow=shadow)
         for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items())
         if code in by_code
     ]
     return MonthStatements(period, statements, assessment, list(teams))
 
 
-def _previewed(line: Line) -> StatementLine:
+def previewed(line: Line) -> StatementLine:
+    """A line of charges that no close has billed yet."""
     charge = line.charge
     return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
 

@@ -6,6 +6,7 @@ from django.urls import path
 
 from billing.portal.views import (
     accrual,
+    boards,
     budgets,
     changes,
     closing,
@@ -25,6 +26,7 @@ urlpatterns = [
     path("login/", sign_in, name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("", overview.overview, name="overview"),
+    path("spending/", boards.board, name="board"),
     path("teams/<str:code>/", teams.team, name="team"),
     path("teams/<str:code>/lines/<str:digest>/", teams.line, name="line"),
     path("teams/<str:code>/evidence/", teams.evidence, name="evidence"),

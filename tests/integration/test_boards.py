@@ -2,17 +2,28 @@
 
 import csv
 import io
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+from billing.budgets.services import days_store
 from billing.invoicing.models import Invoice
 from billing.invoicing.services import billing_mode_put, invoices_issue, period_close
+from billing.portal.board import Board
+from billing.portal.filters import Filters
+from billing.portal.months import period_shown
+from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
+from billing.tenancy.models import BillingSetup, Team
+from billing.usage.held import devices_by_week_hour
+from metering.intervals import Interval
 from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.integration.test_exports import POLICY, hold, sample
@@ -104,3 +115,138 @@ def test_no_cell_of_a_file_is_a_formula() -> None:
         ("'=1+1", "s", 3), ("'@cmd", "s", None), ("' +x", "s", -2), ("http://a", "s", 0),
     ]  # fmt: skip
     assert [cell.hyperlink for cell in sheet["A"]] == [None] * 5
+
+
+def rows_of(response: Any) -> list[tuple[str, str]]:
+    return [(row.label, str(row.total)) for row in response.context["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("team", [("nlp", "220.42")]),
+        ("namespace", [("nlp-train", "209.62"), ("", "10.80")]),
+        ("workload", [("PyTorchJob/pretrain", "209.62"), ("", "10.80")]),
+        ("queue", [("gold", "209.62"), ("", "10.80")]),
+        ("model", [("llama-3-8b", "10.80"), ("", "209.62")]),
+        ("accelerator", [("NVIDIA-H800", "209.62"), ("", "10.80")]),
+        ("site", [("hq-1", "209.62"), ("", "10.80")]),
+    ],
+)
+def test_every_split_adds_up_to_the_month(
+    issued: None, finance: Client, by: str, expected: list[tuple[str, str]]
+) -> None:
+    response = page(finance, f"/spending/?month=2026-10&by={by}")
+
+    assert rows_of(response) == expected
+    assert response.context["board"].total == Decimal("220.42")
+
+
+def board(month: str, now: datetime, **filters: str) -> Board:
+    setup = BillingSetup.objects.get()
+    period = period_shown(month, setup)
+    teams = Team.objects.filter(is_group=False, code="nlp")
+    return Board(period, setup, teams, Filters(**filters), month_statements(period, teams), now)
+
+
+def test_the_hours_of_the_week_are_means_over_the_days_of_the_month(october: None) -> None:
+    """8 devices on one of five Saturdays from 8:00 to 10:37:13; 2,400,000 tokens on one of five Thursdays at 12."""
+    devices, tokens = board("2026-10", OCTOBER_OVER).heat()
+
+    used = {(day, cell.hour): str(cell.mean) for day, cells in enumerate(devices.days) for cell in cells if cell.mean}
+    assert used == {(5, 8): "1.6", (5, 9): "1.6", (5, 10): "1.0"}
+    assert [cell.shade for cell in devices.days[5][7:12]] == [0, 9, 9, 6, 0]
+    assert [(cell.hour, cell.mean) for cell in tokens.days[3] if cell.mean] == [(12, Decimal(480_000))]
+    assert board("2026-10", OCTOBER_OVER, model="llama-3-8b").heat() == [tokens]
+
+
+def test_the_hours_of_the_week_add_up_to_what_was_held(october: None) -> None:
+    """Two weeks of odd starts and ends, in any order: the same device time as the holds, hour by hour."""
+    ingest_allocations(
+        hold(7, "2026-10-03T12:34:56Z", "2026-10-05T01:02:03Z", quantity=3),
+        hold(8, "2026-10-03T12:40:00Z", "2026-10-03T12:50:00Z", quantity=1),
+        hold(9, "2026-10-31T15:00:00Z", "2026-10-31T18:00:00Z", quantity=2),
+    )
+    period = board("2026-10", OCTOBER_OVER).period
+    sums = devices_by_week_hour(Interval(period.start, period.end), period.zone, {("hq-1", "nlp-train")})
+
+    seconds = 8 * 9433 + 3 * 131_227 + 600 + 2 * 3600
+    assert sum(sums.values()) == seconds * 1_000_000
+
+
+def test_a_running_month_says_where_it_will_end(october: None) -> None:
+    """220.422222 in 20 of 31 days: 341.654444 at this rate, less what rounding of lines left out so far."""
+    at = datetime(2026, 10, 20, 16, tzinfo=UTC)
+    days_store(now=at)
+
+    expected = board("2026-10", at).expected()
+
+    assert expected is not None
+    assert (expected.p50, expected.p10, expected.p90, expected.method) == (Decimal("341.65"), None, None, "line")
+    assert board("2026-10", OCTOBER_OVER).expected() is None
+
+
+def test_a_running_month_is_compared_with_as_many_days_of_the_last(october: None) -> None:
+    """10 days of November against those of October: 209.62 of the 10th came after the 10 days, so nothing is compared."""
+    ingest_allocations(hold(7, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=4))
+
+    assert board("2026-11", datetime(2026, 11, 9, 16, tzinfo=UTC)).bridge() is None
+    later = board("2026-11", datetime(2026, 11, 10, 16, tzinfo=UTC)).bridge()
+    assert later is not None
+    assert [(effect.name, str(effect.amount)) for effect in later.effects] == [("usage", "-169.62")]
+    assert (later.before, later.after) == (Decimal("209.62"), Decimal("40.00"))
+
+
+def test_a_month_is_compared_with_the_invoices_of_the_last(issued: None, finance: Client) -> None:
+    ingest_allocations(hold(7, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=4), now=NOVEMBER_OVER)
+    period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+
+    response = page(finance, "/spending/?month=2026-11&team=nlp")
+    assert (response.context["board"].total, response.context["last"]) == (Decimal("40.00"), Decimal("220.42"))
+    assert page(finance, "/spending/?month=2026-11&team=nlp&model=llama-3-8b").context["last"] == Decimal("10.80")
+    why = page(finance, "/spending/?month=2026-11&team=nlp&part=why").context["bridge"]
+    assert [(effect.name, str(effect.amount)) for effect in why.effects] == [("usage", "-169.62"), ("ended", "-10.80")]
+
+
+def test_filters_keep_what_they_name(issued: None, finance: Client) -> None:
+    def total(query: str) -> str:
+        return str(page(finance, f"/spending/?month=2026-10&{query}").context["board"].total)
+
+    assert total("namespace=nlp-train") == "209.62"
+    assert total("accelerator=NVIDIA-H800") == "209.62"
+    assert total("model=llama-3-8b") == "10.80"
+    assert total("site=hq-2") == "0.00"
+    assert total("team=cv") == "72.00"  # only shown: marked so on the page
+    assert "Shadow" in page(finance, "/spending/?month=2026-10&team=cv").content.decode()
+
+
+def test_jobs_that_waste_come_with_what_they_wasted(issued: None, finance: Client) -> None:
+    """6 GPU-hours at HFU 0.15: 5.1 of them computed nothing."""
+    wasting = page(finance, "/spending/?month=2026-10&team=cv").context["wasting"]
+
+    assert [(item.job, item.reason.partition(":")[0], wasted) for item, wasted in wasting] == [
+        ("pod/uid-2", "penalty", Decimal("18360"))
+    ]
+    text = page(finance, "/spending/?month=2026-10&team=cv&table=wasting&as=csv").content.decode("utf-8-sig")
+    assert text.splitlines()[1].startswith("cv,hq-1,cv,pod/uid-2,0.1")
+
+
+def test_a_member_sees_the_spending_of_their_teams_only(issued: None) -> None:
+    client = Client()
+    client.force_login(person("mia", "viewer", team="nlp"))
+
+    assert rows_of(page(client, "/spending/?month=2026-10")) == [("nlp", "220.42")]
+    assert client.get("/spending/?month=2026-10&team=cv").status_code == 404
+    text = page(client, "/spending/?month=2026-10&by=team&table=split&as=csv").content.decode("utf-8-sig")
+    assert text.splitlines() == [
+        "month,team,gpu,tokens,adjustments,total", "2026-10,nlp,209.62,10.80,0.00,220.42",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", ["", "&part=why", "&part=end", "&part=hours", "&by=workload"])
+@pytest.mark.parametrize("month", ["2026-10", "2026-11"])
+def test_a_board_takes_few_queries(issued: None, finance: Client, month: str, part: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        page(finance, f"/spending/?month={month}{part}")
+
+    assert len(queries) <= 30

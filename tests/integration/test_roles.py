@@ -187,6 +187,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "i18n/setlang/": ("POST", dict.fromkeys(WHO, 302)),
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
     "": ("GET", SIGNED_IN),
+    "spending/": ("GET", SIGNED_IN),
     "teams/<str:code>/": ("GET", OWN),
     "teams/<str:code>/lines/<str:digest>/": ("GET", OWN),
     "teams/<str:code>/evidence/": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # nothing was judged there

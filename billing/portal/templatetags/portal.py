@@ -167,6 +167,32 @@ WORDS = {
     "price_per_gpu_hour": _("price per GPU-hour"),
     "price_per_slice_hour": _("price per slice-hour"),
     "cost_sheet": _("cost sheet"),
+    "by_team": _("Team"),
+    "by_namespace": _("Namespace"),
+    "by_workload": _("Workload"),
+    "by_queue": _("Queue"),
+    "by_model": _("Model"),
+    "by_accelerator": _("Accelerator"),
+    "by_site": _("Cluster"),
+    "nameless_team": _("Without a team"),
+    "nameless_namespace": _("Tokens, which have no namespace"),
+    "nameless_workload": _("Not of one workload: tokens, late usage"),
+    "nameless_queue": _("Without a queue"),
+    "nameless_model": _("Devices, which have no model"),
+    "nameless_accelerator": _("Tokens, which have no accelerator"),
+    "nameless_site": _("Tokens, which have no cluster"),
+    "effect_before": _("Before"),
+    "effect_after": _("Now"),
+    "effect_price": _("Price"),
+    "effect_usage": _("Usage"),
+    "effect_begun": _("Use begun"),
+    "effect_ended": _("Use ended"),
+    "effect_efficiency": _("Efficiency"),
+    "effect_interruption": _("Interruptions"),
+    "effect_late": _("Late usage"),
+    "effect_other": _("Other"),
+    "heat_devices": _("Devices in use, on average"),
+    "heat_tokens": _("Tokens an hour, on average"),
 }
 
 
@@ -174,6 +200,12 @@ WORDS = {
 def word(code: str) -> Any:
     """The words for a code; a code nobody translated is shown as it is."""
     return WORDS.get(code) or WORDS.get(code.partition(":")[0], code)
+
+
+@register.filter
+def word_of(code: str, family: str) -> Any:
+    """The words for a code of one family, where the same code says something else elsewhere."""
+    return word(f"{family}_{code}")
 
 
 @register.filter
@@ -219,6 +251,17 @@ def count(value: Decimal | int | None) -> str:
         exponent = exact.normalize().as_tuple().exponent
         return _grouped(exact, -exponent if isinstance(exponent, int) else 0)
     return _grouped(exact, 0)
+
+
+@register.filter
+def compact(value: Decimal | None) -> str:
+    """A figure for a small cell: one decimal below ten, thousands as k, millions as M; the exact one is in the file."""
+    if not value:
+        return NOTHING if value is None else "0"
+    for bound, letter in ((1_000_000, "M"), (1000, "k")):
+        if value >= bound:
+            return f"{_grouped(value / bound, 1 if value < 10 * bound else 0)}{letter}"
+    return _grouped(value, 1 if value < 10 else 0)
 
 
 @register.filter

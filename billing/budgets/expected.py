@@ -1,0 +1,49 @@
+"""Where a running month will end for any scope, by the same methods and the same past as the forecast of a budget."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+from billing.budgets.forecast import Progress, forecast
+from billing.budgets.history import DAY, past_until
+from billing.budgets.scope import Scope
+from billing.budgets.services.outlook import encumbered_by_day, progress_of
+from billing.budgets.spending import by_team, covered, running_jobs
+from billing.rating.books import Books
+from metering.intervals import Interval
+from pricing.money import round_amount
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The expected total of the month; p10 and p90 None where the past is too short for a band."""
+
+    p50: Decimal
+    p10: Decimal | None
+    p90: Decimal | None
+    method: str
+
+
+def expected_of(
+    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, books: Books | None = None
+) -> Expected | None:
+    """The forecast of a scope in the window that contains `now`; None outside it, and while too little is known.
+
+    `spent` is what the window costs so far; what of it is no regular usage (adjustments, corrections) does not go on.
+    `books` where owners and prices are read already.
+    """
+    if not window.start <= now < window.end:
+        return None
+    past = past_until(now, zone, books)
+    history = past.of_scope(scope)
+    start, days, elapsed = progress_of(window.start, window.end, now, zone)
+    today = start + int(elapsed) * DAY
+    regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + past.today_of(scope)
+    jobs = covered(by_team(running_jobs(now, books)), scope)
+    progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, window.end, zone))
+    answer, extra = forecast(progress, history), Fraction(spent) - regular
+    if answer is None:
+        return None
+    low, high = (None if end is None else round_amount(end + extra) for end in (answer.p10, answer.p90))
+    return Expected(round_amount(answer.p50 + extra), low, high, answer.method)

@@ -1,0 +1,156 @@
+"""The lines of a month split by one thing: every split adds up to the same total, what has no name included.
+
+Workloads and queues are not on a line: a line is shared out over its jobs by the usage that made it, to the cent.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from billing.invoicing.models import BillingPeriod
+from billing.portal.statements import AnyVerdict, StatementLine
+from billing.rating.books import Books
+from billing.rating.selectors import books_known
+from billing.usage.held import job_sums
+from billing.usage.selectors import EpochFilter, last_ordinal
+from metering.intervals import Interval
+from pricing.money import split_amount
+from pricing.rate_card import SLICE_HOURS, UnpricedError
+from pricing.rating import GpuUsage, LineKey, gpu_key
+
+ZERO = Decimal("0.00")
+ROWS_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A line or a part of it that belongs to one job; `job` and `queue` are empty where nobody said them."""
+
+    line: StatementLine
+    amount: Decimal
+    job: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRow:
+    """One name of a split. `label` empty: what has no such name; `line` the largest line in it, to look further."""
+
+    label: str
+    gpu: Decimal
+    tokens: Decimal
+    adjustments: Decimal
+    line: StatementLine
+
+    @property
+    def total(self) -> Decimal:
+        return self.gpu + self.tokens + self.adjustments
+
+
+NAMES: Mapping[str, Callable[[Piece], str]] = {
+    "team": lambda piece: piece.line.key.team,
+    "namespace": lambda piece: piece.line.key.namespace,
+    "workload": lambda piece: piece.job,
+    "queue": lambda piece: piece.queue,
+    "model": lambda piece: piece.line.key.sku if piece.line.key.kind == "tokens" else "",
+    "accelerator": lambda piece: piece.line.key.sku if piece.line.key.kind != "tokens" else "",
+    "site": lambda piece: piece.line.key.cluster,
+}
+BY_JOB = frozenset({"workload", "queue"})
+
+
+def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
+    """The pieces by one of NAMES, the largest first, what has no name last."""
+    groups: dict[str, list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        groups[NAMES[by](piece)].append(piece)
+    rows = [_row(label, group) for label, group in groups.items()]
+    return sorted(rows, key=lambda row: (not row.label, -row.total, row.label))
+
+
+def first_rows(rows: Sequence[SplitRow]) -> tuple[list[SplitRow], Decimal, int]:
+    """What a page shows of a split; what the rest comes to, and how many rows it is."""
+    beyond = rows[ROWS_SHOWN:]
+    return list(rows[:ROWS_SHOWN]), sum((row.total for row in beyond), ZERO), len(beyond)
+
+
+def _row(label: str, group: Sequence[Piece]) -> SplitRow:
+    sums: dict[str, Decimal] = defaultdict(lambda: ZERO)
+    for piece in group:
+        kind = piece.line.key.kind
+        sums[kind if kind in ("gpu", "tokens") else "adjustments"] += piece.amount
+    largest = max(group, key=lambda piece: piece.amount)
+    return SplitRow(label, sums["gpu"], sums["tokens"], sums["adjustments"], largest.line)
+
+
+def whole_lines(lines: Iterable[StatementLine]) -> list[Piece]:
+    """Every line as one piece."""
+    return [Piece(line, line.amount) for line in lines]
+
+
+def by_job(
+    lines: Sequence[StatementLine], period: BillingPeriod, books: Books | None, verdicts: Iterable[AnyVerdict]
+) -> list[Piece]:
+    """Lines of devices shared out over the jobs that made them, adjustments over the jobs that were judged so.
+
+    Tokens, late usage of earlier months and what the platform carries stay whole, without a job.
+    """
+    usage = _usage_by_line(lines, period, books)
+    judged: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for verdict in verdicts:
+        place = (verdict.team, verdict.cluster, verdict.namespace, verdict.policy, verdict.reason)
+        if not verdict.shadow:
+            judged[place].add(verdict.job)
+    pieces: list[Piece] = []
+    for line in lines:
+        pieces += _shared(line, usage, judged)
+    return pieces
+
+
+Jobs = dict[tuple[str, str], Decimal]
+
+
+def _shared(
+    line: StatementLine, usage: Mapping[LineKey, Jobs], judged: Mapping[tuple[str, ...], set[str]]
+) -> list[Piece]:
+    key = line.key
+    jobs = usage.get(replace(key, kind="gpu", policy="", reason=""), {}) if key.kind in ("gpu", "efficiency") else {}
+    if key.kind == "efficiency":
+        named = judged.get((key.team, key.cluster, key.namespace, key.policy, key.reason), set())
+        jobs = {name: amount for name, amount in jobs.items() if name[0] in named}
+    if not jobs:
+        return [Piece(line, line.amount)]
+    names = sorted(jobs)
+    amounts = split_amount(line.amount, [jobs[name] for name in names])
+    return [Piece(line, amount, *name) for name, amount in zip(names, amounts, strict=True)]
+
+
+def _usage_by_line(
+    lines: Sequence[StatementLine], period: BillingPeriod, books: Books | None
+) -> dict[LineKey, Jobs]:
+    """Base units of each line of devices by job and queue, found by the owners and prices that its close knew."""
+    places = {(line.key.cluster, line.key.namespace) for line in lines if line.key.namespace and not line.key.correction}
+    if not places:
+        return {}
+    this = period.ordinal if period.ordinal is not None else last_ordinal() + 1
+    books = books or books_known(this)
+    changes = books.card.changes() | books.namespaces.changes() | books.policies.changes()
+    pieces = Interval(period.start, period.end).cut(changes)
+    found: dict[LineKey, Jobs] = defaultdict(lambda: defaultdict(Decimal))
+    for item in job_sums(pieces, EpochFilter(before=this), places):
+        at = pieces[item.piece].start
+        owner = books.namespaces.owner(item.cluster, item.namespace, at)
+        if owner is None or owner.platform:
+            continue
+        usage = GpuUsage(
+            owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
+            item.unit_us, period.month,
+        )  # fmt: skip
+        try:
+            version, price = books.card.gpu_price(item.accelerator, item.resource, at)
+        except UnpricedError:
+            continue
+        measured = item.unit_us if price.unit == SLICE_HOURS else item.device_us
+        found[gpu_key(usage, version.name, price)][item.job, item.queue] += measured
+    return found

@@ -1,0 +1,146 @@
+"""Spending: what a month costs, on what, where it will end, why it is more than the last, when it was used, who wastes."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.dates import WEEKDAYS_ABBR
+from django.views.decorators.http import require_safe
+
+from billing.portal.access import page, team_or_404
+from billing.portal.board import Board
+from billing.portal.bridge import steps_of
+from billing.portal.filters import Filters
+from billing.portal.months import month_choice
+from billing.portal.splits import NAMES, SplitRow, first_rows
+from billing.portal.statements import month_statements
+from billing.portal.tables import Column, Table, download
+from billing.tenancy.access import teams_visible_to
+from billing.tenancy.models import BillingSetup
+from metering.intervals import previous_month
+
+DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "team"}
+"""What a click on a row of a split shows next, under the row's name as a filter."""
+ITEMS_SHOWN = 8
+
+
+@require_safe
+@page
+def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands."""
+    filters = Filters.of(request.GET)
+    teams = teams_visible_to(request.user)
+    if filters.team:
+        teams = teams.filter(pk=team_or_404(request, filters.team).pk)
+    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
+    month = month_statements(choice.period, teams)
+    shown = Board(choice.period, setup, teams, filters, month, timezone.now())
+    by = request.GET.get("by", "")
+    by = by if by in NAMES else "namespace" if filters.team else "team"
+    if (file := download(request, _tables(shown, by))) is not None:
+        return file
+    common = {
+        "nav": "board", "setup": setup, "choice": choice, "period": choice.period, "board": shown, "filters": filters,
+        "before": previous_month(choice.month), "as_of": shown.now,
+    }  # fmt: skip
+    part = request.GET.get("part", "")
+    if part in PARTS:
+        name = f"portal/parts/board_{part}.html" if request.htmx else "portal/board_part.html"
+        return render(request, name, common | PARTS[part](shown) | {"part": f"portal/parts/board_{part}.html"})
+    return render(request, "portal/board.html", common | _first_look(shown, by, request))
+
+
+def _first_look(shown: Board, by: str, request: HttpRequest) -> dict[str, Any]:
+    rows = shown.rows(by)
+    first, rest, left_out = first_rows(rows)
+    return {
+        "by": by, "tabs": list(NAMES), "rows": first, "rest": rest, "left_out": left_out,
+        "drill": DRILL.get(by, ""), "options": shown.options(),
+        "largest": max((row.gpu + row.tokens for row in rows), default=None),
+        "last": shown.last_month(), "wasting": shown.wasting(),
+        "team_options": list(teams_visible_to(request.user).order_by("code")),
+        "sums": {
+            name: sum((getattr(row, name) for row in rows), Decimal("0.00")) for name in ("gpu", "tokens", "adjustments")
+        },
+    }  # fmt: skip
+
+
+def _why(shown: Board) -> dict[str, Any]:
+    bridge = shown.bridge()
+    steps = [] if bridge is None else steps_of(bridge)
+    items = [] if bridge is None else bridge.items[:ITEMS_SHOWN]
+    return {"bridge": bridge, "steps": steps, "items": items}
+
+
+def _end(shown: Board) -> dict[str, Any]:
+    return {"expected": shown.expected()}
+
+
+def _hours(shown: Board) -> dict[str, Any]:
+    return {"heat": [(item, [(WEEKDAYS_ABBR[day], cells) for day, cells in enumerate(item.days)]) for item in shown.heat()]}
+
+
+PARTS: dict[str, Callable[[Board], dict[str, Any]]] = {"why": _why, "end": _end, "hours": _hours}
+
+
+def _tables(shown: Board, by: str) -> dict[str, Callable[[], Table]]:
+    return {
+        "split": lambda: _split_table(shown, by),
+        "why": lambda: _why_table(shown),
+        "hours": lambda: _hours_table(shown),
+        "wasting": lambda: _wasting_table(shown),
+    }
+
+
+def _split_table(shown: Board, by: str) -> Table:
+    columns = [Column("month"), Column(by), *(Column(name, "money") for name in ("gpu", "tokens", "adjustments", "total"))]
+    rows: list[SplitRow] = shown.rows(by)
+    month = shown.period.month
+    return Table(
+        f"spending-by-{by}-{month}", columns,
+        [[month, row.label, row.gpu, row.tokens, row.adjustments, row.total] for row in rows],
+    )  # fmt: skip
+
+
+def _why_table(shown: Board) -> Table:
+    names = ("before", "after", "price_effect", "usage_effect", "change")
+    texts = ("team", "kind", "sku", "token_class")
+    columns = [*(Column(name) for name in texts), *(Column(name, "money") for name in names)]
+    bridge = shown.bridge()
+    return Table(
+        f"change-to-{shown.period.month}", columns,
+        [
+            [item.team, item.kind, item.sku, item.token_class, item.before, item.after, item.price, item.usage, item.change]
+            for item in (bridge.items if bridge else [])
+        ],
+    )  # fmt: skip
+
+
+def _hours_table(shown: Board) -> Table:
+    columns = [Column("use"), Column("weekday", "count"), Column("hour", "count"), Column("mean", "quantity")]
+    rows = [
+        [heat.name, day, cell.hour, cell.mean]
+        for heat in shown.heat()
+        for day, cells in enumerate(heat.days, start=1)
+        for cell in cells
+    ]
+    return Table(f"use-by-hour-{shown.period.month}", columns, rows)
+
+
+def _wasting_table(shown: Board) -> Table:
+    columns = [
+        Column("team"), Column("cluster"), Column("namespace"), Column("job"), Column("mfu", "ratio"),
+        Column("hfu", "ratio"), Column("gpu_seconds", "quantity"), Column("wasted_gpu_seconds", "quantity"),
+        Column("reason"), Column("effect", "money"),
+    ]  # fmt: skip
+    return Table(
+        f"wasting-jobs-{shown.period.month}", columns,
+        [
+            [item.team, item.cluster, item.namespace, item.job, item.mfu, item.hfu, item.gpu_seconds, wasted, item.reason,
+             item.effect]
+            for item, wasted in shown.wasting()
+        ],
+    )  # fmt: skip

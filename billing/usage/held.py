@@ -1,0 +1,136 @@
+"""Reading: devices held by job and queue, and use by hour of the week, of some namespaces and consumers.
+
+Exact sums of device-microseconds and tokens, as `billing.usage.selectors` gives them for whole months.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+
+from billing.usage.selectors import JOB, EpochFilter
+from metering.intervals import Interval
+
+HOUR = timedelta(hours=1)
+HOUR_US = 3_600_000_000
+WeekHour = tuple[int, int]
+"""Weekday, Monday 0, and hour of the day, both local."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSum:
+    """Devices that a job held in one piece; `device_us` counts fractions of devices, `unit_us` whole units."""
+
+    piece: int
+    cluster: str
+    namespace: str
+    accelerator: str
+    resource: str
+    job: str
+    queue: str
+    device_us: Decimal
+    unit_us: Decimal
+
+
+def job_sums(
+    pieces: Sequence[Interval], epochs: EpochFilter, places: Collection[tuple[str, str]]
+) -> list[JobSum]:
+    """Held devices per piece, job and queue in `places`, each a cluster with a namespace."""
+    if not pieces or not places:
+        return []
+    held = "microseconds(least(s.until, p.hi) - greatest(s.start, p.lo))"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT (p.i - 1)::int, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.queue,
+                       sum(a.quantity * a.device_fraction * {held}), sum(a.quantity::numeric * {held})
+                FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
+                JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+                JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {_INSIDE}
+                GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7""",
+            {
+                "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
+                "first": epochs.first, "before": epochs.before, **_places(places),
+            },
+        )  # fmt: skip
+        return [JobSum(*row) for row in cursor.fetchall()]
+
+
+_INSIDE = "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
+
+
+def _places(places: Collection[tuple[str, str]]) -> dict[str, list[str]]:
+    ordered = sorted(places)
+    return {"clusters": [place[0] for place in ordered], "namespaces": [place[1] for place in ordered]}
+
+
+def devices_by_week_hour(
+    window: Interval, zone: str, places: Collection[tuple[str, str]], accelerator: str = ""
+) -> dict[WeekHour, Decimal]:
+    """Device-microseconds held in `places` by local weekday and hour; hours are those of UTC, named by their start.
+
+    Only starts and ends are read: each hour has what was held as it began, and what the changes within it add.
+    """
+    if not places:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""WITH held AS (
+                    SELECT greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
+                           a.quantity * a.device_fraction AS devices
+                    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                    WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
+                          AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))),
+                changes AS (SELECT start AS at, devices FROM held UNION ALL SELECT until, -devices FROM held)
+                SELECT date_trunc('hour', at, 'UTC') AS hour, sum(devices),
+                       sum(devices * microseconds(date_trunc('hour', at, 'UTC') + interval '1 hour' - at))
+                FROM changes GROUP BY 1 ORDER BY 1""",
+            {"lo": window.start, "hi": window.end, "accelerator": accelerator, **_places(places)},
+        )
+        return _of_the_week(_levels(cursor.fetchall()), zone)
+
+
+def _levels(changes: Sequence[tuple[datetime, Decimal, Decimal]]) -> list[tuple[datetime, Decimal]]:
+    """Per hour: the devices held as it began for a whole hour, and what changed in it for what was left of it."""
+    found: list[tuple[datetime, Decimal]] = []
+    level, reached = Decimal(0), None
+    for hour, change, partial in changes:
+        while reached is not None and reached < hour:
+            found.append((reached, level * HOUR_US))
+            reached += HOUR
+        found.append((hour, level * HOUR_US + partial))
+        level, reached = level + change, hour + HOUR
+    return found
+
+
+def _of_the_week(hours: Sequence[tuple[datetime, Decimal]], zone: str) -> dict[WeekHour, Decimal]:
+    where = ZoneInfo(zone)
+    sums: dict[WeekHour, Decimal] = defaultdict(Decimal)
+    for hour, amount in hours:
+        if amount:
+            there = hour.astimezone(where)
+            sums[there.weekday(), there.hour] += amount
+    return dict(sums)
+
+
+def tokens_by_week_hour(
+    window: Interval, zone: str, consumers: Collection[str], model: str = ""
+) -> dict[WeekHour, Decimal]:
+    """Tokens of `consumers` by local weekday and hour, from the roll-up; all classes, cached input included."""
+    if not consumers:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT t.hour, sum(t.input_tokens + t.output_tokens)::numeric FROM token_usage_hour t
+               JOIN token_dimension d ON d.id = t.dimension
+               WHERE t.hour >= %(lo)s AND t.hour < %(hi)s AND d.consumer = ANY(%(consumers)s)
+                     AND (%(model)s = '' OR d.model = %(model)s) GROUP BY 1 ORDER BY 1""",
+            {
+                "lo": window.start.astimezone(UTC), "hi": window.end, "consumers": sorted(consumers), "model": model,
+            },
+        )  # fmt: skip
+        return _of_the_week(cursor.fetchall(), zone)
