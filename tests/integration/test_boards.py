@@ -23,9 +23,10 @@ from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.held import devices_by_week_hour
+from billing.usage.models import NodeCapacity
 from metering.intervals import Interval
 from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.integration.test_exports import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
@@ -250,3 +251,57 @@ def test_a_board_takes_few_queries(issued: None, finance: Client, month: str, pa
         page(finance, f"/spending/?month={month}{part}")
 
     assert len(queries) <= 30
+
+
+SHEET = {
+    "accelerator": "NVIDIA-H800", "currency": "CNY", "gpus_per_server": 8, "server_price": "0", "gpu_price": "43800",
+    "network_price_per_port": "0", "ports_per_gpu": 0, "gpus_per_rack": 8, "cluster_gpus": 8, "life_years": 1,
+    "gpu_power_kw": "0.7", "server_other_power_kw": "0", "pue": "1", "electricity_price_per_kwh": "0",
+    "rack_rent_per_month": "0", "bandwidth_per_month": "0", "labour_per_month": "0", "software_per_month": "0",
+    "markup": "0.6", "sold_share": "0.5",
+}  # fmt: skip
+
+
+def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path: Path, finance: Client) -> None:
+    """43,800 over a year are 5 an hour (unsold hours, another 5, are not of the hour): 24 offered hours cost 120.00.
+
+    At 16 an hour 4 charged hours bring 64.00; 2 hours of the platform cost 10.00, tokens bring 10.80; 18 hours are idle.
+    """
+    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}], price_versions=versions)
+    ingest_allocations(
+        hold(1, "2026-10-11T00:00:00Z", "2026-10-11T02:00:00Z", quantity=2, namespace="cv"),
+        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=2, namespace="serving"),
+    )
+    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
+    NodeCapacity.objects.create(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=1,
+        start=datetime(2026, 10, 11, tzinfo=UTC), until=datetime(2026, 10, 12, tzinfo=UTC),
+    )  # fmt: skip
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+
+    found = page(finance, "/recovery/?month=2026-10").context["recovery"]
+
+    (pool,) = found.pools
+    assert (pool.charged, pool.platform, pool.idle, pool.offered) == (4, 2, 18, 24)
+    assert (pool.hour_cost, pool.cost, pool.billed) == (5, Decimal("120.00"), Decimal("64.00"))
+    assert (found.tokens.billed, found.tokens.cost) == (Decimal("10.80"), Decimal("10.00"))
+    assert (found.billed, found.cost, found.recovered) == (Decimal("74.80"), Decimal("120.00"), Decimal("74.80") / 120)
+    assert [(item.token_class, item.price, item.cost) for item in found.margins] == [
+        ("input", Decimal("2.0000"), None), ("output", Decimal("8.0000"), None),
+    ]  # fmt: skip
+    with CaptureQueriesContext(connection) as queries:
+        page(finance, "/recovery/?month=2026-10")
+    assert len(queries) <= 30
+
+
+def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None:
+    months = page(finance, "/recovery/?month=2026-10").context["months"]
+
+    assert [(item.month, item.net, item.change) for item in months] == [
+        ("2026-11", Decimal("-4.00"), Decimal("-224.42")), ("2026-10", Decimal("220.42"), None),
+    ]  # fmt: skip
+    text = page(finance, "/recovery/?month=2026-10&table=months&as=csv").content.decode("utf-8-sig")
+    assert text.splitlines()[1:] == [
+        "2026-11,0.00,0.00,0.00,-4.00,-4.00,-224.42", "2026-10,209.62,10.80,0.00,0.00,220.42,",
+    ]  # fmt: skip

@@ -188,6 +188,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
     "": ("GET", SIGNED_IN),
     "spending/": ("GET", SIGNED_IN),
+    "recovery/": ("GET", HOUSE),
     "teams/<str:code>/": ("GET", OWN),
     "teams/<str:code>/lines/<str:digest>/": ("GET", OWN),
     "teams/<str:code>/evidence/": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # nothing was judged there

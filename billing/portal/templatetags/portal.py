@@ -271,6 +271,12 @@ def gpu_hours(seconds: Decimal | int | None) -> str:
 
 
 @register.filter
+def hours(value: Decimal | None) -> str:
+    """Hours with one decimal; the exact figure is in the file."""
+    return NOTHING if value is None else _grouped(value, 1)
+
+
+@register.filter
 def amount_of_unit(value: Decimal, unit: str) -> str:
     """The quantity of an exception, in a unit that a person thinks in."""
     if unit in ("gpu_seconds", "seconds"):

@@ -1,0 +1,240 @@
+"""Whether what is billed covers what the compute costs: each pool, tokens against the platform's own use, by month.
+
+A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where nobody said: the time
+that was held) times what an hour costs by the sheet behind the price in force, without the uplift for unsold hours and the
+reserve, since idle hours are counted here as they were. Late usage of earlier months is in no pool.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from django.db.models import Q, QuerySet, Sum
+
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.portal.selectors import notes_by_month
+from billing.portal.statements import MonthStatements, StatementLine
+from billing.rates.models import GpuPrice, TokenPrice
+from billing.rating.assessment import DeviceTime, assess
+from billing.tenancy.models import Team
+from billing.usage.selectors import capacity_sums
+from metering.accelerators import device_share
+from metering.intervals import Interval
+from pricing.money import round_amount, round_to
+
+ZERO = Decimal("0.00")
+HOUR_US = 3_600_000_000
+NOT_OF_THE_HOUR = ("unsold", "reserve")
+MONTHS_COMPARED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool in hours, and what it cost and brought; `idle` and `offered` None where no node said its capacity."""
+
+    cluster: str
+    accelerator: str
+    charged: Decimal
+    platform: Decimal
+    left: Decimal
+    idle: Decimal | None
+    offered: Decimal | None
+    hour_cost: Decimal | None
+    cost: Decimal | None
+    platform_cost: Decimal | None
+    billed: Decimal
+
+    @property
+    def recovered(self) -> Decimal | None:
+        """Billed over cost; None where the cost is not known."""
+        return self.billed / self.cost if self.cost else None
+
+    @property
+    def used(self) -> Decimal | None:
+        """Charged and platform time over what was offered."""
+        return (self.charged + self.platform) / self.offered if self.offered else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPool:
+    """All tokens together against the cost of the platform's own use; `cost` None where any of it is not known."""
+
+    billed: Decimal
+    cost: Decimal | None
+
+    @property
+    def recovered(self) -> Decimal | None:
+        return self.billed / self.cost if self.cost else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMargin:
+    """A class of tokens of a model: mean price of a million billed, and its cost by the sheet behind the price."""
+
+    model: str
+    token_class: str
+    millions: Decimal
+    billed: Decimal
+    price: Decimal
+    cost: Decimal | None
+
+    @property
+    def margin(self) -> Decimal | None:
+        """What is left of the price, as a share of it."""
+        return None if self.cost is None or not self.price else (self.price - self.cost) / self.price
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The answer for one month. `unpooled`: billed for devices, but of no one pool."""
+
+    pools: list[Pool]
+    tokens: TokenPool
+    margins: list[TokenMargin]
+    unpooled: Decimal
+
+    @property
+    def billed(self) -> Decimal:
+        return sum((pool.billed for pool in self.pools), self.tokens.billed + self.unpooled)
+
+    @property
+    def cost(self) -> Decimal | None:
+        """The cost of all pools; None where one is not known: a part would look like more recovery than there is."""
+        costs = [pool.cost for pool in self.pools]
+        return None if None in costs else sum((cost for cost in costs if cost is not None), ZERO)
+
+    @property
+    def recovered(self) -> Decimal | None:
+        return self.billed / self.cost if self.cost else None
+
+
+def recovery_of(period: BillingPeriod, month: MonthStatements) -> Recovery:
+    """The recovery of a month whose statements cover every team."""
+    window = Interval(period.start, period.end)
+    assessment = month.assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal)
+    lines = [line for item in month.charged for line in item.lines if not line.key.correction]
+    billed: dict[tuple[str, str], Decimal] = defaultdict(lambda: ZERO)
+    for line in lines:
+        if line.key.kind != "tokens":
+            billed[line.key.cluster, line.key.accelerator] += line.amount
+    offered = _offered(window)
+    names = sorted({*offered, *assessment.device_time})
+    costs = _hour_costs(period)
+    pools = [
+        _pool(name, assessment.device_time.get(name, DeviceTime()), offered.get(name), costs.get(name[1]), billed[name])
+        for name in names
+    ]
+    tokens = TokenPool(
+        sum((line.amount for line in lines if line.key.kind == "tokens"), ZERO), _platform_cost(pools)
+    )
+    unpooled = sum((amount for name, amount in billed.items() if name not in names), ZERO)
+    return Recovery(pools, tokens, _margins(lines, period), unpooled)
+
+
+def _platform_cost(pools: Iterable[Pool]) -> Decimal | None:
+    costs = [pool.platform_cost for pool in pools if pool.platform]
+    return None if None in costs else sum((cost for cost in costs if cost is not None), ZERO)
+
+
+def _offered(window: Interval) -> dict[tuple[str, str], Decimal]:
+    sums: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    for item in capacity_sums(window):
+        sums[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
+    return {name: round_to(amount / HOUR_US, 6) for name, amount in sums.items()}
+
+
+def _pool(
+    name: tuple[str, str], time: DeviceTime, offered: Decimal | None, hour_cost: Decimal | None, billed: Decimal
+) -> Pool:
+    charged, platform, left = (
+        round_to(Fraction(us) / HOUR_US, 6) for us in (time.charged, time.platform, time.unowned + time.unpriced)
+    )
+    held = charged + platform + left
+    cost = platform_cost = None
+    if hour_cost is not None:
+        cost = round_amount(Fraction(offered if offered is not None else held) * Fraction(hour_cost))
+        platform_cost = round_amount(Fraction(platform) * Fraction(hour_cost))
+    idle = None if offered is None else offered - held
+    return Pool(*name, charged, platform, left, idle, offered, hour_cost, cost, platform_cost, billed)
+
+
+def _in_force(period: BillingPeriod) -> Q:
+    ends = Q(version__valid_until=None) | Q(version__valid_until__gt=period.start)
+    return Q(version__valid_from__lt=period.end, cost_sheet__isnull=False) & ends
+
+
+def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
+    """What an hour costs by accelerator: of several lists in the month, by the last."""
+    rows = GpuPrice.objects.filter(_in_force(period), resource="").select_related("cost_sheet")
+    return {
+        row.accelerator: sum(
+            (
+                Decimal(part["cost_per_gpu_hour"])
+                for part in row.cost_sheet.result["components"]
+                if part["name"] not in NOT_OF_THE_HOUR
+            ),
+            Decimal(0),
+        )
+        for row in rows.order_by("version__valid_from")
+        if row.cost_sheet is not None
+    }
+
+
+def _margins(lines: Iterable[StatementLine], period: BillingPeriod) -> list[TokenMargin]:
+    sums: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), ZERO])
+    for line in lines:
+        if line.key.kind == "tokens":
+            found = sums[line.key.sku, line.key.token_class]
+            found[0] += line.quantity
+            found[1] += line.amount
+    costs = _token_costs(period)
+    return [
+        TokenMargin(*name, millions, billed, round_to(Fraction(billed) / Fraction(millions), 4), costs.get(name))
+        for name, (millions, billed) in sorted(sums.items())
+        if millions
+    ]
+
+
+def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
+    found: dict[tuple[str, str], Decimal] = {}
+    rows = TokenPrice.objects.filter(_in_force(period)).select_related("cost_sheet").order_by("version__valid_from")
+    for row in rows:
+        for part in row.cost_sheet.result["classes"] if row.cost_sheet else ():
+            if part["class"] == row.token_class:
+                found[row.model, row.token_class] = Decimal(part["cost_per_1m"])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MonthSum:
+    """A closed month: what was invoiced by kind, what notes took back in it, and the change of the net since before."""
+
+    month: str
+    gpu: Decimal
+    tokens: Decimal
+    adjustments: Decimal
+    noted: Decimal
+    change: Decimal | None
+
+    @property
+    def net(self) -> Decimal:
+        return self.gpu + self.tokens + self.adjustments + self.noted
+
+
+def months_compared(teams: QuerySet[Team]) -> list[MonthSum]:
+    """The closed months, the newest first; shadow invoices are in none."""
+    live = InvoiceLine.objects.filter(invoice__team__in=teams, invoice__shadow=False)
+    rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month", "kind")
+    sums: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(lambda: ZERO))
+    for month, kind, amount in rows.annotate(Sum("amount")):
+        sums[month][kind if kind in ("gpu", "tokens") else "adjustments"] += amount
+    noted = notes_by_month(teams)
+    found: list[MonthSum] = []
+    for month in sorted({*sums, *noted}):
+        parts = sums[month]
+        item = MonthSum(month, parts["gpu"], parts["tokens"], parts["adjustments"], noted.get(month, ZERO), None)
+        change = item.net - found[-1].net if found else None
+        found.append(MonthSum(month, item.gpu, item.tokens, item.adjustments, item.noted, change))
+    return found[: -MONTHS_COMPARED - 1 : -1]
