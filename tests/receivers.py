@@ -63,6 +63,7 @@ class MailServer:
     def __init__(self) -> None:
         self.mails: list[tuple[str, Message]] = []
         self.failing = False
+        self.refusal = "451 later"
         self.port = 0
 
     @property
@@ -103,7 +104,7 @@ def mail_server() -> Iterator[MailServer]:
                 if verb == b"RCPT":
                     recipient = line.split(b"<")[1].split(b">")[0].decode()
                     if state.failing:
-                        self._say("451 later")
+                        self._say(state.refusal)
                         continue
                 self._say("250 ok")
 

@@ -20,6 +20,9 @@
 | BUDGET_HOLDS | folder in which the budget check keeps its reservations | run/budget-holds of the home |
 | HOUSE_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
+| MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
+| MAIL_FROM | the address that invoices and notes come from | none, needed with MAIL_URL |
+| PORTAL_URL | where people reach the portal, for links in mails: https://billing.example.com | none: no link |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
 | OIDC_GROUPS_CLAIM | claim that lists a person's groups | groups |
@@ -37,6 +40,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from billing.config.home import home_dir, secret
 from billing.config.identity_settings import provider_apps, read_group_roles
+from billing.config.mail_server import read_mail_server
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
 from metering.records import RecordError
@@ -214,6 +218,16 @@ FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 BUDGET_CHECK_URL = os.environ.get("BUDGET_CHECK_URL", "")
 BUDGET_HOLDS = os.environ.get("BUDGET_HOLDS", str(home_dir() / "run" / "budget-holds"))
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
+MAIL_FROM = os.environ.get("MAIL_FROM", "")
+MAIL_CONFIGURED = bool(os.environ.get("MAIL_URL"))
+if (_mail := read_mail_server(os.environ.get("MAIL_URL", ""))) is not None:
+    if not MAIL_FROM:
+        raise ImproperlyConfigured("MAIL_URL is set: set MAIL_FROM too, the address that documents come from")
+    EMAIL_HOST, EMAIL_PORT, EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.host, _mail.port, _mail.user, _mail.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.starttls, _mail.tls
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if MAIL_CONFIGURED else 'dummy'}.EmailBackend"
+EMAIL_TIMEOUT = 20
+PORTAL_URL = os.environ.get("PORTAL_URL", "")
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # a price list is one form: 4 fields a GPU price, 6 a model
@@ -266,6 +280,7 @@ CELERY_BEAT_SCHEDULE = {
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
     "fold-token-sequences": {"task": "billing.usage.tasks.sequences_fold", "schedule": 60.0},
     "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
+    "send-documents": {"task": "billing.invoicing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }

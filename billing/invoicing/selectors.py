@@ -3,10 +3,18 @@
 import json
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Case, F, QuerySet, When
 
 from billing.invoicing.effect import effect_of
-from billing.invoicing.models import BillingPeriod, Correction, DocumentEvent, Invoice, Note
+from billing.invoicing.models import (
+    BillingContact,
+    BillingPeriod,
+    Correction,
+    DocumentEvent,
+    DocumentMail,
+    Invoice,
+    Note,
+)
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
@@ -154,3 +162,21 @@ def period_of(month: str) -> BillingPeriod:
 def period_list() -> QuerySet[BillingPeriod]:
     """All periods, the newest first."""
     return BillingPeriod.objects.order_by("-month")
+
+
+def mails_of(document: Invoice | Note) -> QuerySet[DocumentMail]:
+    """The mails of one document, by address."""
+    return document.mails.select_related("invoice", "note").order_by("address")
+
+
+def mails_all() -> QuerySet[DocumentMail]:
+    """All mails: what failed, then what waits, then what was sent; within each the newest first."""
+    order = Case(
+        When(status=DocumentMail.Status.FAILED, then=0), When(status=DocumentMail.Status.PENDING, then=1), default=2
+    )
+    return DocumentMail.objects.select_related("invoice__team", "note__team").order_by(order, "-queued_at", "-id")
+
+
+def contacts_all() -> QuerySet[BillingContact]:
+    """All billing contacts, those still in force first within each team."""
+    return BillingContact.objects.select_related("team").order_by("team__code", F("valid_until").desc(nulls_first=True))

@@ -3,9 +3,11 @@
 import logging
 
 from celery import shared_task
+from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from billing.invoicing.services import operation_run, operations_pending
+from billing.invoicing.services.mails import mails_send
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +25,12 @@ def operations_resume() -> int:
     for operation_id in pending:
         operation_execute.delay(operation_id)
     return len(pending)
+
+
+@shared_task
+def documents_send() -> int:
+    """Send the mails of documents that are due; returns how many the server took."""
+    return mails_send(now=timezone.now())
 
 
 def operation_wake(operation_id: int) -> None:

@@ -196,6 +196,10 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "invoices/<int:pk>/": ("GET", OWN),
     "invoices/<int:pk>/proof/": ("POST", HOUSE),
     "invoices/<int:pk>/download.<str:kind>": ("GET", OWN),
+    "mails/": ("GET", HOUSE),
+    "mails/contacts/": ("POST", only("finance", status=409)),  # names no team
+    "mails/contacts/<int:pk>/end/": ("POST", only("finance", status=409)),  # none is there
+    "mails/<int:pk>/resend/": ("POST", only("finance", status=409)),
     "corrections/": ("GET", SIGNED_IN),
     "corrections/changes/": ("GET", SIGNED_IN),
     "corrections/changes/<int:pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302, "other": 404}),
@@ -368,7 +372,8 @@ def filled(route: str, house: dict[str, Any]) -> str:
     if route.endswith("/diff"):
         route += "?against=2026-10"
     rooms = {"corrections/changes/": house["change"].pk,
-             "operations/": house["operation"].pk, "notes/": house["note"].pk, "corrections/new/": house["invoice"].pk,
+             "operations/": house["operation"].pk, "notes/": house["note"].pk, "mails/": 0,
+             "corrections/new/": house["invoice"].pk,
              "corrections/": house["note"].correction_id, "prices/drafts/": house["draft"].pk,
              "prices/": house["version"].pk, "disputes/new/": house["invoice"].pk, "disputes/": house["dispute"].pk,
              "api/v1/disputes/": house["dispute"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk,

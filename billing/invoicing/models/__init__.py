@@ -21,9 +21,11 @@ from billing.invoicing.models.invoices import (
     NumberSeries,
     Operation,
 )
+from billing.invoicing.models.mails import BillingContact, DocumentMail
 
 __all__ = [
     "Accrual",
+    "BillingContact",
     "BillingMode",
     "BillingPeriod",
     "Correction",
@@ -31,6 +33,7 @@ __all__ = [
     "Dispute",
     "DisputeStep",
     "DocumentEvent",
+    "DocumentMail",
     "ExceptionWaiver",
     "Invoice",
     "InvoiceLine",

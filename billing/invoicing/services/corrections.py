@@ -48,6 +48,7 @@ from billing.invoicing.note_lines import (
     withdrawal,
 )
 from billing.invoicing.services.closing import period_open
+from billing.invoicing.services.mails import mails_queue
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
@@ -395,6 +396,7 @@ def _issue_note(note: Note, period: BillingPeriod, actor: str, now: datetime) ->
         actor=actor, action="note_issue", subject=note.number,
         detail={"correction": note.correction_id, "total": str(note.total), "sha256": note.sha256},
     )  # fmt: skip
+    mails_queue(note, now=now)
 
 
 def facts_of(period: BillingPeriod) -> dict[str, str]:

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from billing.invoicing.lines import canonical_json, document_hash, invoice_lines, numbered_document
 from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
 from billing.invoicing.services.closing import charges_by_invoice, drafts_write, parties_of
+from billing.invoicing.services.mails import mails_queue
 from billing.rating.assessment import assess
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
@@ -127,10 +128,12 @@ def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> i
         locked = NumberSeries.objects.select_for_update().filter(kind=NumberSeries.Kind.INVOICE, fiscal_year=fiscal_year)
         series = {row.issuer: row for row in locked.order_by("issuer")}
         drafts = Invoice.objects.select_for_update(of=("self",)).filter(pk__in=ids, status=Invoice.Status.APPROVED)
-        invoices = list(drafts.order_by("team__code", "id"))
+        invoices = list(drafts.select_related("team").order_by("team__code", "id"))
         for invoice in invoices:
             _number(invoice, series[invoice.issuer], now)
         _store(invoices, actor)
+        for invoice in invoices:
+            mails_queue(invoice, now=now)
         for row in series.values():
             row.save(update_fields=["last_number", "last_sha256"])
     return len(invoices)

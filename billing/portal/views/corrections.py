@@ -3,6 +3,7 @@
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
@@ -15,7 +16,7 @@ from billing.invoicing.authority import AuthorityError
 from billing.invoicing.billed import credited_by_position
 from billing.invoicing.models import Correction, Invoice
 from billing.invoicing.note_lines import NoteError
-from billing.invoicing.selectors import document_of
+from billing.invoicing.selectors import document_of, mails_of
 from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
 from billing.invoicing.services.corrections import LineCredit, Wanted
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
@@ -51,8 +52,9 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = note_or_404(request, pk)
     document = document_of(found)
     context = {
-        "nav": "corrections", "setup": setup, "note": found, "document": document, "sections": sections_of(document)
-    }
+        "nav": "corrections", "setup": setup, "note": found, "document": document, "sections": sections_of(document),
+        "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
+    }  # fmt: skip
     return render(request, "portal/note.html", context)
 
 

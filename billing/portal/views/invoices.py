@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,7 +14,7 @@ from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.lines import canonical_json
 from billing.invoicing.models import BillingPeriod, Invoice, Note
-from billing.invoicing.selectors import document_of, state_of
+from billing.invoicing.selectors import document_of, mails_of, state_of
 from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible, notes_visible
@@ -46,7 +47,7 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     context = {
         "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": sections_of(document),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
-        "disputes": disputes_of().filter(invoice=found),
+        "disputes": disputes_of().filter(invoice=found), "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
         "may_dispute": found.number is not None and access_of(request.user).may(Right.DISPUTE, found.team),
     }  # fmt: skip
     return render(request, "portal/invoice.html", context)

@@ -1,0 +1,107 @@
+"""One document as a mail in the language of its recipient: what it is, its amount, until when to object, and the PDF."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from email.utils import parseaddr
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import override
+
+from billing.invoicing.deadlines import DISPUTE_WINDOW_DAYS, end_of_business_day
+from billing.invoicing.documents import render_pdf
+from billing.invoicing.models import DocumentMail, Invoice, Note
+from billing.invoicing.selectors import document_of
+
+
+def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
+    """The mail as it is sent: text, the same as a page, the PDF; Message-ID by document, recipient and round."""
+    document = mail.document
+    with override(mail.language):
+        facts = facts_of_mail(document)
+        subject = " ".join(_subject(document).split())  # a name cannot break the header
+        context = {"facts": facts, "title": _kind(document), "due": _due(document), "link": _link(document)}
+        context["subject"] = subject
+        text, page = render_to_string("mail/document_text.html", context), render_to_string("mail/document.html", context)
+    message = EmailMultiAlternatives(
+        subject, text, settings.MAIL_FROM, [mail.address], headers={"Message-ID": message_id(mail)}
+    )
+    message.attach_alternative(page, "text/html")
+    pdf = render_pdf(document_of(document), sha256=document.sha256, issued_at=document.issued_at)
+    message.attach(f"{document.number}.pdf", pdf, "application/pdf")
+    return message
+
+
+def message_id(mail: DocumentMail) -> str:
+    """The same for every attempt of a round, another for every recipient and every round."""
+    domain = parseaddr(settings.MAIL_FROM)[1].rpartition("@")[2] or "localhost"
+    return f"<{mail.document.sha256[:24]}.{mail.pk}.{mail.round}@{domain}>"
+
+
+def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
+    """Label and value of what the mail tells, in the language in force."""
+    content = document_of(document)
+    recipient = content["recipient"]
+    name = recipient["name"] or recipient["team"]
+    rows = [
+        (_("Number"), str(document.number)),
+        (_("Team"), f"{name} ({recipient['team']}{', ' + recipient['cost_center'] if recipient['cost_center'] else ''})"),
+        (_("Month"), content["period"]["month"]),
+        (_("Amount"), _money(document)),
+        (_("Issued by"), content["issuer"]["name"]),
+    ]
+    if isinstance(document, Note) and document.invoice is not None:
+        rows.append((_("Corrects"), str(document.invoice.number)))
+    if isinstance(document, Note):
+        rows.append((_("Reason"), content["reason"]["text"]))
+    if due_of(document) is not None:
+        rows.append((_("Due"), f"{_due(document)} ({content['period']['zone']})"))
+    return [*rows, ("SHA-256", document.sha256)]
+
+
+def due_of(document: Invoice | Note) -> datetime | None:
+    """When the time to object ends and the amount stands; a credit note asks for nothing and has no such day."""
+    if (isinstance(document, Note) and document.kind == Note.Kind.CREDIT) or document.issued_at is None:
+        return None
+    return end_of_business_day(document.issued_at, DISPUTE_WINDOW_DAYS, document_of(document)["period"]["zone"])
+
+
+def _due(document: Invoice | Note) -> str:
+    """The last day, told as a day: the window ends at the midnight after it."""
+    due = due_of(document)
+    if due is None:
+        return ""
+    zone = ZoneInfo(document_of(document)["period"]["zone"])
+    return (due.astimezone(zone).date() - timedelta(days=1)).isoformat()
+
+
+def _subject(document: Invoice | Note) -> str:
+    content = document_of(document)
+    facts = {
+        "kind": _kind(document), "number": document.number, "team": content["recipient"]["name"] or document.team.code,
+        "month": content["period"]["month"], "amount": _money(document), "due": _due(document),
+    }  # fmt: skip
+    if not facts["due"]:
+        return _("%(kind)s %(number)s, %(team)s, %(month)s: %(amount)s") % facts
+    return _("%(kind)s %(number)s, %(team)s, %(month)s: %(amount)s, due %(due)s") % facts
+
+
+def _kind(document: Invoice | Note) -> str:
+    if isinstance(document, Invoice):
+        return _("Invoice")
+    return _("Credit note") if document.kind == Note.Kind.CREDIT else _("Rebill")
+
+
+def _money(document: Invoice | Note) -> str:
+    return f"{document.currency} {Decimal(document.total):,.2f}"
+
+
+def _link(document: Invoice | Note) -> str:
+    if not settings.PORTAL_URL:
+        return ""
+    page = "portal:invoice" if isinstance(document, Invoice) else "portal:note"
+    return settings.PORTAL_URL.rstrip("/") + reverse(page, args=[document.pk])

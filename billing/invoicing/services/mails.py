@@ -1,0 +1,171 @@
+"""Documents by mail: queued in the transaction of the issue, sent by whoever comes first, again until the server took them.
+
+A mail's row is locked while it is sent and marked in the same transaction. Whoever dies between the server's yes and the
+commit leaves a mail that is sent again, with the same Message-ID: never lost, twice only then, and known as the same.
+"""
+
+import smtplib
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from billing.invoicing.mail_text import mail_of
+from billing.invoicing.models import BillingContact, DocumentMail, Invoice, Note
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup
+
+FIRST_WAIT: Final = timedelta(minutes=1)
+LONGEST_WAIT: Final = timedelta(hours=6)
+MOST_ATTEMPTS: Final = 12
+OLDEST: Final = timedelta(days=7)
+"""A mail that waited longer, say because no mail server was set, is not sent by itself any more: it would surprise."""
+Status = DocumentMail.Status
+
+
+class MailError(ValueError):
+    """A contact or a mail that is not as asked; says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContactWish:
+    """An address that is to get a team's documents from a local day on."""
+
+    team: Team
+    address: str
+    language: str
+    valid_from: date
+
+
+def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
+    """Let an address have the documents of a team from a day on.  Raises MailError."""
+    address = wish.address.strip().lower()
+    try:
+        validate_email(address)
+    except ValidationError as error:
+        raise MailError(f"address {wish.address[:80]!r}: is not a mail address") from error
+    if wish.language not in BillingContact.Language.values:
+        raise MailError(f"language {wish.language[:20]!r}: choose from {', '.join(BillingContact.Language.values)}")
+    with transaction.atomic():
+        Team.objects.select_for_update().get(pk=wish.team.pk)
+        known = wish.team.billing_contacts.filter(address=address)
+        if known.filter(Q(valid_until=None) | Q(valid_until__gt=wish.valid_from)).exists():
+            raise MailError(f"{address} is a contact of {wish.team.code} already: end that first")
+        contact = BillingContact.objects.create(
+            team=wish.team, address=address, language=wish.language, valid_from=wish.valid_from, set_by=actor
+        )
+        detail = {"address": address, "language": wish.language, "valid_from": wish.valid_from.isoformat()}
+        audit_record(actor=actor, action="billing_contact_add", subject=wish.team.code, detail=detail)
+    return contact
+
+
+def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
+    """Send nothing to a contact from a local day on.  Raises MailError."""
+    with transaction.atomic():
+        contact = BillingContact.objects.select_for_update().select_related("team").filter(pk=contact_id).first()
+        if contact is None or contact.valid_until is not None:
+            raise MailError(f"contact {contact_id}: there is none that is still in force")
+        contact.valid_until = max(until, contact.valid_from)
+        contact.save(update_fields=["valid_until"])
+        detail = {"address": contact.address, "valid_until": contact.valid_until.isoformat()}
+        audit_record(actor=actor, action="billing_contact_end", subject=contact.team.code, detail=detail)
+    return contact
+
+
+def contacts_of(team: Team, day: date) -> QuerySet[BillingContact]:
+    """The contacts that are in force on a local day."""
+    return team.billing_contacts.filter(valid_from__lte=day).filter(Q(valid_until=None) | Q(valid_until__gt=day))
+
+
+def mails_queue(document: Invoice | Note, *, now: datetime) -> int:
+    """Queue a document that is being issued for the contacts of its team; to be called in the issuing transaction."""
+    day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
+    owner = {"invoice": document} if isinstance(document, Invoice) else {"note": document}
+    made = [
+        DocumentMail(**owner, address=contact.address, language=contact.language, queued_at=now, next_attempt_at=now)
+        for contact in contacts_of(document.team, day)
+    ]
+    return len(DocumentMail.objects.bulk_create(made))
+
+
+def mail_resend(*, mail_id: int, actor: str, now: datetime) -> DocumentMail:
+    """Send a mail once more, whatever became of it; refused while it waits.  Raises MailError."""
+    with transaction.atomic():
+        mail = DocumentMail.objects.select_for_update().filter(pk=mail_id).first()
+        if mail is None or mail.status == Status.PENDING:
+            raise MailError(f"mail {mail_id}: " + ("it waits already" if mail else "there is no such mail"))
+        mail.status, mail.round, mail.attempts = Status.PENDING, mail.round + 1, 0
+        mail.queued_at = mail.next_attempt_at = now
+        mail.error = ""
+        mail.save()
+        detail = {"address": mail.address, "round": mail.round}
+        audit_record(actor=actor, action="document_resend", subject=str(mail.document.number), detail=detail)
+    return mail
+
+
+def mails_send(*, now: datetime) -> int:
+    """Send what is due, one after the other; returns how many the server took. Without a mail server nothing happens."""
+    if not settings.MAIL_CONFIGURED:
+        return 0
+    due = DocumentMail.objects.filter(status=Status.PENDING, next_attempt_at__lte=now).order_by("next_attempt_at", "id")
+    return sum(_send(mail_id, now) for mail_id in list(due.values_list("id", flat=True)))
+
+
+def _send(mail_id: int, now: datetime) -> bool:
+    with transaction.atomic():
+        rows = DocumentMail.objects.select_for_update(skip_locked=True)
+        mail = rows.filter(pk=mail_id, status=Status.PENDING, next_attempt_at__lte=now).first()
+        if mail is None:
+            return False  # somebody else sends it, or has
+        if now - mail.queued_at > OLDEST:
+            _give_up(mail, f"waited longer than {OLDEST.days} days: send it by hand if it is still wanted")
+            return False
+        try:
+            mail_of(mail).send()
+        except (OSError, smtplib.SMTPException) as error:
+            _failed(mail, error, now)
+            return False
+        mail.status, mail.sent_at, mail.error, mail.attempts = Status.SENT, now, "", mail.attempts + 1
+        mail.save()
+        return True
+
+
+def _failed(mail: DocumentMail, error: OSError | smtplib.SMTPException, now: datetime) -> None:
+    """Try again later, unless the server says for good that it does not take the mail or it has said no often enough."""
+    mail.attempts += 1
+    said = _said(error, mail.address)
+    if _is_final(error) or mail.attempts >= MOST_ATTEMPTS:
+        _give_up(mail, said)
+        return
+    wait: timedelta = min(FIRST_WAIT * 4 ** (mail.attempts - 1), LONGEST_WAIT)
+    mail.error, mail.next_attempt_at = said, now + wait
+    mail.save()
+
+
+def _give_up(mail: DocumentMail, why: str) -> None:
+    mail.status, mail.error = Status.FAILED, why
+    mail.save()
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= 500 for code, _ in error.recipients.values())
+    return isinstance(error, smtplib.SMTPResponseException) and 550 <= error.smtp_code < 560
+
+
+def _said(error: Exception, address: str) -> str:
+    """What went wrong in one line; a refusal in the server's own words."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        code, text = error.recipients.get(address) or next(iter(error.recipients.values()))
+        return f"{code} {text.decode('utf-8', 'replace')}"[:500]
+    if isinstance(error, smtplib.SMTPResponseException):
+        text = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        return f"{error.smtp_code} {text}"[:500]
+    return f"the mail server cannot be reached: {error}"[:500]
