@@ -6,8 +6,8 @@
         --constraint kind=max_duration,seconds=20 --tokenizer kind=huggingface_auto,model=FOLDER \\
         --data kind=synthetic_text,prompt_tokens=32,output_tokens=50 --output kind=json,path=benchmarks.json
 
-The report of three rates was written with `--profile kind=constant,rate=4,warmup=2,cooldown=2 --override profile.rate 2,4,8`:
-what begins and ends inside the 16 s between is counted, so nothing is cut off at an edge.
+The report of three rates was written with `--profile kind=constant,rate=4,warmup=2,cooldown=2 --override profile.rate
+2,4,8`: what begins and ends inside the 16 s between is counted, so nothing is cut off at an edge.
 GuideLLM wants a tokenizer to make prompts with: any folder with a tokenizer.json of one token per word does. From its report
 the single requests, their densities and the metrics of other media were taken out, for their size.
 The tools are not among the requirements: install them beside the project.

@@ -9,7 +9,7 @@ from billing.tenancy.audit_watch import watched
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0009_disputes_stay'),
+        ('invoicing', '0010_accruals'),
         ('tenancy', '0005_shared_cache'),
     ]
 

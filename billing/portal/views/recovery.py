@@ -58,7 +58,8 @@ def _pools(month: str, found: Recovery) -> Table:
 def _tokens(month: str, found: Recovery) -> Table:
     columns = [
         Column("month"), Column("model"), Column("token_class"), Column("quantity_1m", "quantity"),
-        Column("billed", "money"), Column("mean_price_per_1m", "price"), Column("cost_per_1m", "price"), Column("margin", "ratio"),
+        Column("billed", "money"), Column("mean_price_per_1m", "price"), Column("cost_per_1m", "price"),
+        Column("margin", "ratio"),
     ]  # fmt: skip
     rows = [
         [month, item.model, item.token_class, item.millions, item.billed, item.price, item.cost, item.margin]
