@@ -4,11 +4,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 
+from billing.budgets.alert_quality import AlertQuality, alert_quality
 from billing.budgets.models import Alert, Finding
 from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, feedback_put, findings_update
 from billing.tenancy.models import AuditEntry, Team
-from tests.factories import allocation_record, apply, ingest_allocations, money
+from tests.factories import allocation_record, apply, ingest_allocations, money, person
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -117,3 +120,49 @@ def test_a_score_between_the_bars_is_told_until_it_was_a_false_alarm(tmp_path: P
     feedback_put(finding=finding, feedback="false", note="", now=at(22, 14), actor="ann")
     held(23, 56)
     assert judged(at(23, 13)) == [], "9 is asked for now"
+
+
+def _answered(feedback: str, day: int, *, found: datetime) -> None:
+    Finding.objects.create(
+        team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day=f"2026-10-{day:02d}", amount=9, median=1,
+        mad=1, z=9, basis="own", found_at=found, feedback=feedback,
+    )  # fmt: skip
+
+
+def _heard(owner: str, count: int, *, fired: datetime) -> None:
+    for number in range(count):
+        Alert.objects.create(
+            cause=f"{owner}-{number}-{fired:%d}", kind="burn", level="info", team=Team.objects.get(code="nlp"),
+            period="2026-10", basis="6h", value=1, amount=1, owner=owner, data_time=fired, fired_at=fired,
+        )  # fmt: skip
+
+
+def test_the_quality_of_alerts_is_what_people_said_of_them(tmp_path: Path) -> None:
+    """Right: 1 unusual and 1 planned of 5 answered, 40 %; two unanswered count apart; older than 90 days counts nowhere."""
+    apply(tmp_path)
+    now = at(28)
+    for day, feedback in enumerate(["true", "planned", "false", "false", "false", "", ""], start=1):
+        _answered(feedback, day, found=at(day))
+    _answered("true", 9, found=now - timedelta(days=91))
+    _heard("Ann", 9, fired=at(20))
+    _heard("Bob", 8, fired=at(20))  # two a week, which is as much as is wanted
+    _heard("Bob", 5, fired=now - timedelta(days=29))
+    quality = alert_quality(Team.objects.all(), now)
+    assert (quality.told, quality.answered, quality.right, quality.precision) == (7, 5, 2, money("0.4000"))
+    assert quality.to_review
+    assert quality.loud == (("Ann", money("2.3")),)
+    assert alert_quality(Team.objects.filter(code="cv"), now) == AlertQuality(0, 0, 0)
+    Finding.objects.filter(day="2026-10-03").update(feedback="true")
+    _answered("true", 8, found=at(8))
+    assert not alert_quality(Team.objects.all(), now).to_review, "4 of 6"
+
+
+def test_a_lead_reads_how_good_the_alerts_were(tmp_path: Path, client: Client) -> None:
+    apply(tmp_path)
+    _answered("false", 1, found=timezone.now())
+    client.force_login(person("tom", "lead", team="nlp"))
+    page = client.get("/anomalies/").content.decode()
+    assert "0.0%" in page
+    assert "below one half: the rule is to be reviewed" in page
+    client.force_login(person("kim", "lead", team="cv"))
+    assert "Rightly told" not in client.get("/anomalies/").content.decode()

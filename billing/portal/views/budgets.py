@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.translation import get_language
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.budgets.alert_quality import alert_quality
 from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
@@ -205,7 +206,7 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     rows = [(finding, finding.team_id in own) for finding in shown]
     context = {
         "nav": "anomalies", "setup": setup, "page": shown, "rows": rows, "waiting": waiting,
-        "choices": Finding.Feedback.values,
+        "choices": Finding.Feedback.values, "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
     }  # fmt: skip
     return render(request, "portal/anomalies.html", context)
 

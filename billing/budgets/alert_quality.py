@@ -1,0 +1,62 @@
+"""Whether alerts are worth reading: how many unusual days were unusual, and how often each owner is told something.
+
+A rule whose alerts are right less than half of the time is to be reviewed, and nobody should hear of more than two a week.
+Days that nobody answered say nothing about the rule: they are counted apart, not as wrong.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from django.db.models import Count, QuerySet
+
+from billing.budgets.models import Alert, Finding
+from billing.tenancy.models import Team
+from pricing.money import round_to
+
+JUDGED: Final = timedelta(days=90)
+HEARD: Final = timedelta(days=28)
+PRECISION_WANTED: Final = Fraction(1, 2)
+ALERTS_A_WEEK: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AlertQuality:
+    """Of the unusual days of the last 90 days; `loud` has the owners who heard more than two alerts a week lately."""
+
+    told: int
+    answered: int
+    right: int
+    loud: tuple[tuple[str, Decimal], ...] = ()
+
+    @property
+    def precision(self) -> Decimal | None:
+        """Right over answered, with 4 decimals; None where nobody answered."""
+        return round_to(Fraction(self.right, self.answered), 4) if self.answered else None
+
+    @property
+    def to_review(self) -> bool:
+        """Whether less than half of what was answered was right."""
+        return self.right < self.answered * PRECISION_WANTED
+
+
+def alert_quality(teams: QuerySet[Team], now: datetime) -> AlertQuality:
+    """The quality of the alerts of these teams; somebody who planned a day was told rightly: it was unusual."""
+    said: Counter[str] = Counter()
+    findings = Finding.objects.filter(team__in=teams, found_at__gt=now - JUDGED, found_at__lte=now)
+    for feedback, count in findings.order_by().values_list("feedback").annotate(Count("pk")):
+        said[feedback] += count
+    right = said[Finding.Feedback.TRUE] + said[Finding.Feedback.PLANNED]
+    answered = right + said[Finding.Feedback.FALSE]
+    return AlertQuality(sum(said.values()), answered, right, _loud(teams, now))
+
+
+def _loud(teams: QuerySet[Team], now: datetime) -> tuple[tuple[str, Decimal], ...]:
+    alerts = Alert.objects.filter(team__in=teams, fired_at__gt=now - HEARD, fired_at__lte=now)
+    weeks = HEARD // timedelta(weeks=1)
+    heard = alerts.order_by().values_list("owner").annotate(Count("pk"))
+    loud = [(owner, round_to(Fraction(count, weeks), 1)) for owner, count in heard if count > ALERTS_A_WEEK * weeks]
+    return tuple(sorted(loud, key=lambda row: (-row[1], row[0])))
