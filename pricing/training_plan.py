@@ -14,9 +14,11 @@ from metering.peaks import dense_peak_tflops
 from pricing.carbon import kg_co2
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import exact_decimal, round_amount
+from pricing.training_checks import FACTS, Check, plan_checks, read_facts
 
 SECONDS_PER_HOUR: Final = 3600
 HOURS_PER_DAY: Final = 24
+HOURS_PER_MONTH: Final = 730
 TERA: Final = 10**12
 
 
@@ -140,6 +142,13 @@ ATTENTION: Final[dict[str, Bound]] = {
 RANGES: Final = ("mfu_low", "mfu_high", "goodput_low", "goodput_high")
 """Optional: utilisation in the low-cost and the high-cost case, for example p90 and p10 of similar past runs."""
 
+STORAGE: Final[dict[str, Bound]] = {
+    "storage_tb": Bound("0", "1e9", "decimal TB kept during the run"),
+    "storage_price_per_tb_month": Bound("0", "1e7", "currency per TB and month"),
+    "requests_cost": Bound("0", "1e12", "currency for requests to the store"),
+}
+STORAGE_PAIR: Final = ("storage_tb", "storage_price_per_tb_month")
+
 PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
 
 
@@ -154,6 +163,8 @@ class Estimate:
     total_cost: Decimal
     kwh: Fraction
     kg_co2: Fraction
+    mfu: Fraction
+    storage_cost: Decimal
 
     def as_dict(self) -> dict[str, str]:
         """The JSON of the contract: money with 2 decimals, quantities with 12, FLOP without where it is whole."""
@@ -183,17 +194,36 @@ class TrainingPlan:
     kw_at_the_meter: Fraction
     carbon_kg_per_kwh: Fraction
     ranges: Mapping[str, Fraction]
+    active_params: Fraction
+    tokens: Fraction
+    storage: Mapping[str, Fraction]
+    facts: Mapping[str, Fraction]
 
     def estimate(self) -> Estimate:
-        """The plan as it stands: cost = GPU-hours x price, total = cost x M."""
+        """The plan as it stands: cost = GPU-hours x price, total = cost x M + storage and requests x (1 + contingency)."""
         gpu_hours = gpu_hours_of(self.flop, peak_flops=self.peak_flops, mfu=self.mfu, goodput=self.goodput)
         cost = gpu_hours * self.price_per_gpu_hour
         kwh = gpu_hours * self.kw_at_the_meter
+        days = days_of(gpu_hours, self.gpus)
+        storage = self._storage_cost(days)
+        total = cost * budget_multiplier(self.overheads, self.contingency_ratio) + storage * (1 + self.contingency_ratio)
         return Estimate(
-            self.flop, gpu_hours, days_of(gpu_hours, self.gpus), round_amount(cost),
-            round_amount(cost * budget_multiplier(self.overheads, self.contingency_ratio)), kwh,
-            kg_co2(kwh, self.carbon_kg_per_kwh),
+            self.flop, gpu_hours, days, round_amount(cost), round_amount(total), kwh,
+            kg_co2(kwh, self.carbon_kg_per_kwh), self.mfu, round_amount(storage),
         )  # fmt: skip
+
+    def _storage_cost(self, days: Fraction) -> Fraction:
+        """TB x price per month x months of 730 h that the run takes, and what its requests cost."""
+        months = days * HOURS_PER_DAY / HOURS_PER_MONTH
+        priced = self.storage.get("storage_tb", Fraction(0)) * self.storage.get("storage_price_per_tb_month", Fraction(0))
+        return priced * months + self.storage.get("requests_cost", Fraction(0))
+
+    def checks(self) -> list[Check]:
+        """The questions of the base case, each with its answer."""
+        base = self.estimate()
+        return plan_checks(
+            self.facts, active_params=self.active_params, tokens=self.tokens, gpus=self.gpus, mfu=self.mfu, days=base.days
+        )
 
     def cases(self) -> dict[str, Estimate]:
         """Low, base and high.
@@ -217,12 +247,13 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     reader = FieldReader(fields, "a training plan")
     if reader.problems:
         raise TrainingPlanError(reader.problems)
-    known = (*FIELDS, *DEFAULTED, *ATTENTION, *RANGES, "accelerator", "dtype", "overheads", "peak_tflops")
+    known = (*FIELDS, *DEFAULTED, *ATTENTION, *RANGES, *STORAGE, *FACTS, "accelerator", "dtype", "overheads", "peak_tflops")
     reader.finish((*known, "attention"))
     found = {name: reader.number(name, bound) for name, bound in FIELDS.items()}
     found |= {name: reader.number(name, bound, default) for name, (bound, default) in DEFAULTED.items()}
     ranges = {name: reader.optional(name, SHARE) for name in RANGES}
-    extra, peak, overheads = _attention(reader), _peak(reader), _overheads(reader)
+    extra, peak, overheads, storage = _attention(reader), _peak(reader), _overheads(reader), _storage(reader)
+    facts = read_facts(reader, found["active_params"])
     _refuse_disorder(reader, {**found, **ranges})
     numbers = {name: number for name, number in found.items() if number is not None}
     if reader.problems or peak is None:
@@ -231,7 +262,8 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     return TrainingPlan(
         flop, peak * TERA, numbers["gpus"], numbers["mfu"], numbers["goodput"], numbers["price_per_gpu_hour"], overheads,
         numbers["contingency_ratio"], numbers["gpu_power_kw"] * numbers["pue"], numbers["carbon_kg_per_kwh"],
-        {name: value for name, value in ranges.items() if value is not None},
+        {name: value for name, value in ranges.items() if value is not None}, numbers["active_params"], numbers["tokens"],
+        storage, facts,
     )  # fmt: skip
 
 
@@ -261,6 +293,15 @@ def _peak(reader: FieldReader) -> Fraction | None:
     if peak is None:
         reader.refuse("accelerator", f"{accelerator!r} has no known dense peak for {dtype!r}: give peak_tflops")
     return Fraction(peak) if peak is not None else None
+
+
+def _storage(reader: FieldReader) -> dict[str, Fraction]:
+    """What is stored and asked for during the run; an amount without its price, or a price without one, is refused."""
+    for name, other in (STORAGE_PAIR, STORAGE_PAIR[::-1]):
+        if reader.has(name) and not reader.has(other):
+            reader.refuse(other, f"is missing, but {name} is given")
+    found = {name: reader.optional(name, bound) for name, bound in STORAGE.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _overheads(reader: FieldReader) -> dict[str, Fraction]:

@@ -1,20 +1,23 @@
 """The planner of training runs: texts of a form -> low, base and high, with what should make the reader suspicious."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
 from billing.portal.price_lists import published_versions
+from pricing.efficiency import EfficiencyPolicy, Form, Verdict, judge, judge_linear
 from pricing.fields import Bound, exact_number
-from pricing.money import round_amount, round_to
+from pricing.money import exact_decimal, round_amount, round_to
+from pricing.training_checks import FACTS
 from pricing.training_plan import (
     ATTENTION,
     DEFAULTED,
     FIELDS,
     RANGES,
     SHARE,
+    STORAGE,
     Estimate,
     TrainingPlanError,
     parse_training_plan,
@@ -22,7 +25,10 @@ from pricing.training_plan import (
 
 LOCATION_BASED: Final = "carbon_kg_per_kwh"
 MARKET_BASED: Final = "market_carbon_kg_per_kwh"
-TEXTS: Final = {"accelerator": "NVIDIA-H800", "dtype": "bf16"}
+RECOMPUTATION: Final = {"none": Fraction(1), "full": Fraction(8, 6)}
+"""HFU over MFU: full recomputation of activations repeats the forward pass."""
+
+TEXTS: Final = {"accelerator": "NVIDIA-H800", "dtype": "bf16", "recomputation": "none"}
 OVERHEADS: Final = ("experiments", "evaluation", "post_training", "preprocessing")
 START: Final = {
     **TEXTS, "active_params": "10e9", "tokens": "10e12", "gpus": "256", "mfu": "0.40", "goodput": "0.90",
@@ -30,12 +36,11 @@ START: Final = {
 }  # fmt: skip
 BOUNDS: Final[dict[str, Bound]] = {
     **FIELDS, **{name: bound for name, (bound, _) in DEFAULTED.items()}, **ATTENTION,
-    **dict.fromkeys(RANGES, SHARE), MARKET_BASED: FIELDS[LOCATION_BASED],
+    **dict.fromkeys(RANGES, SHARE), **STORAGE, **FACTS, MARKET_BASED: FIELDS[LOCATION_BASED],
     **{name: Bound("0", "10", "ratio of the main run", "20 % is 0.20") for name in OVERHEADS},
 }  # fmt: skip
 NAMES: Final = (*TEXTS, *BOUNDS)
 USUAL_MFU: Final = Fraction(55, 100)
-USUAL_TOKENS_PER_PARAMETER: Final = 20
 LONG_RUN_DAYS: Final = 180
 ATTENTION_MATTERS: Final = Fraction(1, 6)
 
@@ -58,34 +63,67 @@ def published_prices() -> dict[str, Decimal]:
 
 
 def planner_fields(
-    asked: Mapping[str, Any], prices: Mapping[str, Decimal]
+    asked: Mapping[str, Any], prices: Mapping[str, Decimal], own_p90: Callable[[str], Decimal | None]
 ) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
-    """(name, value, hint) of every input, and the values; the price follows the accelerator where none is written."""
+    """(name, value, hint) of every input, and the values.
+
+    Price and own MFU follow the accelerator where none is written.
+    """
     given = {name: str(asked.get(name, "")).strip() for name in NAMES} if "tokens" in asked else dict(START)
     accelerator = given.get("accelerator", "")
     if not given.get("price_per_gpu_hour") and accelerator in prices:
         given["price_per_gpu_hour"] = format(prices[accelerator], "f")
+    own = None if given.get("mfu_p90") or not accelerator else own_p90(accelerator)
+    if own is not None:
+        given["mfu_p90"] = exact_decimal(Fraction(own), 4)
     values = {name: given.get(name, "") for name in NAMES}
     return [(name, values[name], BOUNDS[name].unit if name in BOUNDS else "") for name in NAMES], values
 
 
-def planned(values: Mapping[str, str]) -> Plan:
-    """The plan of the texts, with its warnings; every refusal where it cannot be made."""
+def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -> Plan:
+    """The plan of the texts, with its warnings; every refusal where it cannot be made.
+
+    `policy`: the efficiency policy in force, whose reward or penalty is shown beside the cost and never in it.
+    """
     market = exact_number(values[MARKET_BASED]) if values[MARKET_BASED] else None
     fields: dict[str, Any] = {
-        name: value for name, value in values.items() if value and name not in (MARKET_BASED, *OVERHEADS)
+        name: value for name, value in values.items() if value and name not in (MARKET_BASED, "recomputation", *OVERHEADS)
     }
     fields["overheads"] = {name: values[name] for name in OVERHEADS if values[name]}
     problems = []
     if values[MARKET_BASED] and (market is None or not BOUNDS[MARKET_BASED].holds(market)):
         problems.append(f"{MARKET_BASED}: {values[MARKET_BASED]!r} {BOUNDS[MARKET_BASED].expected}")
+    hfu_over_mfu = RECOMPUTATION.get(values["recomputation"] or "none")
+    if hfu_over_mfu is None:
+        problems.append(f"recomputation: {values['recomputation']!r} must be one of {', '.join(RECOMPUTATION)}")
     try:
-        cases = parse_training_plan(fields).cases()
+        plan = parse_training_plan(fields)
     except TrainingPlanError as error:
         return Plan(problems=[*error.messages, *problems])
-    if problems:
+    if problems or hfu_over_mfu is None:
         return Plan(problems=problems)
-    return Plan(cases, _rows(list(cases.values()), market), _warnings(values, cases["base"]))
+    cases = plan.cases()
+    rows = _rows(list(cases.values()), market)
+    if policy is not None:
+        rows.append(_adjustment_row(list(cases.values()), policy, hfu_over_mfu))
+    checks = [check.text for check in plan.checks() if not check.holds]
+    return Plan(cases, rows, [*checks, *_warnings(values, cases["base"])])
+
+
+def _adjustment_row(
+    cases: list[Estimate], policy: EfficiencyPolicy, hfu_over_mfu: Fraction
+) -> tuple[str, str, list[Decimal]]:
+    """Reward (below 0) or penalty of the main run, if its MFU is as planned."""
+    name = f"Efficiency adjustment by {policy.name}, not in the cost" + (" (shadow)" if policy.shadow else "")
+    verdicts = [(case, _verdict(case, policy, hfu_over_mfu)) for case in cases]
+    return name, "money", [round_amount(case.main_cost * (verdict.multiplier - 1)) for case, verdict in verdicts]
+
+
+def _verdict(case: Estimate, policy: EfficiencyPolicy, hfu_over_mfu: Fraction) -> Verdict:
+    gpu_seconds, minutes = (Decimal(exact_decimal(value)) for value in (case.gpu_hours * 3600, case.days * 1440))
+    mfu, hfu = (Decimal(exact_decimal(value)) for value in (case.mfu, case.mfu * hfu_over_mfu))
+    facts = {"gpu_seconds": gpu_seconds, "minutes": minutes, "coverage": Decimal(1), "mfu": mfu, "hfu": hfu}
+    return judge_linear(policy, **facts, width=policy.width) if policy.form is Form.LINEAR else judge(policy, **facts)
 
 
 def _rows(cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str, list[Decimal]]]:
@@ -93,6 +131,7 @@ def _rows(cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str
         ("GPU-hours", "", [round_to(case.gpu_hours, 1) for case in cases]),
         ("Days on all GPUs", "", [round_to(case.days, 1) for case in cases]),
         ("Cost of the main run", "money", [case.main_cost for case in cases]),
+        ("Storage and requests", "money", [case.storage_cost for case in cases]),
         ("Cost with overheads and contingency", "money", [case.total_cost for case in cases]),
         ("Energy, kWh at the meter", "", [round_to(case.kwh, 0) for case in cases]),
         ("CO2 by location, kg", "", [round_to(case.kg_co2, 0) for case in cases]),
@@ -106,12 +145,9 @@ def _warnings(values: Mapping[str, str], base: Estimate) -> list[str]:
     """What is possible and seldom true: it stands beside the figures and stops nothing."""
     number = {name: exact_number(value) for name, value in values.items() if value}
     found = []
-    mfu, params, tokens = (number.get(name) for name in ("mfu", "active_params", "tokens"))
+    mfu = number.get("mfu")
     if mfu and mfu > USUAL_MFU:
         found.append(f"mfu {values['mfu']} is above what large runs report (0.38 to 0.55): plan with a measured one")
-    if params and tokens and tokens < USUAL_TOKENS_PER_PARAMETER * params:
-        ratio = round_to(tokens / params, 1)
-        found.append(f"tokens are {ratio} times active_params: below 20 the model is larger than its data pays for")
     if (number.get("goodput") or 1) == 1:
         found.append("goodput 1 means no failure, restart or checkpoint loss: runs of weeks lose about a tenth")
     if base.days > LONG_RUN_DAYS:

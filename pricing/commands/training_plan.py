@@ -5,6 +5,7 @@ import argparse
 from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines
 from pricing.training_plan import parse_training_plan
 
+MARKS = {True: "ok", False: "!!", None: "??"}
 HELP = "GPU-hours, days, cost, energy and CO2 of a training run: low, base, high"
 
 
@@ -18,11 +19,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Estimate a plan. In JSON the fields of the base case also stand at the top."""
     document = read_document(arguments.file)
     with problems_of(document):
-        cases = parse_training_plan(document.value).cases()
+        plan = parse_training_plan(document.value)
+    cases, checks = plan.cases(), plan.checks()
     shown = {name: case.as_dict() for name, case in cases.items()}
     if arguments.json:
-        write_json({**shown["base"], **shown})
+        told = [{"name": check.name, "holds": check.holds, "text": check.text} for check in checks]
+        write_json({**shown["base"], **shown, "checks": told})
     else:
         rows = [(field, *(shown[name][field] for name in shown)) for field in shown["base"]]
         write_lines(table([("", *shown), *rows]))
+        write_lines(["", *(f"{MARKS[check.holds]} {check.name}: {check.text}" for check in checks)])
     return OK

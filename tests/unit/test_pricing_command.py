@@ -373,7 +373,7 @@ def test_a_plan_may_give_its_own_range_and_peak(desk: Desk) -> None:
         ({"mfu_low": "0.3"}, "mfu_low: must be at least mfu"),
         ({"goodput_high": "0.95"}, "goodput_high: must be at most goodput"),
         ({"attention": "half"}, "attention: 'half' must be full or causal"),
-        ({"total_params": "1e11"}, "total_params: is no field of a training plan"),
+        ({"total_parameters": "1e11"}, "total_parameters: is no field of a training plan, did you mean total_params?"),
     ],
 )
 def test_a_bad_training_plan(desk: Desk, changed: dict[str, Any], says: str) -> None:

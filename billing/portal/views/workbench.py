@@ -10,11 +10,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoicing.price_preview import last_month
 from billing.portal.access import page, page_for
+from billing.portal.own_runs import own_mfu_p90
 from billing.portal.planner import planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
 from billing.portal.sheet_effect import ShownEffect, sheet_effect
 from billing.portal.workbench import analysis, draft_document, form_values, read_form, sheet_fields, uploaded_values
 from billing.rates.models import CostSheet
+from billing.rates.selectors import PolicyBook
 from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
@@ -115,8 +117,8 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @page
 def planner(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What a training run takes: low, base and high; the address holds every input."""
-    prices = published_prices()
-    fields, values = planner_fields(request.GET, prices)
-    plan = planned(values) if "tokens" in request.GET else None
+    prices, now = published_prices(), timezone.now()
+    fields, values = planner_fields(request.GET, prices, lambda accelerator: own_mfu_p90(accelerator, now))
+    plan = planned(values, PolicyBook().at(now)) if "tokens" in request.GET else None
     context = {"nav": "planner", "setup": setup, "fields": fields, "plan": plan, "prices": prices, "values": values}
     return render(request, "portal/planner.html", context)

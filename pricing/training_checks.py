@@ -1,0 +1,108 @@
+"""PURE: what a training plan should be asked before its budget is: memory, data, deadline, own experience.
+
+A check that lacks an input says so; it never passes by default.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from pricing.fields import Bound, FieldReader
+from pricing.money import exact_decimal
+
+GIGA: Final = 10**9
+BYTES_PER_PARAM: Final = "16"
+"""Mixed precision with Adam: 2 of weights, 2 of gradients, 12 of a copy in 32 bits and two moments."""
+
+TOKENS_PER_PARAM: Final = 20
+FACTS: Final[dict[str, Bound]] = {
+    "total_params": Bound("1e3", "1e16", "parameters that are kept, of a mixture of experts all of them"),
+    "gpu_memory_gb": Bound("1", "1e4", "GB of one GPU"),
+    "bytes_per_param": Bound("1", "64", "bytes of weights, gradients and optimizer", "Adam in mixed precision takes 16"),
+    "deadline_days": Bound("0", "1e5", "days until the plan must be done", above_low=True),
+    "queue_days": Bound("0", "1e5", "days of waiting before the run begins"),
+    "mfu_p90": Bound("0", "1", "ratio, the best tenth of own runs", "45 % is 0.45", above_low=True, below_high=True),
+}
+"""Optional inputs of the checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question: None where an input is missing, else whether it holds; and the answer in words."""
+
+    name: str
+    holds: bool | None
+    text: str
+
+
+def read_facts(reader: FieldReader, active_params: Fraction | None) -> dict[str, Fraction]:
+    """The facts that were given; a total below the active parameters is refused."""
+    found = {name: reader.optional(name, bound) for name, bound in FACTS.items()}
+    facts = {name: value for name, value in found.items() if value is not None}
+    total = facts.get("total_params")
+    if total is not None and active_params is not None and total < active_params:
+        reader.refuse("total_params", f"{_plain(total)} must be at least active_params {_plain(active_params)}")
+    return facts
+
+
+def memory_per_gpu_gb(total_params: Fraction, bytes_per_param: Fraction, gpus: Fraction) -> Fraction:
+    """GB = total parameters x bytes / GPUs / 10^9, all states sharded over all GPUs; activations come on top.
+
+    >>> memory_per_gpu_gb(Fraction(70 * 10**9), Fraction(16), Fraction(8))
+    Fraction(140, 1)
+
+    Source: ZeRO stage 3, arXiv 1910.02054.
+    """
+    return total_params * bytes_per_param / gpus / GIGA
+
+
+def plan_checks(
+    facts: Mapping[str, Fraction],
+    *,
+    active_params: Fraction,
+    tokens: Fraction,
+    gpus: Fraction,
+    mfu: Fraction,
+    days: Fraction,
+) -> list[Check]:
+    """Memory, tokens per parameter, deadline and MFU against own experience, in this order.  Source: section 5 checks."""
+    return [_memory(facts, gpus), _data(active_params, tokens), _deadline(facts, days), _experience(facts, mfu)]
+
+
+def _memory(facts: Mapping[str, Fraction], gpus: Fraction) -> Check:
+    if "total_params" not in facts or "gpu_memory_gb" not in facts:
+        return Check("memory", None, "total_params or gpu_memory_gb is not given: whether the model fits is not checked")
+    needed = memory_per_gpu_gb(facts["total_params"], facts.get("bytes_per_param", Fraction(BYTES_PER_PARAM)), gpus)
+    has = facts["gpu_memory_gb"]
+    told = f"weights, gradients and optimizer take {_plain(needed)} GB of each GPU's {_plain(has)} GB before activations"
+    return Check("memory", needed < has, told if needed < has else f"the model does not fit: {told}")
+
+
+def _data(active_params: Fraction, tokens: Fraction) -> Check:
+    ratio = _plain(tokens / active_params)
+    if tokens >= TOKENS_PER_PARAM * active_params:
+        return Check("data", True, f"{ratio} tokens per active parameter")
+    told = f"tokens are {ratio} times active_params: below 20 the model is larger than its data pays for"
+    return Check("data", False, told)
+
+
+def _deadline(facts: Mapping[str, Fraction], days: Fraction) -> Check:
+    if "deadline_days" not in facts:
+        return Check("deadline", None, "deadline_days is not given: whether the run is done in time is not checked")
+    queue, deadline = facts.get("queue_days", Fraction(0)), facts["deadline_days"]
+    told = f"{_plain(queue)} days in the queue and {_plain(days)} of running, deadline {_plain(deadline)} days"
+    return Check("deadline", queue + days <= deadline, told if queue + days <= deadline else f"too late: {told}")
+
+
+def _experience(facts: Mapping[str, Fraction], mfu: Fraction) -> Check:
+    if "mfu_p90" not in facts:
+        return Check("experience", None, "mfu_p90 of own runs is not known: the MFU is an assumption")
+    own = facts["mfu_p90"]
+    told = f"mfu {_plain(mfu)} against {_plain(own)}, which nine in ten of your own runs do not pass"
+    return Check("experience", mfu <= own, told if mfu <= own else f"too hopeful: {told}")
+
+
+def _plain(value: Fraction) -> str:
+    text = exact_decimal(value, 2)
+    return text.rstrip("0").rstrip(".")

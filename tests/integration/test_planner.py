@@ -1,0 +1,108 @@
+"""The planner of training runs: own experience from measured runs, efficiency beside the cost, experts, every check."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from billing.portal.own_runs import own_mfu_p90
+from billing.portal.planner import START, planned, planner_fields
+from billing.usage.models import EfficiencySample
+from pricing.efficiency import EfficiencyPolicy, Form
+from tests.factories import allocation_record, apply, ingest_allocations, person
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+BANDS = EfficiencyPolicy(
+    "bands-v1", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"), Decimal("0.50"), Decimal("0.10")
+)
+
+
+def measured(number: int, mfu: str, gpu_seconds: int = 3600, coverage: str = "1", ago: int = 30) -> None:
+    start = NOW - timedelta(days=ago)
+    EfficiencySample.objects.create(
+        cluster="hq-1", pod_uid=f"uid-{number}", start=start, end=start + timedelta(hours=1), gpu_seconds=gpu_seconds,
+        mfu=mfu, hfu=mfu, coverage=coverage, epoch=1,
+    )  # fmt: skip
+
+
+def texts(**changed: str) -> dict[str, str]:
+    return planner_fields({**START, "tokens": "10e12", **changed}, {}, lambda _: None)[1]
+
+
+def row(name: str, policy: EfficiencyPolicy | None = None, **changed: str) -> list[Decimal]:
+    plan = planned(texts(price_per_gpu_hour="10", **changed), policy)
+    assert not plan.problems
+    return next(figures for title, _, figures in plan.rows if title.startswith(name))
+
+
+def test_nine_in_ten_own_runs_do_not_pass_the_p90(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(*(allocation_record(number) for number in range(1, 13)))
+    for number in range(1, 10):
+        measured(number, f"0.{29 + number}")
+    assert own_mfu_p90("NVIDIA-H800", NOW) is None  # nine runs say too little
+    measured(10, "0.10", gpu_seconds=36_000)
+    measured(10, "0.54", gpu_seconds=36_000, ago=29)  # one run, weighted: 0.32
+    measured(11, "0.90", gpu_seconds=3599)  # less than a GPU-hour
+    measured(12, "0.90", coverage="0.94")
+    measured(13, "0.90")  # no allocation says what it ran on
+    # 0.30 to 0.38 and 0.32: the ninth of ten
+    assert own_mfu_p90("NVIDIA-H800", NOW) == Decimal("0.37")
+    assert own_mfu_p90("NVIDIA-A800", NOW) is None
+    assert own_mfu_p90("NVIDIA-H800", NOW + timedelta(days=200)) is None
+
+
+def test_a_reward_and_a_penalty_stand_beside_the_cost() -> None:
+    """E09 costs 4 352 771.59 at 43 %: neutral. At 51 % a tenth less is expected, at 19 % a fifth more."""
+    name = "Efficiency adjustment by bands-v1, not in the cost"
+    assert row(name, BANDS, mfu="0.43")[1] == Decimal("0.00")
+    for mfu, share in (("0.51", "-0.1"), ("0.19", "0.2")):
+        cost, total = row("Cost of the main run", BANDS, mfu=mfu)[1], row("Cost with overheads", BANDS, mfu=mfu)[1]
+        adjustment = row(name, BANDS, mfu=mfu)[1]
+        assert abs(adjustment - cost * Decimal(share)) <= Decimal("0.005")
+        assert total == row("Cost with overheads", None, mfu=mfu)[1]
+    # 19 % with full recomputation is an HFU of 25.3 %: no penalty
+    assert row(name, BANDS, mfu="0.19", recomputation="full")[1] == Decimal("0.00")
+    assert planned(texts(price_per_gpu_hour="10", recomputation="some")).problems[0] == "recomputation: 'some' must be one of none, full"
+
+
+def test_the_linear_form_has_no_cliff() -> None:
+    """FM4 at 19 %: 1 + 0.2 x 0.1 = 1.02."""
+    linear = EfficiencyPolicy(
+        "linear", BANDS.valid_from, Decimal("0.20"), Decimal("0.20"), Decimal("0.50"), Decimal("0.10"), form=Form.LINEAR
+    )
+    cost = row("Cost of the main run", linear, mfu="0.19")[1]
+    assert abs(row("Efficiency adjustment", linear, mfu="0.19")[1] - cost * Decimal("0.02")) <= Decimal("0.005")
+
+
+def test_every_check_of_a_mixture_of_experts_is_told() -> None:
+    """671 B parameters in all, 37 B of them active, on 64 GPUs of 80 GB: 167.75 GB each, 27 tokens for each active one."""
+    plan = planned(texts(
+        price_per_gpu_hour="10", active_params="37e9", total_params="671e9", tokens="1e12", gpus="64", gpu_memory_gb="80",
+        deadline_days="30", queue_days="5", mfu_p90="0.35",
+    ))  # fmt: skip
+    told = "\n".join(plan.warnings)
+    assert "the model does not fit: weights, gradients and optimizer take 167.75 GB of each GPU's 80 GB" in told
+    assert "too late: 5 days in the queue and" in told
+    assert "too hopeful: mfu 0.4 against 0.35" in told
+    assert "tokens are" not in told
+    few = planned(texts(price_per_gpu_hour="10", active_params="37e9", tokens="500e9"))
+    assert any(text.startswith("tokens are 13.51 times active_params") for text in few.warnings)
+    assert any(text.startswith("deadline_days is not given") for text in few.warnings)
+
+
+def test_the_page_fills_in_what_own_runs_reached(client: Client, tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(*(allocation_record(number) for number in range(1, 11)))
+    yesterday = 1 - (datetime.now(UTC) - NOW).days
+    for number in range(1, 11):
+        measured(number, "0.31", ago=yesterday)
+    client.force_login(person("vic", "viewer"))
+    page: Any = client.get("/planner/")
+    assert dict((name, value) for name, value, _ in page.context["fields"])["mfu_p90"] == "0.3100"
+    page = client.get("/planner/", {**START, "tokens": "10e12"})
+    assert any("too hopeful: mfu 0.4 against 0.31" in text for text in page.context["plan"].warnings)
