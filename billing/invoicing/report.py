@@ -244,7 +244,8 @@ def _not_taken_in(what: str, whose: str, count: int, text: str) -> ReportedExcep
         advice = "is not metered: mend what the agent names, or waive it"
         return ReportedException("agent_problem", whose, Decimal(count), "objects", True, f"{text}: {advice}")
     if what == "agent unknown":
-        advice = "nobody knows this extended resource: if it is a device, tell the agent with --resources"
+        option = "--claim-driver" if "/dra/" in whose else "--resource"
+        advice = f"nobody knows this extended resource: if it is a device, tell the agent with {option}"
         return ReportedException("unknown_resource", whose, Decimal(count), "resources", False, advice)
     kind = "conflict" if what == "conflict" else "quarantine"
     advice = "look at it with `manage.py quarantine`, then correct or dismiss it"

@@ -130,9 +130,11 @@ class Rig:
         self.connection = self.connect()
         if self.options.get("claims") and not self.claim_kinds:
             self.claim_kinds = claim_kinds(self.api)
-        around = {"look_around": self.options["look_around"](self.api)} if "look_around" in self.options else {}
+        more = {name: self.options[name] for name in ("max_spool_bytes",) if name in self.options}
+        if "look_around" in self.options:
+            more["look_around"] = self.options["look_around"](self.api)
         scope = self.options.get("scope", Scope("hq-1"))
-        self.agent = Agent(self.connection, scope, name="agent-1", version="test", **around)
+        self.agent = Agent(self.connection, scope, name="agent-1", version="test", **more)
         self.streams = {
             kind.name: Stream(
                 self.api, kind, version=self.agent.store.cursor(kind.name).version, spread=random.Random(1), page=self.page

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from metering.k8s.description import Scope
 from tests.agent.rig import Rig, rig
 
 
@@ -193,6 +194,43 @@ def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> 
     here.tell()
     assert here.platform.holds == {}
     assert here.platform.agent["unknown_resources"] == {"example.com/fpga": 2}
+
+
+def test_a_resource_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
+    """One unit is one device, of the given product, else of the node's type of machine."""
+    asked = {"example.com/fpga": "2", "nvidia.com/new-thing": "1"}
+    scope = Scope("hq-1", {"example.com/fpga": "F1", "nvidia.com/new-thing": ""})
+    with rig(tmp_path / "agent.sqlite", scope=scope) as made:
+        made.cluster.add_node("n-1", **{"node.kubernetes.io/instance-type": "xpu-8"})
+        made.cluster.create("u", gpus=0, containers=[{"name": "c", "resources": {"limits": asked}}])
+        made.cluster.bind("u")
+        made.settle()
+        made.cluster.advance(10)
+        made.cluster.finish("u")
+        made.watch()
+        made.tell()
+        told = [(item["resource"], item["accelerator"], item["quantity"]) for item in made.platform.holds.values()]
+        assert sorted(told) == [("example.com/fpga", "F1", 2), ("nvidia.com/new-thing", "xpu-8", 1)]
+        assert "unknown_resources" not in made.platform.agent
+
+
+def test_a_full_disk_of_reports_is_an_alarm_and_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with rig(tmp_path / "agent.sqlite", max_spool_bytes=100) as made:
+        made.cluster.add_node("n-1")
+        made.settle()
+        made.cluster.create("u")
+        made.cluster.bind("u")
+        made.cluster.advance(30)
+        made.cluster.finish("u")
+        made.watch()
+        made.tell()
+        assert (made.agent.spool_full, made.platform.bodies) == (True, [])
+        assert any(record.levelname == "CRITICAL" for record in caplog.records)
+        made.options["max_spool_bytes"] = 1 << 20
+        made.restart()
+        made.watch()
+        made.tell()
+        assert (made.agent.spool_full, made.platform.seconds("u")) == (False, 30)
 
 
 def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_path: Path) -> None:
