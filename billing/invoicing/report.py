@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Sum
 
@@ -140,7 +141,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
         scans = scan_sums(window)
         report.exceptions += _scans_differing(scans)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
-    report.exceptions += _estimated_ends(window)
+    report.exceptions += _estimated_ends(window, period.zone)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += _unbilled_months(period)
@@ -262,14 +263,17 @@ def _double_held(window: Interval, *, blocks: bool) -> list[ReportedException]:
     ]  # fmt: skip
 
 
-def _estimated_ends(window: Interval) -> list[ReportedException]:
+def _estimated_ends(window: Interval, zone: str) -> list[ReportedException]:
     """Holds whose end nobody told: what is quoted is the most by which the bill may be wrong, either way."""
+
+    def local(at: datetime) -> str:
+        return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")
+
     return [
         ReportedException(
             "estimated_end", f"{end.cluster}/{end.pod or 'others'}", gpu_seconds(end.device_us), "gpu_seconds", False,
-            (f"ended between {end.earliest.isoformat()} and {end.latest.isoformat()} ({end.rule}); "
-             f"billed until {end.ended_at.isoformat()}") if end.pod else
-            f"{end.holds} more holds, whose ends lie between {end.earliest.isoformat()} and {end.latest.isoformat()}",
+            f"ended between {local(end.earliest)} and {local(end.latest)} ({end.rule}); billed until {local(end.ended_at)}"
+            if end.pod else f"{end.holds} more holds, which ended between {local(end.earliest)} and {local(end.latest)}",
         )
         for end in estimated_ends(window)
     ]  # fmt: skip

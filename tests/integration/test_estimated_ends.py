@@ -35,15 +35,14 @@ def told(kind: str) -> list[tuple[str, int, str, bool]]:
 
 
 def test_an_estimated_end_is_listed_with_its_bounds_and_holds_nothing(tmp_path: Path) -> None:
-    """Eight devices whose end lies within 600 s: at most 4,800 device-seconds are in doubt."""
+    """Eight devices whose end lies within 600 s: at most 4,800 device-seconds are in doubt. Times are Shanghai's."""
     apply(tmp_path)
     ingest_allocations(allocation_record(1), lost(2, "2026-10-10T02:00:00Z", "2026-10-10T02:10:00Z"))
     assert told("estimated_end") == [("hq-1/nlp-train/train-2", 4_800, "gpu_seconds", False)]
     report = october()
     (item,) = [item for item in report.exceptions if item.kind == "estimated_end"]
     assert item.action == (
-        "ended between 2026-10-10T02:00:00+00:00 and 2026-10-10T02:10:00+00:00 (absent from list); "
-        "billed until 2026-10-10T02:10:00+00:00"
+        "ended between 2026-10-10 10:00:00 and 2026-10-10 10:10:00 (absent from list); billed until 2026-10-10 10:10:00"
     )
     assert report.closable
     assert word("estimated_end") == "End estimated"
