@@ -156,7 +156,7 @@ class Stream:
         self.relists = 0
 
     def list_next(self) -> None:
-        """Ask for a list, from any thread: a watch that is under way ends with its next event or bookmark."""
+        """Ask for a list, from any thread. A watch first catches up: what it still has to tell is more exact."""
         self._list_wanted.set()
 
     def steps(self) -> Iterator[Step]:
@@ -165,11 +165,14 @@ class Stream:
         Errors of the API end the steps and are kept in `error`; they are answered by waiting, except 410, which is
         answered by a list at once.
         """
-        if self._list_wanted.is_set():
-            self.version = None
-            self._list_wanted.clear()
         try:
-            yield from self._listed() if self.version is None else self._watched(self.version)
+            if self.version is None:
+                self._list_wanted.clear()
+                yield from self._listed()
+            else:
+                yield from self._watched(self.version)
+                if self._list_wanted.is_set():
+                    self.version = None
         except VersionGoneError as error:
             log.info("%s: the server's history begins after version %s, listing again", self._kind.name, self.version)
             self.version = None
@@ -236,7 +239,7 @@ class Stream:
             for changes in self._changes([self._event(line) for line in lines], received_at, current):
                 yield changes
                 self.version, current, self._failures = changes.version, changes.current, 0
-            if self._list_wanted.is_set():
+            if self._list_wanted.is_set() and current:
                 return
 
     def _changes(self, events: list[WatchEvent], received_at: datetime, current: bool) -> Iterator[Changes[Any]]:

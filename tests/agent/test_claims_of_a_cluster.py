@@ -139,6 +139,21 @@ def test_pods_that_share_a_claim_pay_it_together_once_whenever_each_came_and_wen
     assert here.platform.holds == before
 
 
+def test_who_shares_a_claim_is_told_at_once_and_not_only_with_the_next_round_of_all(here: Rig) -> None:
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.watch()
+    here.tell()
+    here.cluster.advance(10)
+    launch(here, "b", "one")
+    here.watch()
+    here.agent.report(here.api.clock.now(), refresh=False)
+    here.delivery.run_once()
+    assert [item[3:] for item in held(here, "a")] == [
+        ("0.5", 10, 10, "open"), ("1", 0, 10, "share of a claim changed"),
+    ]  # fmt: skip
+
+
 def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig) -> None:
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")

@@ -46,6 +46,8 @@ class Truth:
     claims: tuple[str, ...] = ()
     name: str = ""
     versions: set[int] = field(default_factory=set)  # all in which the pod is seen to have held something
+    reserved: set[int] = field(default_factory=set)  # versions in which its claims are reserved for it
+    reserved_shown: set[int] = field(default_factory=set)  # those of them that the agent was surely told
 
     @property
     def products(self) -> dict[str, int]:
@@ -119,6 +121,7 @@ class History:
         if uid := self.pick(self.living(bound=False), number):
             for claim in self.pods[uid].claims:
                 self.cluster.reserve(claim, uid)
+                self.pods[uid].reserved.add(self.cluster.version)
             self.cluster.bind(uid, f"n-{number % 2 + 1}")
             self.pods[uid].bound = self.cluster.now
             self.pods[uid].versions.add(self.cluster.version)
@@ -199,10 +202,12 @@ class History:
         """The agent reads and tells; with an odd lot it dies on the way and is started again."""
         self.rig.connection.life = number * 3 if number % 4 == 3 else None
         before = self.rig.agent.store.cursor("pods").version if self.rig.connection.life is None else None
+        claims_before = self.rig.agent.store.cursor("claims").version if before is not None else None
         try:
             self.rig.watch()
             self.first_list = self.first_list or self.rig.agent.store.cursor("pods").synced_at
             self.note_certain(before)
+            self.note_claims(claims_before)
             self.rig.tell()
         except Crash:
             event("crash")
@@ -219,6 +224,16 @@ class History:
             shown = truth.terminal_version
             if shown is not None and int(before) < shown <= reached and shown not in server.drop:
                 truth.certain = truth.certain or int(before) >= self.cluster.compacted
+
+    def note_claims(self, before: str | None) -> None:
+        """Reservations that this undisturbed step must have shown."""
+        stream, server = self.rig.streams["claims"], self.rig.server
+        if stream.error is not None or server.reorder or server.break_after is not None or before is None:
+            return
+        reached = int(self.rig.agent.store.cursor("claims").version or 0)
+        for truth in self.pods.values():
+            shown = truth.reserved - server.drop if int(before) >= self.cluster.compacted else set()
+            truth.reserved_shown |= {version for version in shown if int(before) < version <= reached}
 
     def end(self) -> None:
         """Everything works again, the agent lists once more, and tells all."""
@@ -356,7 +371,8 @@ def judge_untold(history: History, uid: str, truth: Truth) -> None:
 
 
 def flagged(history: History, truth: Truth) -> bool:
-    """Whether the agent has told that it cannot meter claims of a pod of that name."""
+    """Whether the agent has told that it cannot meter claims of a pod of that name; none is missing that was shown."""
+    assert truth.reserved != truth.reserved_shown, "every claim of the pod was shown"
     problems = history.rig.connection.execute("SELECT subject FROM problem").fetchall()
     return (f"pod nlp/{truth.name}",) in problems
 
