@@ -1,27 +1,26 @@
 """PURE: claims of dynamic resource allocation (DRA) -> the devices that a pod holds through them.
 
-Objects are plain mappings as the API server shows them in JSON: v1 Pod, resource.k8s.io/v1 ResourceClaim and ResourceSlice.
-A pod holds a claim's devices while the claim is reserved for it; a claim that is reserved for several pods is one hold that
-they share, so each is counted its part and together they make it whole. Access for administrators holds nothing.
+Claims and slices are those of resource.k8s.io, as the API server shows them in JSON. A pod holds a claim's devices while the
+claim is reserved for it; how pods that share a claim divide it is decided where their holds are known. Access for
+administrators holds nothing.
 
 An extended resource that is backed by DRA appears twice, as request of the pod and as hidden claim that the scheduler made
 for it. The request is what counts: it has the same name, and so the same price, on nodes with and without DRA. Only names
 that Kubernetes makes of a device class, and that no node offers, are counted by their claim.
 
-Claims that were generated for a pod vanish with it, so this is asked while the pod lives.
+Claims that were generated for a pod vanish with it, so they are read while the pod lives.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from metering.accelerators import NodeFacts, is_extended, mig_share, unit_share
-from metering.intervals import Interval
 
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 DEVICE_DRIVERS: Final[Mapping[str, str]] = {
@@ -35,6 +34,8 @@ DEVICE_DRIVERS: Final[Mapping[str, str]] = {
 """Drivers of accelerators, by vendor.  Source: the drivers' own repositories; all but NVIDIA's as commonly seen."""
 OTHER_DRIVERS: Final = frozenset({"compute-domain.nvidia.com", "dra.net", "dra.cpu", "cpu.dra.k8s.io"})
 """Drivers of what is no accelerator: memory domains, network cards, processors."""
+SMALLEST: Final = Fraction(1, 10**9)
+"""Share of a device that can still be divided among the 256 pods of a claim and be told with twelve decimals."""
 PRODUCT_ATTRIBUTES: Final = ("productName", "model", "acceleratorType", "instanceType")
 PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
 
@@ -122,10 +123,6 @@ class PodClaim(_Camel, frozen=True, gc=False):
     resource_claim_name: str | None = None
 
 
-class _PodSpec(_Camel, frozen=True):
-    resource_claims: tuple[PodClaim, ...] | None = None
-
-
 class _Mapping(_Camel, frozen=True, gc=False):
     request_name: str
     resource_name: str
@@ -136,17 +133,6 @@ class HiddenClaim(_Camel, frozen=True, gc=False):
 
     resource_claim_name: str
     request_mappings: tuple[_Mapping, ...] = ()
-
-
-class _PodStatus(_Camel, frozen=True):
-    resource_claim_statuses: tuple[PodClaim, ...] | None = None
-    extended_resource_claim_status: HiddenClaim | None = None
-
-
-class _Pod(_Camel, frozen=True):
-    metadata: _Meta
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
 
 
 class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,30 +159,28 @@ class Device:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class ClaimedDevices:
-    """Equal devices that a pod holds: `quantity` units, each of which is `share` of a physical device to this pod.
+    """Equal devices of one claim (by UID): `quantity` units, each of which is `share` of a physical device.
 
-    `share` counts both what a slice is of its card and the pod's part of a claim with others; as the ledger keeps it, it
-    is `device_fraction(share)`. `resource`: `dra/DRIVER`, for a slice `dra/DRIVER/mig-1g.10gb`. `accelerator`: product as
-    node labels write it, or None where the slice does not tell. `devices`: `driver/pool/device` of each.
+    `share` is what a slice is of its card, undivided among the pods of the claim. `resource`: `dra/DRIVER`, for a slice
+    `dra/DRIVER/mig-1g.10gb`. `accelerator`: product as node labels write it, empty where the slice does not tell.
     """
 
+    claim: str
     resource: str
-    accelerator: str | None
+    accelerator: str
     quantity: int
     share: Fraction
-    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimUnit:
-    """One device of a claim: its resource, product (None where nobody tells it), share of a card, `driver/pool/device`."""
+    """One device of a claim: its resource, product (None where nobody tells it) and share of a card."""
 
     resource: str
     accelerator: str | None
     share: Fraction
-    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +194,15 @@ class ClaimContent:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a pod holds through claims, and what of it nobody can count: somebody must look at each of `unknown`."""
+    """What a pod holds through claims; what of it nobody can count: somebody must look at each of `unknown`; and devices of
+    drivers that nobody knows, by driver.
+    """
 
     held: tuple[ClaimedDevices, ...] = ()
     unknown: tuple[str, ...] = ()
+    drivers: Mapping[str, int] = field(default_factory=dict)
 
 
-T = TypeVar("T")
 Place = tuple[str, str, str]
 Devices = Mapping[Place, Device]
 
@@ -244,42 +230,31 @@ def devices_of(slices: Iterable[Mapping[str, Any]]) -> Devices:
 
 
 def held_through_claims(
-    pod: Mapping[str, Any],
-    claims: Mapping[tuple[str, str], Mapping[str, Any]],
+    pod: PodClaims,
+    claims: Mapping[str, Claim],
     devices: Devices,
     *,
     drivers: Mapping[str, str] | None = None,
 ) -> Claimed:
-    """Devices that a pod holds through its claims now.
+    """Devices of a pod's claims.
 
-    `pod`: the Pod object. `claims`: ResourceClaim objects by (namespace, name); one that is missing is reported in
-    `unknown`. `devices`: `devices_of` all slices. `drivers`: further drivers of accelerators, by vendor.
+    `claims`: those that are or were reserved for the pod, by name in its namespace; one that is missing is in `unknown`.
+    `devices`: at least those that the claims were given. `drivers`: further drivers of accelerators, by vendor; those of an
+    empty vendor are none.
 
-    Add this to what `effective_requests` says of the pod's extended resources: nothing is in both. A claim that is not
-    reserved for the pod is not held by it. Raises ClaimError.
+    Add this to what `effective_requests` says of the pod's extended resources: nothing is in both.
     """
-    who = _decoded(_Pod, pod, "Pod")
-    named = claims_named(who.spec.resource_claims, who.status.resource_claim_statuses,
-                         who.status.extended_resource_claim_status)  # fmt: skip
-    units: dict[tuple[str, str | None, Fraction], list[str]] = defaultdict(list)
-    unknown: list[str] = []
-    for name in named.names:
-        place = (who.metadata.namespace, name)
-        if place not in claims:
-            unknown.append(f"claim {name}: not seen")
-            continue
-        claim = _decoded(Claim, claims[place], "ResourceClaim")
-        pods = claim.pods
-        if who.metadata.uid in pods or claim.other_consumers:
-            found = content_of(claim, named, devices, drivers=drivers)
-            unknown += (*found.unknown, *(f"driver {name}: not known as one of accelerators" for name in found.drivers))
-            for unit in found.units:
-                units[unit.resource, unit.accelerator, unit.share / len(pods)].append(unit.place)
-    held = [
-        ClaimedDevices(resource, accelerator, len(places), share, tuple(sorted(places)))
-        for (resource, accelerator, share), places in units.items()
-    ]
-    return Claimed(tuple(sorted(held, key=lambda item: (item.resource, item.devices))), tuple(sorted(set(unknown))))
+    unknown = [f"claim {name}: not seen as reserved for the pod" for name in pod.counted if name not in claims]
+    found: Counter[tuple[str, str, str, Fraction]] = Counter()
+    foreign: Counter[str] = Counter()
+    for claim in (claims[name] for name in pod.counted if name in claims):
+        content = content_of(claim, pod, devices, drivers=drivers)
+        unknown += content.unknown
+        foreign.update(content.drivers)
+        uid = claim.metadata.uid
+        found.update((uid, unit.resource, unit.accelerator or "", unit.share) for unit in content.units)
+    held = (ClaimedDevices(uid, resource, product, count, share) for (uid, resource, product, share), count in found.items())
+    return Claimed(tuple(sorted(held)), tuple(sorted(set(unknown))), foreign)
 
 
 def content_of(
@@ -300,14 +275,6 @@ def places_of(claim: Claim) -> set[Place]:
     return {(item.driver, item.pool, item.device) for item in claim.results}
 
 
-def claim_names(pod: Mapping[str, Any]) -> set[str]:
-    """Names of all claims of a pod, in its namespace: its own, generated ones and the hidden one.  Raises ClaimError."""
-    who = _decoded(_Pod, pod, "Pod")
-    status = who.status
-    found = claims_named(who.spec.resource_claims, status.resource_claim_statuses, status.extended_resource_claim_status)
-    return set(found.names)
-
-
 def claims_named(
     entries: Iterable[PodClaim] | None, statuses: Iterable[PodClaim] | None, hidden: HiddenClaim | None
 ) -> PodClaims:
@@ -318,32 +285,6 @@ def claims_named(
     mappings = hidden.request_mappings if hidden else ()
     by_class = {item.request_name for item in mappings if not is_extended(item.resource_name)}
     return PodClaims(tuple(sorted({name for name in (*named, behind) if name})), behind, tuple(sorted(by_class)))
-
-
-def split_over_time(holds: Mapping[str, Interval]) -> dict[str, list[tuple[Interval, Fraction]]]:
-    """Each pod's part of a claim over time: where k pods hold it at once, each is counted 1/k.
-
-    `holds`: when each pod (by UID) held the claim. The parts of all pods add up to the time that any of them held it.
-    """
-    bounds = {at for hold in holds.values() for at in (hold.start, hold.end)}
-    parts: dict[str, list[tuple[Interval, Fraction]]] = {}
-    for uid, hold in holds.items():
-        pieces = hold.cut(bounds) if hold.microseconds else []
-        parts[uid] = _joined([
-            (piece, Fraction(1, sum(1 for other in holds.values() if other.overlap(piece)))) for piece in pieces
-        ])  # fmt: skip
-    return parts
-
-
-def _joined(parts: Sequence[tuple[Interval, Fraction]]) -> list[tuple[Interval, Fraction]]:
-    """Neighbours of equal part as one."""
-    joined: list[tuple[Interval, Fraction]] = []
-    for piece, part in parts:
-        if joined and joined[-1][1] == part and joined[-1][0].end == piece.start:
-            joined[-1] = (Interval(joined[-1][0].start, piece.end), part)
-        else:
-            joined.append((piece, part))
-    return joined
 
 
 def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
@@ -371,8 +312,10 @@ def _counted(results: Iterable[_Result], devices: Devices, drivers: Mapping[str,
             consumed = _consumed(result, device)
             if consumed is None:
                 unknown.append(f"device {place}: its share of the card is not told")
+            elif share * consumed < SMALLEST:
+                unknown.append(f"device {place}: its share is too small")
             else:
-                units.append(ClaimUnit(resource, accelerator, share * consumed, place))
+                units.append(ClaimUnit(resource, accelerator, share * consumed))
     return ClaimContent(tuple(units), tuple(unknown), foreign)
 
 
@@ -448,10 +391,3 @@ def _unqualified(name: str) -> str:
 def _name_of(given: Mapping[str, Any]) -> str:
     metadata = given.get("metadata") if isinstance(given, Mapping) else None
     return str(metadata.get("name", "?")) if isinstance(metadata, Mapping) else "?"
-
-
-def _decoded(kind: type[T], given: Mapping[str, Any], what: str) -> T:
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        raise ClaimError(f"{what} {_name_of(given)}: {error}") from error

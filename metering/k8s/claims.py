@@ -19,7 +19,16 @@ import msgspec
 
 from metering.accelerators import device_fraction
 from metering.allocation import Hold, Rule, hold_of
-from metering.claims import EXTENDED_RESOURCE_CLAIM, Claim, ClaimError, PodClaims, content_of, devices_of, places_of
+from metering.claims import (
+    EXTENDED_RESOURCE_CLAIM,
+    Claim,
+    ClaimError,
+    PodClaims,
+    content_of,
+    devices_of,
+    held_through_claims,
+    places_of,
+)
 from metering.k8s.capacity import CLAIMED, changed
 from metering.k8s.claim_store import Claimed, ClaimStore, Holder, Part
 from metering.k8s.description import UNKNOWN, report_of
@@ -29,8 +38,6 @@ from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.records import GpuAllocation, RecordError, hold_id
 from metering.slice_capacity import offered_by, slice_offer
 
-SMALLEST: Final = Fraction(1, 10**9)
-"""Share of a device from which on it can still be divided among pods and be told with twelve decimals."""
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
 """How far the stream of claims must have passed a pod before a claim that it did not tell is taken for missing."""
 
@@ -168,10 +175,17 @@ class ClaimBook:
 
     def _resolve(self, row: PodRow, hold: Hold, describe: Describe, now: datetime) -> None:
         """Learn what the pod holds. What is still unknown after a while is a problem, and the rest of it is metered."""
-        parts, unknown, foreign = self._parts(row)
-        for driver, count in foreign.items():
+        claims, told = row.facts.claims, self.kept.reservations(row.uid)
+        places = {place for claim in told.values() for place in places_of(claim)}
+        found = held_through_claims(claims, told, self.kept.devices(places), drivers=self._drivers)
+        unknown = found.unknown
+        parts = tuple(
+            Part(item.claim, item.resource, item.accelerator or UNKNOWN, item.quantity, str(item.share))
+            for item in found.held
+        )
+        for driver, count in found.drivers.items():
             self._store.note_unknown(f"dra/{driver}", count, now)
-        if unknown and self.waits(row.uid, row.facts.claims, row.first_seen):
+        if unknown and self.waits(row.uid, claims, row.first_seen):
             return
         if unknown:
             self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", "; ".join(unknown), now)
@@ -185,29 +199,6 @@ class ClaimBook:
             return
         self.kept.put_claimed(row.uid, Claimed(base, parts), whole=not unknown)
         self.kept.disturb(row.uid)
-
-    def _parts(self, row: PodRow) -> tuple[tuple[Part, ...], list[str], Counter[str]]:
-        """What is known of a pod's claims, what is not, and devices of drivers that nobody knows."""
-        claims, told = row.facts.claims, self.kept.reservations(row.uid)
-        unknown = [f"claim {name}: not seen as reserved for the pod" for name in claims.counted if name not in told]
-        found: Counter[tuple[str, str, str, str]] = Counter()
-        foreign: Counter[str] = Counter()
-        for name in claims.counted:
-            if name not in told:
-                continue
-            claim = told[name]
-            content = content_of(claim, claims, self.kept.devices(places_of(claim)), drivers=self._drivers)
-            unknown += content.unknown
-            unknown += [f"device {unit.place}: its share is too small" for unit in content.units if unit.share < SMALLEST]
-            foreign.update(content.drivers)
-            uid = claim.metadata.uid
-            found.update(
-                (uid, unit.resource, unit.accelerator or UNKNOWN, str(unit.share))
-                for unit in content.units if unit.share >= SMALLEST
-            )  # fmt: skip
-        parts = tuple(Part(claim, resource, product, count, share)
-                      for (claim, resource, product, share), count in sorted(found.items()))  # fmt: skip
-        return parts, unknown, foreign
 
     def allocations(self, uid: str, ending: Ending | None, until: datetime) -> list[GpuAllocation]:
         """Allocations of a pod's claims that have news, by how its hold ended, or how far it was seen.

@@ -3,10 +3,21 @@
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
-from metering.accelerators import device_fraction, split_request
-from metering.claims import ClaimedDevices, ClaimError, claim_names, devices_of, held_through_claims, quantity_of
+from metering.accelerators import split_request
+from metering.claims import (
+    Claim,
+    Claimed,
+    ClaimedDevices,
+    ClaimError,
+    PodClaims,
+    devices_of,
+    held_through_claims,
+    quantity_of,
+)
+from metering.k8s.objects import pod_object, seen_pod
 from metering.requests import container_of, effective_requests
 
 H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
@@ -42,22 +53,29 @@ def claim(name: str, *results: dict[str, Any], pods: tuple[str, ...] = ("uid-1",
 
 def pod(*claims: str, uid: str = "uid-1", **status: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "trainer-0", "namespace": "lab", "uid": uid},
+        "metadata": {"name": "trainer-0", "namespace": "lab", "uid": uid, "resourceVersion": "1"},
         "spec": {"containers": [], "resourceClaims": [{"name": name, "resourceClaimName": name} for name in claims]},
         "status": {"phase": "Running", **status},
     }
 
 
-def held(pod_object: dict[str, Any], *claims: dict[str, Any], slices: list[Any] | None = None, **more: Any) -> Any:
+def claims_of(given: dict[str, Any]) -> PodClaims:
+    """Claims of a pod as the agent reads them."""
+    seen = seen_pod(pod_object.decode(msgspec.json.encode(given)))
+    return seen.facts.claims if seen else PodClaims()
+
+
+def held(given: dict[str, Any], *claims: dict[str, Any], slices: list[Any] | None = None, **more: Any) -> Claimed:
+    """What a pod holds of claims, which count where they are reserved for it."""
     devices = devices_of([resource_slice(device("gpu-0"), device("gpu-1"))] if slices is None else slices)
-    by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in claims}
-    return held_through_claims(pod_object, by_name, devices, **more)
+    read = [msgspec.convert(item, Claim) for item in claims]
+    reserved = {item.metadata.name: item for item in read if given["metadata"]["uid"] in item.pods or item.other_consumers}
+    return held_through_claims(claims_of(given), reserved, devices, **more)
 
 
 def test_the_devices_of_a_claim_are_held_whole() -> None:
     found = held(pod("two"), claim("two", result("gpu-0"), result("gpu-1")))
-    places = ("gpu.nvidia.com/node-a/gpu-0", "gpu.nvidia.com/node-a/gpu-1")
-    assert found.held == (ClaimedDevices("dra/gpu.nvidia.com", "NVIDIA-H100-80GB-HBM3", 2, Fraction(1), places),)
+    assert found.held == (ClaimedDevices("claim-two", "dra/gpu.nvidia.com", "NVIDIA-H100-80GB-HBM3", 2, Fraction(1)),)
     assert found.unknown == ()
 
 
@@ -65,27 +83,23 @@ def test_a_claim_from_a_template_is_found_by_the_generated_name() -> None:
     generated = [{"name": "gpus", "resourceClaimName": "trainer-0-gpus-x7k2p"}, {"name": "none"}]
     trainer = pod(resourceClaimStatuses=generated)
     trainer["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "t"}, {"name": "none"}]
-    assert claim_names(trainer) == {"trainer-0-gpus-x7k2p"}
+    assert claims_of(trainer) == PodClaims(("trainer-0-gpus-x7k2p",))
     assert held(trainer, claim("trainer-0-gpus-x7k2p", result("gpu-0"))).held[0].quantity == 1
 
 
-def test_pods_that_share_a_claim_pay_it_together_once() -> None:
+def test_a_claim_that_several_pods_share_is_undivided_here() -> None:
     shared = claim("one", result("gpu-0"), pods=("uid-1", "uid-2", "uid-3"))
-    parts = [held(pod("one", uid=uid), shared).held[0] for uid in ("uid-1", "uid-2", "uid-3")]
-    assert [part.share for part in parts] == [Fraction(1, 3)] * 3
-    assert sum(part.quantity * part.share for part in parts) == 1
-    assert str(device_fraction(parts[0].share)) == "0.333333333333"
+    assert [held(pod("one", uid=uid), shared).held[0].share for uid in ("uid-1", "uid-2", "uid-3")] == [Fraction(1)] * 3
 
 
 def test_a_claim_that_is_not_reserved_for_the_pod_is_not_held() -> None:
-    assert held(pod("one"), claim("one", result("gpu-0"), pods=("uid-2",))).held == ()
-    unallocated = {"metadata": {"name": "one", "namespace": "lab"}, "spec": {}}
-    assert held(pod("one"), unallocated) == held(pod())
+    found = held(pod("one"), claim("one", result("gpu-0"), pods=("uid-2",)))
+    assert (found.held, found.unknown) == ((), ("claim one: not seen as reserved for the pod",))
 
 
 def test_administrative_access_holds_nothing() -> None:
     found = held(pod("watch"), claim("watch", result("gpu-0", adminAccess=True), result("gpu-1", adminAccess=False)))
-    assert [item.devices for item in found.held] == [("gpu.nvidia.com/node-a/gpu-1",)]
+    assert [item.quantity for item in found.held] == [1]
 
 
 HIDDEN = {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -148,10 +162,10 @@ def test_what_nobody_knows_is_reported_and_not_dropped() -> None:
     found = held(pod("odd", "lost"), claim("odd", *results))
     assert found.held == ()
     assert found.unknown == (
-        "claim lost: not seen",
+        "claim lost: not seen as reserved for the pod",
         "device gpu.nvidia.com/node-a/gpu-9: in no ResourceSlice",
-        "driver fpga.example.com: not known as one of accelerators",
     )
+    assert found.drivers == {"fpga.example.com": 1}
     fpga = resource_slice(device("n-0", {"model": {"string": "F1"}}), driver="fpga.example.com")
     counted = held(pod("odd"), claim("odd", results[1]), slices=[fpga], drivers={"fpga.example.com": "example"})
     assert [(item.resource, item.accelerator) for item in counted.held] == [("dra/fpga.example.com", "F1")]
@@ -176,9 +190,5 @@ def test_an_older_form_of_slices_is_read() -> None:
 def test_errors_name_the_object() -> None:
     with pytest.raises(ClaimError, match="ResourceSlice broken"):
         devices_of([{"metadata": {"name": "broken"}, "spec": {"driver": "gpu.nvidia.com"}}])
-    broken = claim("two", result("gpu-0"))
-    broken["status"]["reservedFor"] = "everybody"
-    with pytest.raises(ClaimError, match="ResourceClaim two"):
-        held(pod("two"), broken)
     with pytest.raises(ClaimError, match="1 GiB"):
         quantity_of("1 GiB")
