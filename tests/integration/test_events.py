@@ -99,6 +99,30 @@ def replay(client: Client, name: str, path: str | None = None) -> Any:
     )
 
 
+CAPTURED: dict[str, dict[tuple[str, str, str], tuple[int, ...]]] = {
+    "generic-001": {
+        ("litellm", "litellm_proxy_master_key", "demo-chat"): (2, 20, 0, 0, 40, 0),
+        ("litellm", "litellm_proxy_master_key", "nope"): (1, 0, 0, 0, 0, 0),
+    },
+    "lago-001": {("lago", "alice@team-a", "demo-chat"): (1, 10, 0, 0, 20, 0)},
+    "lago-002": {("lago", "bob@team-b", "demo-chat"): (1, 10, 0, 0, 20, 0)},
+    "openmeter-001": {("litellm-proxy", "alice@team-a", "demo-chat"): (1, 10, 0, 0, 20, 0)},
+    "openmeter-002": {("litellm-proxy", "bob@team-b", "demo-chat"): (1, 16, 0, 0, 8, 0)},
+    "openmeter-003": {("litellm-proxy", "default_user_id", "demo-chat"): (1, 10, 0, 0, 20, 0)},
+}
+OUR_DOOR = {"generic-001": "/api/v1/usage/litellm"}
+"""The generic logger posts to whatever address it is given; the others to paths of their own."""
+
+
+@pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.http")), ids=lambda path: path.stem)
+def test_every_captured_request_is_taken_as_it_is_and_gives_these_tokens(client: Client, path: Path) -> None:
+    for _ in range(2):
+        answer = replay(client, path.stem, OUR_DOOR.get(path.stem))
+        assert 200 <= answer.status_code < 300
+        assert ledger() == CAPTURED[path.stem]
+    assert not QuarantinedRecord.objects.exists()
+
+
 def test_the_openmeter_callback_is_taken_as_it_is(client: Client) -> None:
     for _ in range(2):
         for number in (1, 2, 3):

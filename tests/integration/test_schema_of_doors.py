@@ -14,6 +14,7 @@ from tests.integration.web_process import WebProcess, web_process
 DOORS = (
     "/api/v1/usage/tokens", "/api/v1/usage/gpu-allocations", "/api/v1/usage/capacity", "/api/v1/usage/efficiency",
     "/api/v1/usage/litellm", "/api/v1/events", "/api/v1/events/batch",
+    "/api/v1/usage/engine-counters", "/api/v1/usage/watermarks",
 )  # fmt: skip
 EXAMPLES = 15
 NOT_BY_STATUS = [negative_data_rejection, positive_data_acceptance]
