@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Sum
 
 from billing.invoicing.engine_comparison import ModelComparison, compare
+from billing.invoicing.exception_kinds import ExceptionKind, kind_of
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
@@ -53,7 +54,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ReportedException:
-    """Something that somebody must see; `blocks`: it holds the close until it is solved or waived."""
+    """Something that somebody must see; `blocks`: it holds the close until it is solved or waived.
+
+    `amount`: the money at risk in the currency of the house, None where nobody can know it.
+    """
 
     kind: str
     subject: str
@@ -62,6 +66,12 @@ class ReportedException:
     blocks: bool
     action: str = ""
     waived_by: str = ""
+    amount: Decimal | None = None
+
+    @property
+    def facts(self) -> ExceptionKind:
+        """Whose it is, where it is solved and by what."""
+        return kind_of(self.kind)
 
 
 @dataclass
@@ -98,6 +108,8 @@ class Report:
                 {
                     "kind": e.kind, "subject": e.subject, "quantity": number(e.quantity), "unit": e.unit,
                     "blocks": e.blocks, "action": e.action, "waived_by": e.waived_by or None,
+                    "amount": None if e.amount is None else format(e.amount, "f"), "owner": e.facts.owner.value,
+                    "solution": str(e.facts.solution), "link": e.facts.link(self.period),
                 }
                 for e in self.exceptions
             ],
@@ -168,12 +180,15 @@ def _unended(period: BillingPeriod, now: datetime) -> list[ReportedException]:
 
 def _unowned(assessment: Assessment) -> list[ReportedException]:
     totals: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
+    worth: dict[tuple[str, str, str], Decimal | None] = {}
     for item in assessment.unowned:
         key = (item.kind, item.subject, item.unit)
         totals[key] = EXACT.add(totals[key], item.quantity)
+        before = worth.get(key, Decimal(0))
+        worth[key] = None if before is None or item.amount is None else before + item.amount
     advice = {"unowned_namespace": "give it an owner under `ownership:`", "unowned_consumer": "add it under `consumers:`"}
     return [
-        ReportedException(kind, subject, quantity, unit, True, advice[kind])
+        ReportedException(kind, subject, quantity, unit, True, advice[kind], amount=worth[kind, subject, unit])
         for (kind, subject, unit), quantity in sorted(totals.items())
     ]
 

@@ -36,6 +36,7 @@ from pricing.rating import (
     Charge,
     GpuUsage,
     InterruptedUsage,
+    Rated,
     TokenSum,
     Unpriced,
     rate_gpu,
@@ -46,12 +47,13 @@ from pricing.rating import (
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Usage that no team owns."""
+    """Usage that no team owns; `amount`: what it would be billed at its price, None where a part of it has none."""
 
     kind: str
     subject: str
     quantity: Decimal
     unit: str
+    amount: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +175,17 @@ def _own_devices(
     correction: bool,
 ) -> list[GpuUsage]:
     owned: list[GpuUsage] = []
-    unowned: dict[str, Decimal] = defaultdict(Decimal)
+    unowned: dict[str, list[GpuUsage]] = defaultdict(list)
     for item in sums:
         at = pieces[item.piece].start
         owner = books.namespaces.owner(item.cluster, item.namespace, at)
         if owner is None:
-            subject = f"{item.cluster}/{item.namespace}"
-            unowned[subject] = EXACT.add(unowned[subject], item.device_us)
+            unowned[f"{item.cluster}/{item.namespace}"].append(
+                GpuUsage(
+                    "", False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
+                    item.unit_us, month, correction,
+                )
+            )  # fmt: skip
             if not correction:
                 _add_time(assessment, item.cluster, item.accelerator, "unowned", item.device_us)
             continue
@@ -189,11 +195,18 @@ def _own_devices(
                 item.device_us, item.unit_us, month, correction,
             )
         )  # fmt: skip
-    assessment.unowned += [
-        Unowned("unowned_namespace", subject, gpu_seconds(quantity), "gpu_seconds")
-        for subject, quantity in unowned.items()
-    ]
+    for subject, usages in unowned.items():
+        held = reduce(EXACT.add, (usage.device_us for usage in usages))
+        worth = _worth(rate_gpu(usages, books.card))
+        assessment.unowned.append(Unowned("unowned_namespace", subject, gpu_seconds(held), "gpu_seconds", worth))
     return owned
+
+
+def _worth(rated: Rated) -> Decimal | None:
+    """What usage would be billed, None where a price is missing: unknown is not zero."""
+    if rated.unpriced:
+        return None
+    return sum((charge.amount for charge in rated.charges), Decimal("0.00"))
 
 
 def _own_tokens(
@@ -205,21 +218,22 @@ def _own_tokens(
     correction: bool,
 ) -> list[TokenSum]:
     owned: list[TokenSum] = []
-    unowned: dict[str, int] = defaultdict(int)
+    unowned: dict[str, list[TokenSum]] = defaultdict(list)
     for item in sums:
         at = pieces[item.piece].start
         for token_class, count in item.by_class.items():
             assessment.tokens[token_class] = assessment.tokens.get(token_class, 0) + (0 if correction else count)
         owner = books.consumers.owner(item.source, item.consumer, at)
         if owner is None:
-            unowned[f"{item.source}/{item.consumer}"] += sum(item.by_class.values())
+            nobodys = TokenSum("", item.consumer, item.model, at, item.by_class, month, correction)
+            unowned[f"{item.source}/{item.consumer}"].append(nobodys)
             continue
         owned.append(TokenSum(owner.team, item.consumer, item.model, at, item.by_class, month, correction))
-    if not correction:
-        assessment.tokens_left += sum(unowned.values())
-    assessment.unowned += [
-        Unowned("unowned_consumer", subject, Decimal(count), "tokens") for subject, count in unowned.items()
-    ]
+    for subject, items in unowned.items():
+        count = sum(sum(item.tokens.values()) for item in items)
+        assessment.tokens_left += 0 if correction else count
+        worth = _worth(rate_tokens(items, books.card))
+        assessment.unowned.append(Unowned("unowned_consumer", subject, Decimal(count), "tokens", worth))
     return owned
 
 

@@ -2,11 +2,10 @@
 
 from datetime import datetime
 
+from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver
 from billing.invoicing.report import build_report
 from billing.tenancy.audit import audit_record
-
-WAIVABLE = ("metering_gap", "quarantine", "conflict", "overlap", "engine_difference", "scan_difference", "agent_problem")
 
 
 class WaiverError(ValueError):

@@ -52,6 +52,8 @@ WORDS = {
     "neutral:missing": _("Neutral: not measured"),
     "neutral:exempt": _("Neutral: exempt by the policy"),
     "neutral:suspended": _("Neutral: rewards of this team are suspended"),
+    "admin": _("Platform admin"),
+    "finance": _("Finance"),
     "open": _("Open"),
     "closing": _("Closing"),
     "closed": _("Closed"),
@@ -363,6 +365,12 @@ def decimal(text: str) -> Decimal:
 def blocking_first(exceptions: Sequence[Any]) -> list[Any]:
     """What holds the close before what only wants to be seen."""
     return sorted(exceptions, key=lambda item: not item.blocks)
+
+
+@register.simple_tag
+def exception_link(item: Any, month: str) -> str:
+    """The page where an exception is solved or seen."""
+    return str(item.facts.link(month))
 
 
 @register.filter

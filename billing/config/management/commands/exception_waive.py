@@ -6,8 +6,9 @@ from typing import Any
 from django.utils import timezone
 
 from billing.config.commands import DONE, HouseCommand, actor_of, fail
+from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.services import exception_waive, period_open
-from billing.invoicing.services.waivers import WAIVABLE, WaiverError
+from billing.invoicing.services.waivers import WaiverError
 from billing.tenancy.selectors import NoSetupError
 
 

@@ -40,6 +40,9 @@ def print_report(command: HouseCommand, report: Report) -> None:
     for item in report.exceptions:
         mark = f"waived by {item.waived_by}" if item.waived_by else "BLOCKS" if item.blocks else "note"
         command.say(f"  {mark}: {item.kind} {item.subject}: {shown(item.quantity)} {item.unit} - {item.action}")
+        at_risk = "unknown" if item.amount is None else f"{item.amount:,.2f}"
+        where = f"{item.facts.owner.value}: {item.facts.solution} ({item.facts.link(report.period)})"
+        command.say(f"      at risk: {at_risk}; {where}")
     figures = ", ".join(
         f"{name} {'unknown' if value is None else shown(value)}" for name, value in report.gpu_seconds.items()
     )
