@@ -18,8 +18,10 @@ from billing.portal.views import (
     prices,
     recovery,
     reference,
+    start,
     teams,
     token_workbench,
+    trail,
     workbench,
 )
 
@@ -28,6 +30,10 @@ urlpatterns = [
     path("login/", sign_in, name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("", overview.overview, name="overview"),
+    path("start/", start.start, name="start"),
+    path("start/billing/", start.start_billing, name="start_billing"),
+    path("search/", trail.search, name="search"),
+    path("audit/", trail.audit, name="audit"),
     path("spending/", boards.board, name="board"),
     path("teams/<str:code>/", teams.team, name="team"),
     path("teams/<str:code>/lines/<str:digest>/", teams.line, name="line"),

@@ -187,6 +187,10 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "i18n/setlang/": ("POST", dict.fromkeys(WHO, 302)),
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
     "": ("GET", SIGNED_IN),
+    "start/": ("GET", only("admin", status=200)),
+    "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists
+    "search/": ("GET", SIGNED_IN),
+    "audit/": ("GET", {**HOUSE, "admin": 403}),
     "spending/": ("GET", SIGNED_IN),
     "recovery/": ("GET", HOUSE),
     "teams/<str:code>/": ("GET", OWN),

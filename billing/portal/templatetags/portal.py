@@ -193,6 +193,16 @@ WORDS = {
     "effect_interruption": _("Interruptions"),
     "effect_late": _("Late usage"),
     "effect_other": _("Other"),
+    "document_invoice": _("Invoice"),
+    "document_shadow": _("Shadow"),
+    "document_credit": _("Credit note"),
+    "document_rebill": _("Rebill"),
+    "step_billing": _("Billing set-up"),
+    "step_teams": _("Teams"),
+    "step_cluster": _("First cluster"),
+    "step_gateway": _("First gateway"),
+    "step_owners": _("Owners"),
+    "step_price": _("First price"),
     "heat_devices": _("Devices in use, on average"),
     "heat_tokens": _("Tokens an hour, on average"),
 }
@@ -207,7 +217,7 @@ def word(code: str) -> Any:
 @register.filter
 def word_of(code: str, family: str) -> Any:
     """The words for a code of one family, where the same code says something else elsewhere."""
-    return word(f"{family}_{code}")
+    return WORDS.get(f"{family}_{code}") or code
 
 
 @register.filter
@@ -276,6 +286,15 @@ def gpu_hours(seconds: Decimal | int | None) -> str:
 def hours(value: Decimal | None) -> str:
     """Hours with one decimal; the exact figure is in the file."""
     return NOTHING if value is None else _grouped(value, 1)
+
+
+@register.filter
+def age(seconds: int) -> str:
+    """How long ago, in the largest unit of which it has two: ``12 s``, ``5 min``, ``30 h``, ``4 d``."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 @register.filter

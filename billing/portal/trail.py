@@ -1,0 +1,96 @@
+"""Reads of the audit page: who changed what and why, and where each entry stands in the chain."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q, QuerySet
+from django.http import QueryDict
+
+from billing.tenancy.models import AuditEntry
+
+WHY = ("reason", "comment", "decision", "resolution", "why")
+"""Under which names services keep the reason of a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of the log is asked for; `about` are names of objects, any of which may be meant. `wrong`: a bad date."""
+
+    who: str = ""
+    kind: str = ""
+    about: Sequence[str] = ()
+    since: date | None = None
+    until: date | None = None
+    wrong: list[str] = field(default_factory=list)
+
+
+def asked_in(query: QueryDict) -> Asked:
+    """The filters of an address; a date that is none is named, not guessed."""
+    wrong: list[str] = []
+    days: dict[str, date | None] = {}
+    for name in ("since", "until"):
+        text = query.get(name, "").strip()
+        try:
+            days[name] = date.fromisoformat(text) if text else None
+        except ValueError:
+            days[name] = None
+            wrong.append(f"{name}: {text!r}")
+    about = tuple(text.strip() for text in query.getlist("about") if text.strip())
+    return Asked(query.get("who", "").strip(), query.get("kind", "").strip(), about, **days, wrong=wrong)
+
+
+def entries(asked: Asked, zone: str) -> QuerySet[AuditEntry]:
+    """The entries, the newest first; days are local, both ends included."""
+    found = AuditEntry.objects.select_related("link").order_by("-id")
+    if asked.who:
+        found = found.filter(actor__icontains=asked.who)
+    if asked.kind:
+        found = found.filter(action=asked.kind)
+    if asked.about:
+        meant = Q()
+        for text in asked.about:
+            meant |= Q(subject__icontains=text)
+        found = found.filter(meant)
+    if asked.since:
+        found = found.filter(at__gte=_midnight(asked.since, zone))
+    if asked.until:
+        found = found.filter(at__lt=_midnight(asked.until + timedelta(days=1), zone))
+    return found
+
+
+def _midnight(day: date, zone: str) -> datetime:
+    return datetime.combine(day, time(), ZoneInfo(zone))
+
+
+def kinds() -> list[str]:
+    """The kinds of entries that there are."""
+    return list(AuditEntry.objects.order_by("action").values_list("action", flat=True).distinct())
+
+
+def why_of(entry: AuditEntry) -> str:
+    """The reason that was given; empty where the change needs none."""
+    return next((str(entry.detail[name]) for name in WHY if entry.detail.get(name)), "")
+
+
+def facts_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
+    """(name, before, after) of what changed; what has no before and after stands under `after`."""
+    detail = dict(entry.detail)
+    before, after = (detail.pop(name, None) for name in ("before", "after"))
+    rows = []
+    if isinstance(before, dict) or isinstance(after, dict):
+        old, new = (value if isinstance(value, dict) else {} for value in (before, after))
+        rows = [(name, _plain(old.get(name)), _plain(new.get(name))) for name in [*new, *(n for n in old if n not in new)]]
+        rows = [row for row in rows if row[1] != row[2]]
+    elif before is not None or after is not None:
+        rows = [("", _plain(before), _plain(after))]
+    return rows + [(name, "", _plain(value)) for name, value in detail.items() if name not in WHY]
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

@@ -1,0 +1,85 @@
+"""An empty installation leads its admin to the first bill, and sees each step as it happens."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from billing.portal.first_run import Reporter, steps
+from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup
+from billing.usage.models import AgentWatermark
+from billing.usage.services import watermark_advance
+from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+
+pytestmark = pytest.mark.django_db
+GIVEN = {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "four-eyes"}
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_every_page_of_an_empty_installation_leads_the_admin_to_the_first_step() -> None:
+    admin, lead = signed_in(person("ada", "admin")), signed_in(person("lea", "viewer"))
+
+    for path in ("/", "/spending/", "/invoices/", "/prices/", "/recovery/", "/search/", "/close/"):
+        assert 'href="/start/"' in admin.get(path).content.decode(), path
+    assert 'href="/start/"' not in lead.get("/").content.decode()
+    assert lead.get("/start/").status_code == 403
+
+
+def test_the_admin_says_who_bills_once() -> None:
+    admin = signed_in(person("ada", "admin"))
+    assert [step.done for step in admin.get("/start/").context["steps"]] == [False] * 6
+
+    wrong = admin.post("/start/billing/", {**GIVEN, "currency": "yuan", "zone": "Mars/Base", "issuer": "", "review": "no"})
+    assert (wrong.status_code, sorted(wrong.context["errors"])) == (400, ["currency", "issuer", "review", "zone"])
+    assert not BillingSetup.objects.exists()
+
+    assert admin.post("/start/billing/", GIVEN)["Location"] == "/start/"
+    setup = BillingSetup.objects.get()
+    assert (setup.currency, setup.zone, setup.issuer, setup.review) == ("CNY", "Asia/Shanghai", "AI-INFRA", "four-eyes")
+    assert AuditEntry.objects.get(action="billing_setup_put").actor == "ada"
+    assert admin.post("/start/billing/", {**GIVEN, "currency": "USD"}).status_code == 409
+    assert BillingSetup.objects.get().currency == "CNY"
+
+
+def test_each_step_is_seen_as_it_happens(tmp_path: Path) -> None:
+    now = timezone.now()
+    assert [step.name for step in steps(now) if step.done] == []
+
+    apply(tmp_path, price_versions=[], ownership=[], consumers=[], platform=[])
+    assert [step.name for step in steps(now) if step.done] == ["billing", "teams"]
+    apply(tmp_path)
+    assert [step.name for step in steps(now) if step.done] == ["billing", "teams", "owners", "price"]
+    ingest_allocations(allocation_record(1))
+    ingest_tokens(token_record(1))
+    assert all(step.done for step in steps(now))
+
+
+def test_reporters_are_shown_with_their_last_word(tmp_path: Path) -> None:
+    apply(tmp_path)
+    watermark_advance(agent="a", cluster="hq-1", watermark=AFTER)
+    AgentWatermark.objects.update(reported_at=(now := timezone.now()) - timedelta(seconds=12))
+    facts = {"digest": "", "prefix": "", "scopes": ["usage:write"]}
+    ApiToken.objects.create(name="agent", source="hq-1", **{**facts, "digest": "1"})
+    ApiToken.objects.create(name="new", source="litellm-hq", **{**facts, "digest": "2"})
+    ApiToken.objects.create(
+        name="old", source="gateway-2", last_used_at=now - timedelta(minutes=6), **{**facts, "digest": "3"}
+    )
+
+    by_name = {step.name: step for step in steps(now)}
+    assert by_name["cluster"].reporters == [Reporter("hq-1", 12)]
+    assert by_name["gateway"].reporters == [Reporter("gateway-2", 360), Reporter("litellm-hq", None)]
+    assert [item.silent for item in by_name["gateway"].reporters] == [True, True]
+    admin = signed_in(person("ada", "admin"))
+    text = admin.get("/start/?part=steps", headers={"HX-Request": "true"}).content.decode()
+    assert "cluster hq-1: last heartbeat 1" in text
+    assert "gateway gateway-2: last report 6 min ago" in text
+    assert "litellm-hq: nothing heard yet" in text
+    assert "<html" not in text
