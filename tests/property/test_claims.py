@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metering.intervals import Interval, union
@@ -21,6 +21,7 @@ def holder(uid: str, since: int, until: int | None) -> Holder:
     return Holder("claim", uid, START + timedelta(minutes=since), end)
 
 
+@settings(deadline=None)
 @given(bounds)
 def test_the_parts_of_all_pods_are_the_time_that_the_claim_was_held(given_bounds: dict[str, tuple[int, int]]) -> None:
     holders = [holder(uid, min(pair), max(pair)) for uid, pair in given_bounds.items()]
