@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ from tests.agent.rig import Rig
 SHARED = ("shared-0", "shared-1")
 Told = dict[str, dict[str, Any]]
 HISTORIES = int(os.environ.get("SUANPAN_HISTORIES", "150"))
+pytestmark = pytest.mark.timeout(max(600, 4 * HISTORIES))
 
 
 @dataclass
