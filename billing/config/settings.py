@@ -17,6 +17,7 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | BUDGET_CHECK_URL | where the budget check listens, to which the web process passes budgets/check on | none |
+| INGEST_RECENT_KEYS | file (16 MB, may be lost) of the keys that were written lately | run/recent-keys of the home |
 | BUDGET_HOLDS | folder in which the budget check keeps its reservations | run/budget-holds of the home |
 | HOUSE_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
@@ -216,6 +217,7 @@ INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 BUDGET_CHECK_URL = os.environ.get("BUDGET_CHECK_URL", "")
+INGEST_RECENT_KEYS = os.environ.get("INGEST_RECENT_KEYS", str(home_dir() / "run" / "recent-keys"))
 BUDGET_HOLDS = os.environ.get("BUDGET_HOLDS", str(home_dir() / "run" / "budget-holds"))
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 MAIL_FROM = os.environ.get("MAIL_FROM", "")

@@ -13,18 +13,29 @@ CONSUMERS, MODELS = 60, 4
 ALLOWED = (200, 204)
 
 
-def records(count: int, *, seed: int, identity: Callable[[Random, int], str] | None = None) -> Iterator[bytes]:
-    """Records of the last ten minutes, as JSON: 60 consumers, 4 models, ids as `identity` makes them (random UUIDs)."""
+TEN_MINUTES_US = 600_000_000
+LONGEST_REQUEST_US = 30_000_000
+
+
+def records(
+    count: int, *, seed: int, identity: Callable[[Random, int], str] | None = None, until_us: int | None = None,
+    span_us: int = TEN_MINUTES_US,
+) -> Iterator[bytes]:
+    """Records of `span_us` microseconds before `until_us` (now), as JSON, in the order in which requests ended.
+
+    60 consumers, 4 models, ids as `identity` makes them when a request begins (random UUIDs).
+    """
     dice = Random(seed)
     name = identity or random_uuid
-    now = time.time_ns() // 1000
+    until = until_us or time.time_ns() // 1000
     for number in range(count):
-        at = now - 600_000_000 + number * 600_000_000 // count
+        at = until - span_us + number * span_us // count
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // 1_000_000))
         cached = dice.randrange(0, 3000) if dice.random() < 0.4 else 0
         output = dice.randrange(1, 2000)
+        begun = at - dice.randrange(LONGEST_REQUEST_US)
         yield (
-            f'{{"id":"{name(dice, at)}","source":"litellm-hq","time":"{second}.{at % 1_000_000:06d}Z",'
+            f'{{"id":"{name(dice, begun)}","source":"litellm-hq","time":"{second}.{at % 1_000_000:06d}Z",'
             f'"consumer":"key-{dice.randrange(CONSUMERS)}","model":"model-{dice.randrange(MODELS)}",'
             f'"input_tokens":{cached + dice.randrange(1, 9000)},"cache_read_input_tokens":{cached},'
             f'"cache_creation_input_tokens":0,"output_tokens":{output},'
@@ -38,7 +49,7 @@ def random_uuid(dice: Random, at: int) -> str:
 
 
 def ordered_uuid(dice: Random, at: int) -> str:
-    """A UUID of version 7 of the instant `at` (microseconds since 1970)."""
+    """A UUID of version 7 (RFC 9562) of the instant `at` (microseconds since 1970)."""
     number = (at // 1000) << 80 | 0x7 << 76 | dice.getrandbits(12) << 64 | 0x2 << 62 | dice.getrandbits(62)
     return str(UUID(int=number))
 

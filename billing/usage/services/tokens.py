@@ -2,29 +2,38 @@
 
 No ORM and no serializer on this path. Rows are sorted by key, so that two writers never deadlock on replays, and go
 with COPY straight into the keyed table. Only if a key is known already is the transaction repeated, leaving out what
-the ledger has; a process that met repeats lately looks for them first.
+the ledger has. Keys that were written lately (`recent_keys`) are looked for first; so are all, for a while, once repeats
+came that nobody remembered.
 """
 
+import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import msgspec
+import numpy as np
 import psycopg
+from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from billing.usage.epochs import epoch_enter
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from billing.usage.services.recent_keys import RecentKeys
 from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
 from billing.usage.services.token_columns import (
+    Octets,
+    Rows,
     TokenColumns,
     copied_deltas,
     copied_entries,
@@ -35,6 +44,7 @@ from billing.usage.services.token_group import GroupCommit
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
 from metering.records import Dimension, Rejected, TokenUsage
 
+logger = logging.getLogger(__name__)
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
 CONNECTION_STATES = ("08", "57P")
@@ -86,13 +96,13 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
     for attempt in range(ATTEMPTS):
         look = attempt > 0 or _look_first > 0
         try:
-            outcomes, repeats = _write(batches, look_first=look)
+            outcomes, missed = _write(batches, look_first=look)
         except (IntegrityError, OperationalError) as error:
             again = isinstance(error.__cause__, ANOTHER_CAME_FIRST) or (attempt == 0 and _connection_lost(error))
             if not again or attempt == ATTEMPTS - 1:
                 raise
         else:
-            _look_first = LOOK_AHEAD if repeats else max(_look_first - 1, 0)
+            _look_first = LOOK_AHEAD if missed or attempt else max(_look_first - 1, 0)
             return outcomes
     raise AssertionError("unreachable")
 
@@ -114,14 +124,15 @@ _groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS)
 
 
 def _write(batches: Sequence[TokenBatch], *, look_first: bool) -> tuple[list[IngestOutcome], bool]:
-    """Everything of these batches; also says whether the ledger knew any of the keys before."""
+    """Everything of these batches; also says whether the ledger knew keys that this machine did not remember."""
     group = _Group(batches)
+    missed = False
     with connection.wrap_database_errors:
         if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
-            known = _take(group)
+            _take(group)
         else:
-            known = _copy(group, look_first=look_first)
-    return group.outcomes, known > 0
+            missed = _copy(group, look_first=look_first)
+    return group.outcomes, missed
 
 
 class _Group:
@@ -162,11 +173,8 @@ class _Group:
             quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
 
 
-def _take(group: _Group) -> int:
-    """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer.
-
-    Returns how many keys the ledger knew.
-    """
+def _take(group: _Group) -> None:
+    """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer."""
     records, wanted = group.records, dict[bytes, int]()
     for number, record in enumerate(records):
         first = wanted.setdefault(record.key, number)
@@ -178,6 +186,7 @@ def _take(group: _Group) -> int:
             kept = [records[number] for number in wanted.values()]
             dimensions = list(map(_dimension, kept))
             ids = _dimensions(cursor, set(dimensions))
+            _remember_keys(np.frombuffer(b"".join(wanted), np.uint8).reshape(-1, 16))
             known = _prepared(TAKE, narrow_columns(list(wanted), kept, [ids[dimension] for dimension in dimensions]))[0][0]
         if known:
             _count_known(cursor, group, _known_rows(",".join([key.hex for key in known])), wanted)
@@ -186,37 +195,61 @@ def _take(group: _Group) -> int:
         with transaction.atomic():
             epoch_enter()
             group.keep_refused()
-    return len(known)
 
 
-def _copy(group: _Group, *, look_first: bool) -> int:
-    """In one transaction: events, deltas, numbers, quarantine. Returns how many keys the ledger knew, if it was asked."""
+def _copy(group: _Group, *, look_first: bool) -> bool:
+    """In one transaction: events, deltas, numbers, quarantine. Returns whether keys were found that were not remembered."""
     columns = token_columns(group.records) if group.records else None
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
-        known = _copy_new(cursor, group, columns, epoch, look_first=look_first) if columns else 0
+        missed = columns is not None and _copy_new(cursor, group, columns, epoch, look_first=look_first)
         if group.is_numbered:
             sequences_note(cursor, group.taken())
         group.accept()
         group.keep_refused()
-    return known
+    return missed
 
 
-def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, look_first: bool) -> int:
+def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, look_first: bool) -> bool:
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
-    rows, known = columns.first_rows(), 0
-    if look_first:
-        found = _known_rows(columns.hex_keys(rows))
-        if found:
-            numbers = columns.numbers_by_key(rows)
-            _count_known(cursor, group, found, numbers)
-            rows, known = columns.without(rows, {numbers[key.bytes] for key, *_ in found}), len(found)
+    rows, missed = columns.first_rows(), False
+    doubtful = _doubtful(columns, rows)
+    asked = rows if look_first else doubtful
+    found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
+    if found:
+        numbers = columns.numbers_by_key(asked)
+        _count_known(cursor, group, found, numbers)
+        known = {numbers[key.bytes] for key, *_ in found}
+        rows, missed = columns.without(rows, known), not known <= set(columns.place[doubtful].tolist())
+    _remember_keys(columns.keys[rows])
     if len(rows):
         ids = dimension_ids(columns, _dimensions(cursor, set(columns.dimensions)))
         _copy_into(cursor, "token_entry", ENTRY_COLUMNS, copied_entries(columns, rows, ids, epoch))
         _copy_into(cursor, "token_hour_delta", DELTA_COLUMNS, copied_deltas(columns, rows, ids, epoch))
-    return known
+    return missed
+
+
+def _doubtful(columns: TokenColumns, rows: Rows) -> Rows:
+    """Of these rows those whose key was written lately, as far as this machine remembers."""
+    memory = _recent_keys()
+    return rows[memory.may_know(columns.keys[rows])] if memory else rows[:0]
+
+
+def _remember_keys(keys: Octets) -> None:
+    memory = _recent_keys()
+    if memory:
+        memory.add(keys)
+
+
+@cache
+def _recent_keys() -> RecentKeys | None:
+    """The memory of this machine; without one the ledger is asked for all keys once it refused one."""
+    try:
+        return RecentKeys(Path(settings.INGEST_RECENT_KEYS))
+    except OSError as error:
+        logger.warning("ingest remembers no keys, repeats will cost more: %s", error)
+        return None
 
 
 def _copy_into(cursor: Any, table: str, columns: str, rows: bytes) -> None:
