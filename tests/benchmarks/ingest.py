@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import psycopg
 
+from billing.usage.services import rollups_fold
 from metering.records import TokenUsage
 from tests.benchmarks import load
 from tests.benchmarks.plain_doors import CREATE
@@ -27,6 +28,7 @@ ENTRY_COLUMNS = (
     " reasoning_output_tokens, epoch, id, rest"
 )
 FRESHNESS_PAUSE_SECONDS = 0.02
+REPLAY_SECONDS = 60
 Row = tuple[str, ...]
 
 
@@ -45,6 +47,7 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
     for number in range(rounds + 1):  # the first is to warm up
         records = list(load.records(count, seed=1000 + number))
         parts = _requests(house, "usage/tokens", records, 1000)
+        rollups_fold()  # as the scheduler does every ten seconds
         ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
         before = _rows("token_entry")
         with _Freshness(house, number) as freshness:
@@ -61,6 +64,7 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
             rates["copy"].append(copy)
             rates["replay"].append(replay)
             seen += freshness.seconds
+    for_long = _replayed(house, parts, count)
     assert _difference() == 0, "the roll-up is the sum of the rows"
     http, copy, replay = (statistics.median(rates[name]) for name in ("http", "copy", "replay"))
     ratio = statistics.median(mine / raw for mine, raw in zip(rates["http"], rates["copy"], strict=True))
@@ -70,9 +74,19 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
          f"two writers of COPY, a commit per 1,000: {_rate(copy)}", f"{ratio:.2f}", ">= 0.50"),
         ("B4 from sending an event to its sum, during B1, p99", f"{late:.3f} s", f"{len(seen)} events looked for", "",
          "<= 2 s"),
-        ("B12 the same again, 100 % replays, no new row", _rate(replay), f"B1: {_rate(http)}", f"{replay / http:.2f}",
-         ">= 0.5"),
+        ("B12 the same again, 100 % replays, no new row", _rate(replay),
+         f"B1: {_rate(http)}; for {REPLAY_SECONDS} s: {_rate(for_long)}", f"{replay / http:.2f}", ">= 0.5"),
     ]  # fmt: skip
+
+
+def _replayed(house: Server, parts: Sequence[Sequence[bytes]], count: int) -> float:
+    """Events a second while everything is sent again and again for REPLAY_SECONDS."""
+    before, started, sent = _rows("token_entry"), time.monotonic(), 0
+    while time.monotonic() - started < REPLAY_SECONDS:
+        load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        sent += count
+    assert _rows("token_entry") == before, "however often it is repeated"
+    return sent / (time.monotonic() - started)
 
 
 def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> Row:
