@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from django.db.models import QuerySet
@@ -14,8 +15,11 @@ from billing.rates.price_file import in_written_order
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import draft_prices, plain_version, price_version_before
 from metering.intervals import billing_month, month_of, next_month
+from pricing.cost_sheet import parse_cost_sheet
 from pricing.notice import business_days_between
 from pricing.rate_card import TOKEN_CLASSES
+from pricing.tco import GpuHourCost, cost_of_gpu_hour
+from pricing.what_if import ComponentChange, price_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,55 @@ def changes_of(listed: PriceVersion | PriceDraft) -> tuple[PriceVersion | None, 
     """The published version before a list, and what differs."""
     before = price_version_before(listed)
     return before, changes_against(before, listed)
+
+
+@dataclass(frozen=True)
+class SheetChange:
+    """What stands behind the price of one accelerator in two lists: components, and the inputs that differ."""
+
+    accelerator: str
+    old: GpuHourCost | None
+    new: GpuHourCost | None
+    components: list[tuple[str, str, str, str]]
+    inputs: list[tuple[str, str, str]]
+
+
+def sheet_changes(old: PriceVersion | PriceDraft | None, new: PriceVersion | PriceDraft | None) -> list[SheetChange]:
+    """Per accelerator with a cost sheet in either list whose inputs differ; a list without one has no components."""
+    before, after = _sheets(old), _sheets(new)
+    names = sorted(before.keys() | after.keys())
+    return [
+        _sheet_change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    ]
+
+
+def _sheets(listed: PriceVersion | PriceDraft | None) -> dict[str, dict[str, Any]]:
+    """Accelerator -> inputs of the sheet that its price comes from."""
+    if listed is None:
+        return {}
+    shown = shown_version(listed) if isinstance(listed, PriceVersion) else shown_draft(listed)
+    return {line.accelerator: line.cost_sheet.inputs for line in shown.gpu if line.cost_sheet and not line.resource}
+
+
+def _sheet_change(accelerator: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> SheetChange:
+    costs = [cost_of_gpu_hour(parse_cost_sheet(inputs)) if inputs else None for inputs in (old, new)]
+    parts = [{part.name: part.cost_per_gpu_hour for part in cost.components} if cost else {} for cost in costs]
+    rows = [ComponentChange(name, parts[0].get(name), parts[1].get(name)) for name in dict.fromkeys([*parts[1], *parts[0]])]
+    both = bool(old and new)
+    told = [(row.name, _money(row.old), _money(row.new), _difference(row) if both else "—") for row in rows]
+    fields = in_written_order({**(old or {}), **(new or {})})
+    pairs = [(name, str((old or {}).get(name, "—")), str((new or {}).get(name, "—"))) for name in fields]
+    differing = [pair for pair in pairs if pair[1] != pair[2]] if both else []
+    return SheetChange(accelerator, costs[0], costs[1], told, differing)
+
+
+def _money(value: Fraction | None) -> str:
+    return "—" if value is None else price_text(value)
+
+
+def _difference(row: ComponentChange) -> str:
+    """Signed; a component that one of two sheets does not have costs nothing there."""
+    return f"{'+' if row.difference > 0 else ''}{price_text(row.difference)}"
 
 
 def first_month_with_notice(now: datetime, zone: str, notice: int) -> tuple[str, datetime]:

@@ -124,6 +124,8 @@ def test_one_person_writes_a_list_and_another_approves_it(page: Page, october: N
 
     page.get_by_role("link", name="Compare").click()
     expect(page.get_by_role("heading", name="2026-10 → 2099-01")).to_be_visible()
+    expect(page.get_by_role("heading", name="What the price of NVIDIA-H800 is made of")).to_be_visible()
+    expect(page.get_by_role("row", name="Hardware — 6.1644 —")).to_be_visible()
     shot(page, "8-compare")
 
 

@@ -67,8 +67,8 @@ def test_a_reward_and_a_penalty_stand_beside_the_cost() -> None:
         assert total == row("Cost with overheads", None, mfu=mfu)[1]
     # 19 % with full recomputation is an HFU of 25.3 %: no penalty
     assert row(name, BANDS, mfu="0.19", recomputation="full")[1] == Decimal("0.00")
-    (problem,) = planned(texts(price_per_gpu_hour="10", recomputation="some")).problems
-    assert problem == "recomputation: 'some' must be one of none, full"
+    refused = planned(texts(price_per_gpu_hour="10", recomputation="some"))
+    assert refused.problems == ["recomputation: 'some' must be one of none, full"]
 
 
 def test_the_linear_form_has_no_cliff() -> None:

@@ -10,7 +10,13 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.rates.models import PriceDraft, PriceVersion
-from billing.rates.services import cost_sheet_put, price_draft_create, price_draft_submit, token_cost_sheet_put
+from billing.rates.services import (
+    cost_sheet_put,
+    price_draft_create,
+    price_draft_submit,
+    price_draft_write,
+    token_cost_sheet_put,
+)
 from pricing.cost_sheet import parse_cost_sheet
 from pricing.tco import cost_of_gpu_hour
 from tests import factories
@@ -223,6 +229,34 @@ def test_two_lists_are_compared_and_a_draft_is_no_choice_for_a_team(finance: Cli
     team = of("vera", "viewer")
     assert "2099-01" not in team.get("/prices/compare/").content.decode()
     assert team.get(f"/prices/compare/?new=d{made.pk}").status_code == 404
+
+
+def test_a_comparison_shows_components_and_inputs_to_those_who_may_see_costs(finance: Client) -> None:
+    """h800 at 65 % sold: 8.299398 x 0.35 / 0.65 = 4.4689 of unsold hours more, and 11.5505 becomes 16.9132."""
+    made = []
+    for name, sheet in (("2099-01", SHEET), ("2099-02", {**SHEET, "sold_share": "0.65"})):
+        made.append(price_draft_write(
+            fields={
+                "name": name, "valid_from": f"{name}-01", "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": name}],
+                "cost_sheets": [{"name": name, "sheet": sheet}],
+            },
+            actor="ana", now=timezone.now(),
+        ))  # fmt: skip
+    old, new = made
+    page: Any = finance.get(f"/prices/compare/?old=d{old.pk}&new=d{new.pk}")
+    (found,) = page.context["sheets"]
+    rows = {name: (before, after, difference) for name, before, after, difference in found.components}
+    assert rows["unsold"] == ("—", "4.4689", "+4.4689")
+    assert rows["hardware"] == ("6.1644", "6.1644", "0.0000")
+    assert found.inputs == [("sold_share", "—", "0.65")]
+    assert (str(found.old.price), str(found.new.price)) == ("11.5505", "16.9132")
+    version = PriceVersion.objects.get()
+    page = finance.get(f"/prices/compare/?old=v{version.pk}&new=d{new.pk}")
+    (found,) = page.context["sheets"]
+    assert (found.old, found.inputs, found.components[0][1]) == (None, [], "—")
+    assert "gives this price without a cost sheet" in page.content.decode()
+    seen: Any = of("vera", "viewer").get(f"/prices/compare/?old=v{version.pk}&new=v{version.pk}")
+    assert seen.context["sheets"] == []
 
 
 def test_a_month_that_is_none_is_not_found(finance: Client) -> None:

@@ -20,6 +20,7 @@ from billing.portal.price_lists import (
     first_month_with_notice,
     open_drafts,
     published_versions,
+    sheet_changes,
     shown_draft,
     shown_version,
 )
@@ -219,7 +220,8 @@ def draft_effect(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
 def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Two lists side by side, price by price."""
     versions = list(published_versions())
-    drafts = list(open_drafts()) if access_of(request.user).may(Right.READ_COSTS) else []
+    sees_costs = access_of(request.user).may(Right.READ_COSTS)
+    drafts = list(open_drafts()) if sees_costs else []
     choices = {**{f"d{row.pk}": row for row in drafts}, **{f"v{row.pk}": row for row in versions}}
     keys = list(choices)
     new = request.GET.get("new", "") or (keys[0] if keys else "")
@@ -229,6 +231,7 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     context = {
         "nav": "prices", "setup": setup, "choices": choices, "old": choices.get(old), "new": choices.get(new),
         "old_key": old, "new_key": new, "changes": changes_against(choices.get(old), choices[new]) if new else None,
+        "sheets": sheet_changes(choices.get(old), choices.get(new)) if sees_costs else [],
     }  # fmt: skip
     return render(request, "portal/price_compare.html", context)
 
