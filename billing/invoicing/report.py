@@ -67,6 +67,9 @@ class ReportedException:
     action: str = ""
     waived_by: str = ""
     amount: Decimal | None = None
+    waived_until: datetime | None = None
+    waiver_reason: str = ""
+    waiver_expired: bool = False
 
     @property
     def facts(self) -> ExceptionKind:
@@ -110,6 +113,8 @@ class Report:
                     "blocks": e.blocks, "action": e.action, "waived_by": e.waived_by or None,
                     "amount": None if e.amount is None else format(e.amount, "f"), "owner": e.facts.owner.value,
                     "solution": str(e.facts.solution), "link": e.facts.link(self.period),
+                    "waived_until": e.waived_until.isoformat() if e.waived_until else None,
+                    "waiver_reason": e.waiver_reason or None, "waiver_expired": e.waiver_expired,
                 }
                 for e in self.exceptions
             ],
@@ -157,7 +162,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += _unbilled_months(period)
-    _waive(report, period)
+    _waive(report, period, now)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
     report.checks.append(_engines_agree(report))
@@ -358,17 +363,21 @@ def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
     return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
 
 
-def _waive(report: Report, period: BillingPeriod) -> None:
+def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
     waivers = period.waivers.all() if period.pk else ()
     waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
-    report.exceptions = [_waived(item, waived.get((item.kind, item.subject))) for item in report.exceptions]
+    asked = now if period.ordinal is None else None  # once the close is done its waivers stay what they were
+    report.exceptions = [_waived(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
 
 
-def _waived(item: ReportedException, waiver: ExceptionWaiver | None) -> ReportedException:
-    """The exception as far as it is waived: what is more than somebody took responsibility for blocks again."""
+def _waived(item: ReportedException, waiver: ExceptionWaiver | None, now: datetime | None) -> ReportedException:
+    """The exception as far and as long as it is waived: more than somebody answers for, or longer, blocks again."""
     if waiver is None or item.quantity > waiver.quantity:
         return item
-    return replace(item, blocks=False, waived_by=waiver.waived_by)
+    told = replace(item, waived_until=waiver.expires_at, waiver_reason=waiver.reason)
+    if now is not None and waiver.expires_at is not None and now >= waiver.expires_at:
+        return replace(told, waiver_expired=True)
+    return replace(told, blocks=False, waived_by=waiver.waived_by)
 
 
 def _tokens(assessment: Assessment) -> dict[str, int]:

@@ -225,6 +225,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "close/": ("GET", HOUSE),
     "close/<str:month>/accrual/": ("POST", only("finance", status=409)),  # the month is closed
     "close/<str:month>/operations/": ("POST", only("finance")),
+    "close/<str:month>/waivers/": ("POST", only("finance", status=409)),  # names no exception
     "operations/<int:pk>/": ("GET", HOUSE),
     "prices/": ("GET", SIGNED_IN),
     "prices/compare/": ("GET", SIGNED_IN),

@@ -37,7 +37,7 @@ class BillingPeriod(models.Model):
 
 
 class ExceptionWaiver(models.Model):
-    """A blocking exception of a period that somebody took responsibility for."""
+    """A blocking exception of a period that somebody took responsibility for, until a day: then it holds the close again."""
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="waivers")
     kind = models.CharField(max_length=32)
@@ -46,6 +46,7 @@ class ExceptionWaiver(models.Model):
     reason = models.TextField()
     waived_by = models.CharField(max_length=200)
     waived_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, help_text="local midnight after its last day; none in waivers of old")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["period", "kind", "subject"], name="one_waiver_per_exception")]

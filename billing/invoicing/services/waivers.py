@@ -1,6 +1,10 @@
-"""Waivers: somebody answers for an exception that cannot be solved, with a reason."""
+"""Waivers: somebody answers for an exception that cannot be solved, with a reason and until a day."""
 
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
 
 from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver
@@ -12,25 +16,53 @@ class WaiverError(ValueError):
     """An exception that may not be waived."""
 
 
-def exception_waive(
-    *, period: BillingPeriod, kind: str, subject: str, reason: str, actor: str, now: datetime
-) -> ExceptionWaiver:
-    """Let the close go on despite an exception, up to its present quantity: whatever comes on top blocks again.
+DEFAULT_DAYS: Final = 31
+LONGEST_DAYS: Final = 366
 
-    Usage without owner or price cannot be waived: it must be solved.
+
+def exception_waive(
+    *, period: BillingPeriod, kind: str, subject: str, reason: str, actor: str, now: datetime, until: date | None = None
+) -> ExceptionWaiver:
+    """Let the close go on despite an exception, up to its present quantity and until a local day, that day included
+    (31 days on where none is given): what comes on top, or a close after that day, is held again.
+
+    Usage without owner or price cannot be waived: it must be solved.  Raises WaiverError.
     """
     if kind not in WAIVABLE:
         raise WaiverError(f"{kind} cannot be waived (only {', '.join(WAIVABLE)}): solve it")
     if not reason.strip():
         raise WaiverError("a waiver needs a reason")
+    expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
     found = next((item for item in reported if (item.kind, item.subject) == (kind, subject)), None)
     if found is None:
         raise WaiverError(f"period {period.month} has no exception {kind} {subject}")
-    waiver, _ = ExceptionWaiver.objects.update_or_create(
-        period=period, kind=kind, subject=subject,
-        defaults={"reason": reason, "waived_by": actor, "quantity": found.quantity},
-    )  # fmt: skip
-    detail = {"reason": reason, "quantity": str(found.quantity)}
-    audit_record(actor=actor, action="exception_waive", subject=f"{period.month} {kind} {subject}", detail=detail)
+    facts = {"reason": reason, "waived_by": actor, "quantity": found.quantity, "expires_at": expires_at}
+    with transaction.atomic():
+        waiver, _ = ExceptionWaiver.objects.update_or_create(
+            period=period, kind=kind, subject=subject, defaults=facts
+        )
+        detail = {"reason": reason, "quantity": str(found.quantity), "expires_at": expires_at.isoformat()}
+        told = f"{period.month} {kind} {subject}"
+        audit_record(actor=actor, action="exception_waive", subject=told, detail=detail)
     return waiver
+
+
+def _expiry(period: BillingPeriod, last_day: date | None, now: datetime) -> datetime:
+    """Local midnight after the last day.  Raises WaiverError."""
+    zone = ZoneInfo(period.zone)
+    today = now.astimezone(zone).date()
+    day = today + timedelta(days=DEFAULT_DAYS) if last_day is None else last_day
+    if not today <= day <= today + timedelta(days=LONGEST_DAYS):
+        raise WaiverError(f"until {day.isoformat()}: choose a day from today on, within {LONGEST_DAYS} days")
+    return datetime.combine(day + timedelta(days=1), time(), zone)
+
+
+def last_day(text: str | None) -> date | None:
+    """A day as people write it, None for nothing.  Raises WaiverError."""
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise WaiverError(f"until {text[:20]!r}: write a day as 2026-11-30") from error

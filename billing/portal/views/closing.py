@@ -9,10 +9,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.models import BillingPeriod, Invoice, Operation
 from billing.invoicing.report import build_report
-from billing.invoicing.services import operation_request
+from billing.invoicing.services import exception_waive, operation_request, period_open
 from billing.invoicing.services.accrual import accrual_last
+from billing.invoicing.services.waivers import WaiverError, last_day
 from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
 from billing.portal.months import month_choice, period_shown
@@ -41,7 +43,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     drafted = Invoice.objects.filter(period__month=choice.month, shadow=False)
     invoices = [] if never_closed else list(drafted.values_list("status", flat=True))
     context = {
-        "nav": "close", "setup": setup, "choice": choice, "period": period, "report": report,
+        "nav": "close", "waivable": WAIVABLE, "setup": setup, "choice": choice, "period": period, "report": report,
         "pools": [_bar(pool) for pool in report.pools], "uses": USES, "operations": operations,
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
         "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
@@ -51,6 +53,26 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
+
+
+@require_POST
+@page_for(Right.CLOSE)
+def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Answer for an exception until a day; a refusal is told on the page."""
+    kind, subject, reason, until = (
+        request.POST.get(name, "").replace("\0", "").strip() for name in ("kind", "subject", "reason", "until")
+    )
+    shown = period_shown(month, setup)
+    try:
+        if shown.status == BillingPeriod.Status.CLOSED:
+            raise WaiverError(f"period {shown.month} is closed: nothing holds it")
+        exception_waive(
+            period=period_open(month=shown.month), kind=kind, subject=subject, reason=reason,
+            actor=request.user.get_username(), now=timezone.now(), until=last_day(until),
+        )  # fmt: skip
+    except WaiverError as error:
+        return close_page(request, setup, shown.month, refused=str(error))
+    return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
 
 def _bar(pool: dict[str, Any]) -> dict[str, Any]:

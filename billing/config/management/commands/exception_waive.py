@@ -8,7 +8,7 @@ from django.utils import timezone
 from billing.config.commands import DONE, HouseCommand, actor_of, fail
 from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.services import exception_waive, period_open
-from billing.invoicing.services.waivers import WaiverError
+from billing.invoicing.services.waivers import WaiverError, last_day
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -20,14 +20,15 @@ class Command(HouseCommand):
         parser.add_argument("kind", help=", ".join(WAIVABLE))
         parser.add_argument("subject", help="as the period report names it")
         parser.add_argument("--reason", required=True)
+        parser.add_argument("--until", metavar="2026-11-30", help="last local day, then it holds again (31 days on)")
         self.add_actor(parser)
 
-    def run(self, *, month: str, kind: str, subject: str, reason: str, by: str | None, **_: Any) -> int:
+    def run(self, *, month: str, kind: str, subject: str, reason: str, until: str | None, by: str | None, **_: Any) -> int:
         try:
             waiver = exception_waive(
                 period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=actor_of(by),
-                now=timezone.now(),
-            )
+                now=timezone.now(), until=last_day(until),
+            )  # fmt: skip
         except (WaiverError, NoSetupError, ValueError) as error:
             fail(str(error))
         self.say(f"waived by {waiver.waived_by}: {kind} {subject}")

@@ -38,7 +38,8 @@ def print_report(command: HouseCommand, report: Report) -> None:
     for check in report.checks:
         command.say(f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
     for item in report.exceptions:
-        mark = f"waived by {item.waived_by}" if item.waived_by else "BLOCKS" if item.blocks else "note"
+        until = f" until {item.waived_until.isoformat()}" if item.waived_until else ""
+        mark = f"waived by {item.waived_by}{until}" if item.waived_by else "BLOCKS" if item.blocks else "note"
         command.say(f"  {mark}: {item.kind} {item.subject}: {shown(item.quantity)} {item.unit} - {item.action}")
         at_risk = "unknown" if item.amount is None else f"{item.amount:,.2f}"
         where = f"{item.facts.owner.value}: {item.facts.solution} ({item.facts.link(report.period)})"

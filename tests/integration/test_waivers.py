@@ -1,0 +1,86 @@
+"""Waivers of exceptions: with a reason, by whoever may close, until a day; after it the close is held again."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from billing.invoicing.models import BillingPeriod, ExceptionWaiver
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services import CloseRefusedError, exception_waive, period_close, period_open
+from billing.invoicing.services.waivers import WaiverError
+from billing.tenancy.models import AuditEntry
+from tests.factories import AFTER, apply, ingest_tokens, person, token_record
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+SUBJECT = "tests via usage/tokens"
+LAST_MOMENT = datetime(2026, 11, 5, 15, 59, 59, tzinfo=UTC)  # of 5 November in Shanghai
+
+
+@pytest.fixture(autouse=True)
+def a_bad_record_holds_october(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record(1), token_record(2, input_tokens=-1))
+
+
+def waive(until: date | None = date(2026, 11, 5), reason: str = "test traffic") -> ExceptionWaiver:
+    return exception_waive(
+        period=period_open(month="2026-10"), kind="quarantine", subject=SUBJECT, reason=reason, actor="lin", now=AFTER,
+        until=until,
+    )  # fmt: skip
+
+
+def test_a_waiver_holds_through_its_last_local_day_and_no_longer() -> None:
+    assert waive().expires_at == datetime(2026, 11, 5, 16, tzinfo=UTC)
+    assert build_report(period_of("2026-10"), now=LAST_MOMENT).closable
+    late = LAST_MOMENT + timedelta(seconds=1)
+    (item,) = build_report(period_of("2026-10"), now=late).blocking
+    assert (item.kind, item.waiver_expired, item.waiver_reason, item.waived_by) == (
+        "quarantine", True, "test traffic", "",
+    )  # fmt: skip
+    with pytest.raises(CloseRefusedError):
+        period_close(month="2026-10", actor="ops", now=late)
+    assert BillingPeriod.objects.get().status == "open"
+    exception_waive(
+        period=period_of("2026-10"), kind="quarantine", subject=SUBJECT, reason="looked again", actor="kay", now=late
+    )
+    assert period_close(month="2026-10", actor="ops", now=late).changed
+    told = AuditEntry.objects.filter(action="exception_waive").values_list("actor", "detail")
+    assert list(told) == [
+        ("lin", {"reason": "test traffic", "quantity": "1", "expires_at": "2026-11-06T00:00:00+08:00"}),
+        ("kay", {"reason": "looked again", "quantity": "1", "expires_at": "2026-12-08T00:00:00+08:00"}),
+    ]
+
+
+def test_what_was_waived_when_the_month_was_closed_stays_waived() -> None:
+    waive()
+    period_close(month="2026-10", actor="ops", now=AFTER)
+    assert build_report(period_of("2026-10"), now=AFTER + timedelta(days=400)).closable
+
+
+@pytest.mark.parametrize("until", [date(2026, 11, 2), date(2027, 11, 5)])
+def test_a_waiver_ends_neither_in_the_past_nor_beyond_a_year(until: date) -> None:
+    with pytest.raises(WaiverError, match=f"until {until}: choose a day from today on, within 366 days"):
+        waive(until)
+    assert not ExceptionWaiver.objects.exists()
+
+
+def test_finance_waives_on_the_page_which_tells_until_when_and_why() -> None:
+    client = Client()
+    client.force_login(person("kay", "finance"))
+    assert "Waive…" in client.get("/close/?month=2026-10").content.decode()
+    until = (datetime.now(tz=UTC) + timedelta(days=5)).date()
+    body = {"kind": "quarantine", "subject": SUBJECT, "reason": "known probe", "until": until.isoformat()}
+    refused = client.post("/close/2026-10/waivers/", {**body, "reason": " "})
+    assert (refused.status_code, "a waiver needs a reason" in refused.content.decode()) == (409, True)
+    assert client.post("/close/2026-10/waivers/", {**body, "until": "soon"}).status_code == 409
+    assert client.post("/close/2026-10/waivers/", body).status_code == 302
+    page = client.get("/close/?month=2026-10").content.decode()
+    assert "Waived by kay" in page
+    assert "known probe" in page
+    report = build_report(period_of("2026-10"), now=datetime.now(tz=UTC)).as_dict()
+    (row,) = [row for row in report["exceptions"] if row["kind"] == "quarantine"]
+    assert (row["waived_by"], row["waiver_reason"], row["blocks"]) == ("kay", "known probe", False)
+    assert row["waived_until"] == ExceptionWaiver.objects.get().expires_at.isoformat()
