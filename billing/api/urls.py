@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import budgets, correcting, events, prices, problems, quarantine, reading, summary, usage
+from billing.api import budgets, correcting, events, ledger, prices, problems, quarantine, reading, summary, usage
 
 app_name = "api"
 urlpatterns = [
@@ -51,5 +51,6 @@ urlpatterns = [
     path("periods/<str:month>", reading.Period.as_view(), name="period"),
     path("periods/<str:month>/accrual", reading.PeriodAccrual.as_view(), name="period-accrual"),
     path("periods/<str:month>/report", reading.PeriodReport.as_view(), name="period-report"),
+    path("periods/<str:month>/journal", ledger.JournalAcknowledgement.as_view(), name="journal"),
     re_path(r"^.*$", problems.not_found),
 ]  # fmt: skip

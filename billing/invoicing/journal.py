@@ -148,13 +148,22 @@ def journal_csv(journals: Iterable[Journal]) -> bytes:
     Every row carries the hash of all rows, so that a ledger notices a batch that was edited or cut on its way. Text
     that a spreadsheet would run as a formula gets a leading apostrophe.
     """
-    rows = [row for journal in journals for row in _rows(journal)]
-    batch = sha256(json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+    rows, batch = _batch(journals)
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     writer.writerows([*row, batch] for row in rows)
     return sheet.getvalue().encode()
+
+
+def batch_hash(journals: Iterable[Journal]) -> str:
+    """The hash of all rows, as every row of the file carries it: SHA-256, hexadecimal."""
+    return _batch(journals)[1]
+
+
+def _batch(journals: Iterable[Journal]) -> tuple[list[list[str]], str]:
+    rows = [row for journal in journals for row in _rows(journal)]
+    return rows, sha256(json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
 
 def _rows(journal: Journal) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
@@ -14,7 +14,8 @@ from django.db.models import Sum
 
 from billing.invoicing.engine_comparison import ModelComparison, compare
 from billing.invoicing.exception_kinds import ExceptionKind, kind_of
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice
+from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice, JournalExport
+from billing.invoicing.selectors import journal_as_dict, last_export
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
@@ -37,6 +38,8 @@ from pricing.allocation import IDLE
 from pricing.money import EXACT, round_amount, round_to
 from pricing.rating import DIVISOR, Unpriced
 
+ACKNOWLEDGED_WITHIN = timedelta(days=5)
+"""How long a ledger may take to confirm a journal before the report says so."""
 SCAN_TOLERANCE = Decimal("0.001")
 """Of all units that scans listed, how many may differ from what was watched."""
 SHOWN_GAPS = 10
@@ -89,6 +92,7 @@ class Report:
     pools: list[dict[str, Any]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
+    journal: JournalExport | None = None
 
     @property
     def blocking(self) -> list[ReportedException]:
@@ -121,6 +125,7 @@ class Report:
             "gpu_seconds": {name: None if v is None else number(v) for name, v in self.gpu_seconds.items()},
             "pools": self.pools,
             "tokens": self.tokens,
+            "journal": None if self.journal is None else journal_as_dict(self.journal),
             "engines": [
                 {
                     "model": e.model, "days": e.days, "days_not_covered": e.not_covered, "difference": e.total.difference,
@@ -162,6 +167,8 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += _unbilled_months(period)
+        report.journal = last_export(period)
+        report.exceptions += _unacknowledged(report.journal, now)
     _waive(report, period, now)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
@@ -361,6 +368,16 @@ def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
     months = [month for month in used if month not in closed]
     advice = "close it with `manage.py period_close`"
     return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
+
+
+def _unacknowledged(export: JournalExport | None, now: datetime) -> list[ReportedException]:
+    """A journal that the ledger has not confirmed in time; the whole of it is at risk of not being posted."""
+    if export is None or export.acknowledged_at is not None or now - export.exported_at < ACKNOWLEDGED_WITHIN:
+        return []
+    days, told = Decimal((now - export.exported_at).days), f"exported {export.exported_at.isoformat()}, not acknowledged"
+    return [
+        ReportedException("journal_unacknowledged", export.batch_hash, days, "days", False, told, amount=export.debit)
+    ]
 
 
 def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:

@@ -13,6 +13,7 @@ from billing.invoicing.models import (
     DocumentEvent,
     DocumentMail,
     Invoice,
+    JournalExport,
     Note,
 )
 from billing.rating.models import RetroactiveChange
@@ -180,3 +181,22 @@ def mails_all() -> QuerySet[DocumentMail]:
 def contacts_all() -> QuerySet[BillingContact]:
     """All billing contacts, those still in force first within each team."""
     return BillingContact.objects.select_related("team").order_by("team__code", F("valid_until").desc(nulls_first=True))
+
+
+def last_export(period: BillingPeriod) -> JournalExport | None:
+    """The journal of a month that was handed to the ledger last."""
+    return period.journal_exports.order_by("-id").first() if period.pk else None
+
+
+def journal_as_dict(export: JournalExport) -> dict[str, Any]:
+    """One exported journal for programs, and what the ledger said."""
+    return {
+        "batch_hash": export.batch_hash,
+        "journals": export.journals,
+        "debit": format(export.debit, "f"),
+        "exported_at": export.exported_at.isoformat(),
+        "exported_by": export.exported_by,
+        "reference": export.reference or None,
+        "acknowledged_at": export.acknowledged_at.isoformat() if export.acknowledged_at else None,
+        "acknowledged_by": export.acknowledged_by or None,
+    }

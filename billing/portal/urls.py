@@ -68,6 +68,7 @@ urlpatterns = [
     path("close/<str:month>/accrual/", accrual.accrual, name="accrual"),
     path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
     path("close/<str:month>/waivers/", closing.waive, name="waive"),
+    path("close/<str:month>/journal/", closing.acknowledge, name="journal_acknowledge"),
     path("operations/<int:pk>/", closing.operation, name="operation"),
     path("recovery/", recovery.recovery, name="recovery"),
     path("prices/", prices.prices, name="prices"),

@@ -10,7 +10,7 @@ from billing.tenancy.models import ApiToken, Team
 
 SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
-    "budgets:read",
+    "budgets:read", "journal:acknowledge",
 )  # fmt: skip
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0

@@ -21,6 +21,7 @@ from billing.invoicing.models.invoices import (
     NumberSeries,
     Operation,
 )
+from billing.invoicing.models.ledger import JournalExport
 from billing.invoicing.models.mails import BillingContact, DocumentMail
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ExceptionWaiver",
     "Invoice",
     "InvoiceLine",
+    "JournalExport",
     "Note",
     "NoteLine",
     "NumberSeries",

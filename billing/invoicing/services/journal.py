@@ -1,19 +1,29 @@
 """Writing the ledger journal of a month to a file, and reading the chart of accounts it is posted to."""
 
 from dataclasses import dataclass, fields
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import yaml
+from django.db import transaction
 
 from billing.invoicing.issued import issued_documents
-from billing.invoicing.journal import Chart, Journal, journal_csv, journal_of
+from billing.invoicing.journal import Chart, Journal, batch_hash, journal_csv, journal_of
+from billing.invoicing.models import BillingPeriod, JournalExport
 from billing.invoicing.selectors import document_of
 from billing.invoicing.whole_file import whole_file
+from billing.tenancy.audit import audit_record
 
 BY_TEAM = ("cost_centers", "internal_orders")
+
+
+MAX_REFERENCE = 200
+
+
+class AcknowledgementError(ValueError):
+    """An acknowledgement of a journal that does not fit what was exported."""
 
 
 class ChartError(ValueError):
@@ -29,18 +39,69 @@ class Exported:
     credit: Decimal
 
 
-def journal_export(*, month: str, path: Path, chart: Chart) -> Exported:
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Who hands a journal to the ledger, and when."""
+
+    actor: str
+    now: datetime
+
+
+def journal_export(*, month: str, path: Path, chart: Chart, exporter: Exporter | None = None) -> Exported:
     """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
+
+    With `exporter` the ledger's acknowledgement is awaited from then on; without, the file is only for looking.
 
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
-    _, documents = issued_documents(month)
+    period, documents = issued_documents(month)
     journals = [journal_of(document_of(document), chart) for document in documents]
     body = journal_csv(journals)
     with whole_file(path) as draft:
         draft.write_bytes(body)
     zero = Decimal("0.00")
-    return Exported(journals, sum((j.debit for j in journals), zero), sum((j.credit for j in journals), zero))
+    exported = Exported(journals, sum((j.debit for j in journals), zero), sum((j.credit for j in journals), zero))
+    if exporter is not None:
+        _expect_acknowledgement(period, exported, exporter)
+    return exported
+
+
+def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter: Exporter) -> None:
+    """Remember the batch, unless the very same was exported before."""
+    facts = {
+        "journals": len(exported.journals), "debit": exported.debit, "exported_at": exporter.now,
+        "exported_by": exporter.actor,
+    }  # fmt: skip
+    batch = batch_hash(exported.journals)
+    with transaction.atomic():
+        _, made = JournalExport.objects.get_or_create(period=period, batch_hash=batch, defaults=facts)
+        if made:
+            detail = {"batch_hash": batch, "debit": str(exported.debit)}
+            audit_record(actor=exporter.actor, action="journal_export", subject=period.month, detail=detail)
+
+
+def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
+    """Record that the ledger took a batch, under its own reference; said again with the same reference, nothing changes.
+
+    Raises AcknowledgementError for a batch that nobody exported, an empty reference, or another one than is recorded.
+    """
+    reference = reference.strip()
+    if not reference or len(reference) > MAX_REFERENCE:
+        raise AcknowledgementError(f"reference: name the posting in the ledger, in at most {MAX_REFERENCE} characters")
+    with transaction.atomic():
+        exports = JournalExport.objects.select_for_update(of=("self",)).select_related("period")
+        found = exports.filter(period__month=month, batch_hash=batch).first()
+        if found is None:
+            raise AcknowledgementError(f"batch {batch[:64]!r}: no such journal of {month} was exported")
+        if found.acknowledged_at is not None:
+            if found.reference != reference:
+                raise AcknowledgementError(f"journal of {month}: was acknowledged as {found.reference}, not as {reference}")
+            return found
+        found.reference, found.acknowledged_at, found.acknowledged_by = reference, now, actor
+        found.save(update_fields=["reference", "acknowledged_at", "acknowledged_by"])
+        detail = {"reference": reference, "batch_hash": batch}
+        audit_record(actor=actor, action="journal_acknowledge", subject=month, detail=detail)
+    return found
 
 
 def chart_read(path: Path) -> dict[str, Any]:

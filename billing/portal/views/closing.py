@@ -14,6 +14,7 @@ from billing.invoicing.models import BillingPeriod, Invoice, Operation
 from billing.invoicing.report import build_report
 from billing.invoicing.services import exception_waive, operation_request, period_open
 from billing.invoicing.services.accrual import accrual_last
+from billing.invoicing.services.journal import AcknowledgementError, journal_acknowledge
 from billing.invoicing.services.waivers import WaiverError, last_day
 from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
@@ -53,6 +54,20 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
+
+
+@require_POST
+@page_for(Right.CLOSE)
+def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Record that the ledger took the journal of a month; a refusal is told on the page."""
+    shown = period_shown(month, setup)
+    batch, reference = (request.POST.get(name, "").replace("\0", "") for name in ("batch_hash", "reference"))
+    actor, now = request.user.get_username(), timezone.now()
+    try:
+        journal_acknowledge(month=shown.month, batch=batch, reference=reference, actor=actor, now=now)
+    except AcknowledgementError as error:
+        return close_page(request, setup, shown.month, refused=str(error))
+    return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
 
 @require_POST

@@ -5,10 +5,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from billing.config.commands import DECIDE, DONE, HouseCommand, fail
+from django.utils import timezone
+
+from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail
 from billing.invoicing.issued import NoPeriodError, NotIssuedError
 from billing.invoicing.journal import Chart, JournalError
-from billing.invoicing.services.journal import ChartError, Exported, chart_read, journal_export
+from billing.invoicing.services.journal import ChartError, Exported, Exporter, chart_read, journal_export
 
 OPTIONS = ("company_code", "consumer_account", "provider_account", "provider_cost_center", "posting_date")
 
@@ -30,11 +32,13 @@ class Command(HouseCommand):
         parser.add_argument(
             "--posting-date", type=date.fromisoformat, metavar="2026-10-31", help="default: the last day of the month"
         )
+        self.add_actor(parser)
         self.add_json(parser)
 
-    def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, **options: Any) -> int:
+    def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
         try:
-            exported = journal_export(month=month, path=out, chart=_chart(accounts, options))
+            exported = journal_export(month=month, path=out, chart=_chart(accounts, options),
+                                      exporter=Exporter(actor_of(by), timezone.now()))  # fmt: skip
         except (NoPeriodError, ChartError) as error:
             fail(str(error))
         except (NotIssuedError, JournalError) as error:

@@ -1,0 +1,55 @@
+"""The door of the ledger: it says that it took the journal of a month."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.quarantine import Refused
+from billing.api.schema import PROBLEM
+from billing.invoicing.selectors import journal_as_dict
+from billing.invoicing.services.journal import MAX_REFERENCE, AcknowledgementError, journal_acknowledge
+
+
+class Acknowledgement(serializers.Serializer[Any]):
+    """What the ledger says: the batch as every row of the file names it, and its own reference."""
+
+    batch_hash = serializers.CharField(max_length=64)
+    reference = serializers.CharField(max_length=MAX_REFERENCE)
+
+
+class JournalAcknowledgement(APIView):
+    """The acknowledgement of one month's journal."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("journal:acknowledge")]
+
+    @extend_schema(
+        operation_id="acknowledge_journal", request=Acknowledgement,
+        responses={200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "no such batch, or another reference")},
+    )  # fmt: skip
+    def post(self, request: Request, month: str) -> Response:
+        """Record that the ledger took the batch; said again with the same reference it changes nothing."""
+        if "\0" in month:
+            raise Http404
+        if teams_of(request) is not None:
+            raise PermissionDenied("a journal holds every team: this needs a token that is bound to none")
+        said = Acknowledgement(data=request.data)
+        said.is_valid(raise_exception=True)
+        facts = said.validated_data
+        try:
+            export = journal_acknowledge(
+                month=month, batch=facts["batch_hash"], reference=facts["reference"], actor=str(request.user),
+                now=timezone.now(),
+            )  # fmt: skip
+        except AcknowledgementError as error:
+            raise Refused(str(error)) from error
+        return Response({"period": month, **journal_as_dict(export)})
