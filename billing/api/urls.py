@@ -3,7 +3,19 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from billing.api import budgets, correcting, events, ledger, prices, problems, quarantine, reading, summary, usage
+from billing.api import (
+    budgets,
+    commitments,
+    correcting,
+    events,
+    ledger,
+    prices,
+    problems,
+    quarantine,
+    reading,
+    summary,
+    usage,
+)
 
 app_name = "api"
 urlpatterns = [
@@ -28,6 +40,7 @@ urlpatterns = [
     path("quarantine/<int:pk>", quarantine.QuarantineEntry.as_view(), name="quarantine-entry"),
     path("teams", reading.Teams.as_view(), name="teams"),
     path("prices", reading.Prices.as_view(), name="prices"),
+    path("commitments", commitments.Commitments.as_view(), name="commitments"),
     path("price-versions", prices.PriceVersionsDoor.as_view(), name="price-versions"),
     path("price-versions/<str:name>", prices.PriceVersionDoor.as_view(), name="price-version"),
     path("price-versions/<str:name>/diff", prices.PriceDiffDoor.as_view(), name="price-version-diff"),

@@ -172,7 +172,9 @@ def test_the_preview_is_the_invoice_and_the_pages_say_what_it_is(tmp_path: Path)
         assert "20.3" in page
         assert "122.00" in page
     line = next(x for x in after.statements[0].lines if x.key.kind == "idle")
-    assert "split to the cent" in client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
+    shown = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
+    for text in ("split to the cent", "61.0", "at 6.0000 CNY each", "20.3"):
+        assert text in shown
     assert IdleShare.objects.get(team="nlp").pool_idle_us == 61 * 3_600_000_000
 
 

@@ -33,6 +33,7 @@ from billing.portal.selectors import team_rows
 from billing.portal.statements import MonthStatements, month_statements
 from billing.rates.models import Commitment
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
+from billing.tenancy.tokens import api_token_create
 from metering.intervals import Interval
 from pricing.commitments import Commitment as CommittedHours
 from tests.correction_makers import IN_NOVEMBER, people
@@ -485,3 +486,22 @@ def test_terms_that_focus_forbids_are_refused(column: str, value: Any, rule: str
     table = commitment_rows([Terms(one, start, None, Decimal(10))], issue)
     assert broken(table, "ContractId", "another") == []
     assert any(rule in violation for violation in broken(table, column, value))
+
+
+def test_a_team_sees_its_own_commitments_through_the_api(tmp_path: Path) -> None:
+    apply(tmp_path, commitments=[TERMS, {**TERMS, "name": "cv-2026", "team": "cv", "valid_until": "2027-10-01"}])
+    _, ours = api_token_create(name="all", scopes=["invoices:read"], actor="ops")
+    _, theirs = api_token_create(
+        name="nlp", scopes=["invoices:read"], actor="ops", team=Team.objects.get(code="nlp")
+    )
+
+    def listed(token: str, **query: str) -> list[dict[str, Any]]:
+        answer = Client().get("/api/v1/commitments", query, headers={"Authorization": f"Bearer {token}"})
+        results: list[dict[str, Any]] = answer.json()["results"]
+        return results
+
+    assert [item["name"] for item in listed(ours)] == ["cv-2026", "nlp-2026"]
+    assert listed(theirs) == listed(ours, team="nlp") == [
+        {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000.000000",
+         "price_per_gpu_hour": "8.0000", "valid_from": "2026-09-30T16:00:00Z", "valid_until": None}
+    ]  # fmt: skip

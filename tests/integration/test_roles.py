@@ -266,6 +266,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/quarantine/<int:pk>": ("POST", WRITE),
     "api/v1/teams": ("GET", LIST),
     "api/v1/prices": ("GET", LIST),
+    "api/v1/commitments": ("GET", LIST),
     "api/v1/price-versions": ("GET", LIST),
     "api/v1/price-versions/<str:name>": ("GET", LIST),
     "api/v1/price-versions/<str:name>/diff": ("GET", LIST),

@@ -50,6 +50,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "basis": ("范围与依据", "Scope and policy"),
     "item": ("项目", "Item"),
     "scope": ("范围", "Scope"),
+    "commitment": ("承诺", "Commitment"),
     "policy": ("政策", "Policy"),
     "jobs": ("作业", "Jobs"),
     "correction_of": ("更正账期", "Corrects"),

@@ -195,7 +195,7 @@ def _row(line: Line, wording: Wording) -> dict[str, Any]:
         "item_notes": _notes(wording, jobs=None if line.jobs is None else str(line.jobs)),
         "notes": _notes(
             wording,
-            policy=line.policy,
+            **{"commitment" if line.kind == "commitment" else "policy": line.policy},
             correction_of=line.charge_period if line.is_correction else None,
             credits_line=line.credited_line,
         ),

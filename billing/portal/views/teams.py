@@ -17,10 +17,12 @@ from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, idle_times, month_statements
 from billing.portal.views.overview import stage_of
+from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
+from pricing.allocation import IDLE
 
 
 @require_safe
@@ -66,11 +68,22 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         "month": month, "stage": stage_of(month), "statement": statement,
         "may_dispute": access_of(request.user).may(Right.DISPUTE, found),
     }  # fmt: skip
+    if shown.key.kind == IDLE:
+        context |= _idle(month, found, shown, period)
     if shown.key.kind == "tokens":
         context |= _token_levels(request, shown, period, month)
     else:
         context |= _device_levels(request, shown, period, month, month.verdicts(found))
     return render(request, "portal/line.html", context)
+
+
+def _idle(month: MonthStatements, team: Team, line: StatementLine, period: BillingPeriod) -> dict[str, Any]:
+    """The pool's idle time, the team's part, and the price of the policy: what the amount follows from."""
+    pool = (line.key.cluster, line.key.accelerator)
+    policy = allocation_policy_at(period.start)
+    rule = policy.rule_of(*pool) if policy else None
+    times = [item for item in idle_times(month, team) if (item.cluster, item.accelerator) == pool]
+    return {"idle": times[0] if times else None, "idle_price": rule.price if rule else None}
 
 
 def _device_levels(
