@@ -19,6 +19,7 @@ from billing.invoicing.focus.cost_and_usage import SplitLine, of_commitment, row
 from billing.invoicing.focus.files import data_set_files
 from billing.invoicing.focus.hours import HourlyUsage, hourly_usage, windows_closed_before
 from billing.invoicing.focus.shares import shares_of
+from billing.invoicing.focus.version_1_0 import COST_AND_USAGE_1_0, as_1_0
 from billing.invoicing.issued import Issued, issued_documents
 from billing.invoicing.models import BillingPeriod, Note, NoteLine
 from billing.invoicing.selectors import document_of
@@ -31,6 +32,7 @@ from pricing.rating import LineKey
 
 RATIO_PLACES = 12
 DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL, "billing-period": BILLING_PERIOD}
+EARLIER = "1.0-cost-and-usage"
 
 
 class UnexplainedError(Exception):
@@ -47,10 +49,13 @@ class Exported:
     billed_cost: Decimal
 
 
-def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] = lambda _: None) -> Exported:
+def focus_export(
+    *, month: str, directory: Path, with_1_0: bool = False, advance: Callable[[int], None] = lambda _: None
+) -> Exported:
     """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued documents as CSV and Parquet.
 
-    Contract Commitment is written where a document bills a commitment.
+    Contract Commitment is written where a document bills a commitment. with_1_0: also Cost and Usage with the columns of
+    FOCUS 1.0, as a data set of its own.
 
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
     """
@@ -64,7 +69,8 @@ def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] 
     terms = _terms(period, issued)
     with ExitStack() as stack:
         writers = {}
-        for name, schema in (DATA_SETS | ({"contract-commitment": CONTRACT_COMMITMENT} if terms else {})).items():
+        committed = {"contract-commitment": CONTRACT_COMMITMENT} if terms else {}
+        for name, schema in (DATA_SETS | committed | ({EARLIER: COST_AND_USAGE_1_0} if with_1_0 else {})).items():
             writer, paths = stack.enter_context(data_set_files(directory, f"focus-{name}-{month}", schema))
             writers[name], files = writer, [*files, *paths]
         for stored in issued:
@@ -74,6 +80,8 @@ def focus_export(*, month: str, directory: Path, advance: Callable[[int], None] 
             conformance.cost_and_usage(rows)
             conformance.invoice_detail(details)
             writers["cost-and-usage"].write(rows)
+            if with_1_0:
+                writers[EARLIER].write(as_1_0(rows))
             writers["invoice-detail"].write(details)
             count += len(rows)
             advance(1)

@@ -17,12 +17,13 @@ class Command(HouseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+        parser.add_argument("--with-1.0", dest="with_1_0", action="store_true", help="also Cost and Usage as FOCUS 1.0")
         self.add_json(parser)
 
-    def run(self, *, month: str, out: Path, json: bool, **_: Any) -> int:
+    def run(self, *, month: str, out: Path, with_1_0: bool, json: bool, **_: Any) -> int:
         advance = progress(invoices_of(month).count(), "writing FOCUS")
         try:
-            exported = focus_export(month=month, directory=out, advance=advance)
+            exported = focus_export(month=month, directory=out, with_1_0=with_1_0, advance=advance)
         except NoPeriodError as error:
             fail(str(error))
         except (NotIssuedError, UnexplainedError, ConformanceError) as error:
