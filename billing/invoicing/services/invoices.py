@@ -1,6 +1,6 @@
 """Approving and issuing. The number comes from a counter row that is locked inside the issuing transaction."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -100,19 +100,14 @@ def _of_month(month: str) -> QuerySet[Invoice]:
     return Invoice.objects.filter(period=period).select_related("team", "period").order_by("team__code", "id")
 
 
-def invoices_issue(*, month: str, actor: str, now: datetime, advance: Callable[[int], None] = lambda _: None) -> int:
+def invoices_issue(*, month: str, actor: str, now: datetime) -> int:
     """Number and issue every approved draft of the month, by batches of one transaction; returns how many it issued.
 
     Any number of callers may do this at once and die at any point: numbers are taken and used in one transaction.
-    advance: told how many more are issued, after each batch.
     """
     waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
-    issued = 0
-    for batch in batched(list(waiting.values_list("id", flat=True)), ISSUE_BATCH):
-        done = _issue(batch, int(month[:4]), actor, now)
-        issued += done
-        advance(done)
-    return issued
+    batches = batched(list(waiting.values_list("id", flat=True)), ISSUE_BATCH)
+    return sum(_issue(batch, int(month[:4]), actor, now) for batch in batches)
 
 
 def batched(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -23,7 +23,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     teams = teams_visible_to(request.user)
-    month = month_statements(period, teams)
+    month = month_statements(period, teams, summed=True)
     rows = team_rows(month)
     if (file := download(request, {"teams": lambda: _team_table(choice.month, rows)})) is not None:
         return file
