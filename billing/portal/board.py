@@ -147,7 +147,8 @@ class Board:
         period = period_shown(previous_month(self.period.month), self.setup)
         if not self.running:
             month = month_statements(period, self.teams)
-            return [line for item in month.statements if item.shadow == self.shadow for line in item.lines]
+            lines = [line for item in month.statements if item.shadow == self.shadow for line in item.lines]
+            return [line for line in lines if not (month.preview and line.key.correction)]
         until = min(period.start + (self.now - self.period.start), period.end)
         if until <= period.start:
             return []

@@ -1,7 +1,9 @@
 """What the boards say: sums without what is only shown, notes counted once, files that hold what the page shows."""
 
 import csv
+import html
 import io
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -304,4 +306,32 @@ def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None
     text = page(finance, "/recovery/?month=2026-10&table=months&as=csv").content.decode("utf-8-sig")
     assert text.splitlines()[1:] == [
         "2026-11,0.00,0.00,0.00,-4.00,-4.00,-224.42", "2026-10,209.62,10.80,0.00,0.00,220.42,",
+    ]  # fmt: skip
+
+
+def test_every_download_that_a_page_offers_is_there(issued: None, finance: Client) -> None:
+    """Every CSV and XLSX link of the pages with tables, fragments included, answers with a file that opens."""
+    offered = []
+    for path in ("/", "/teams/nlp/?month=2026-10", "/spending/?month=2026-10", "/spending/?month=2026-10&part=hours",
+                 "/spending/?month=2026-10&part=why", "/invoices/", "/ownership/", "/close/?month=2026-10", "/budgets/",
+                 "/recovery/?month=2026-10", "/audit/", "/search/?q=2026"):  # fmt: skip
+        links = re.findall(r'href="([^"]*[?&;]as=(?:csv|xlsx)[^"]*)"', page(finance, path).content.decode())
+        offered += [(path, html.unescape(link)) for link in links]
+
+    assert len({path for path, _ in offered}) >= 9
+    for path, link in offered:
+        response = page(finance, link)
+        assert link.startswith(path.partition("?")[0])
+        if "as=csv" in link:
+            assert len(response.content.decode("utf-8-sig").splitlines()) >= 1
+        else:
+            assert openpyxl.load_workbook(io.BytesIO(response.content)).active["A1"].value
+
+
+def test_the_lines_of_a_team_leave_as_numbers(issued: None, finance: Client) -> None:
+    text = page(finance, "/teams/nlp/?month=2026-10&table=lines&as=csv").content.decode("utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(text)))
+
+    assert [(row["kind"], row["quantity"], row["amount"]) for row in rows] == [
+        ("gpu", "20.962222", "209.62"), ("tokens", "1.400000", "2.80"), ("tokens", "1.000000", "8.00"),
     ]  # fmt: skip

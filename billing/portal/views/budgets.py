@@ -23,6 +23,7 @@ from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_p
 from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
 from billing.portal.budget_chart import Chart, chart_of
+from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
 
@@ -58,8 +59,23 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     standings = {row.budget_id: row for row in BudgetStanding.objects.filter(start__lte=now, end__gt=now)}
     rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request)]
     rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
+    if (file := download(request, {"budgets": lambda: _table(rows)})) is not None:
+        return file
     context = {"nav": "budgets", "setup": setup, "rows": rows}
     return render(request, "portal/budgets.html", context)
+
+
+def _table(rows: list[BudgetRow]) -> Table:
+    sums = ("amount", "spent", "encumbered", "forecast_p10", "forecast_p50", "forecast_p90")
+    columns = [Column("budget"), Column("team"), Column("period"), *(Column(name, "money") for name in sums)]
+    return Table(
+        "budgets", columns,
+        [
+            [str(row.budget), row.budget.team.code, row.standing and row.standing.period,
+             *(row.standing and getattr(row.standing, name) for name in sums)]
+            for row in rows
+        ],
+    )  # fmt: skip
 
 
 def _visible(request: HttpRequest) -> list[Budget]:

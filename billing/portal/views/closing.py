@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.models import BillingPeriod, Invoice, Operation
-from billing.invoicing.report import build_report
+from billing.invoicing.report import Report, build_report
 from billing.invoicing.services import exception_waive, operation_request, period_open
 from billing.invoicing.services.accrual import accrual_last
 from billing.invoicing.services.journal import AcknowledgementError, journal_acknowledge
@@ -20,6 +20,7 @@ from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
 from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
+from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
 
@@ -39,6 +40,11 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     choice = month_choice(month, setup, timezone.now())
     period = choice.period
     report = build_report(period, now=timezone.now())
+    tables = {
+        "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report)
+    }  # fmt: skip
+    if (file := download(request, tables)) is not None:
+        return file
     operations = operations_of(choice.month)
     never_closed = period.status == BillingPeriod.Status.OPEN
     drafted = Invoice.objects.filter(period__month=choice.month, shadow=False)
@@ -88,6 +94,31 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
     except WaiverError as error:
         return close_page(request, setup, shown.month, refused=str(error))
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
+
+
+def _exceptions(report: Report) -> Table:
+    columns = [
+        Column("kind"), Column("subject"), Column("quantity", "quantity"), Column("unit"), Column("amount", "money"),
+        Column("blocks"), Column("owner"), Column("action"), Column("waived_by"),
+    ]  # fmt: skip
+    rows = [
+        [item.kind, item.subject, item.quantity, item.unit, item.amount, str(item.blocks).lower(), item.facts.owner.value,
+         item.action, item.waived_by]
+        for item in report.exceptions
+    ]  # fmt: skip
+    return Table(f"exceptions-{report.period}", columns, rows)
+
+
+def _pools(report: Report) -> Table:
+    names = (*USES, "capacity")
+    columns = [Column("cluster"), Column("accelerator"), *(Column(f"{name}_gpu_seconds", "quantity") for name in names)]
+    rows = [[pool["cluster"], pool["accelerator"], *(pool[name] for name in names)] for pool in report.pools]
+    return Table(f"pools-{report.period}", columns, rows)
+
+
+def _checks(report: Report) -> Table:
+    rows = [[item.name, str(item.ok).lower(), item.detail] for item in report.checks]
+    return Table(f"checks-{report.period}", [Column("check"), Column("ok"), Column("detail")], rows)
 
 
 def _bar(pool: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import slugify
@@ -18,6 +19,8 @@ from billing.invoicing.selectors import document_of, mails_of, state_of
 from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible, notes_visible
+from billing.portal.tables import Column, Table
+from billing.portal.tables import download as download_table
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -33,9 +36,21 @@ def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     wanted = request.GET.get("q", "").strip()
     if wanted:
         invoices = invoices.filter(number__icontains=wanted) | invoices.filter(team__code__icontains=wanted)
+    if (file := download_table(request, {"invoices": lambda: _table(invoices)})) is not None:
+        return file
     pages = Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {"nav": "invoices", "setup": setup, "page": pages, "q": wanted}
     return render(request, "portal/invoices.html", context)
+
+
+def _table(invoices: QuerySet[Invoice]) -> Table:
+    names = ("number", "month", "team", "cost_center", "status", "mode", "issued_at", "currency")
+    rows = [
+        [row.number, row.period.month, row.team.code, row.team.cost_center, row.status,
+         "shadow" if row.shadow else "chargeback", row.issued_at, row.currency, row.total]
+        for row in invoices
+    ]  # fmt: skip
+    return Table("invoices", [*(Column(name) for name in names), Column("total", "money")], rows)
 
 
 @require_safe

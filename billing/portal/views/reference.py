@@ -1,5 +1,6 @@
 """What charges are made from: besides prices: ownership, and what could not be taken in, with what becomes of it."""
 
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -12,8 +13,9 @@ from billing.portal.selectors import (
     namespaces_owned,
     quarantined,
 )
+from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, teams_visible_to
-from billing.tenancy.models import BillingSetup
+from billing.tenancy.models import BillingSetup, Team
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
 
@@ -23,10 +25,30 @@ from billing.usage.services import quarantine_dismiss, quarantine_replay
 def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Who owns which namespaces and consumers, since when."""
     teams = teams_visible_to(request.user)
+    tables = {"namespaces": lambda: _namespaces(teams), "consumers": lambda: _consumers(teams)}
+    if (file := download(request, tables)) is not None:
+        return file
     context = {
         "nav": "ownership", "setup": setup, "namespaces": namespaces_owned(teams), "consumers": consumers_owned(teams)
     }  # fmt: skip
     return render(request, "portal/ownership.html", context)
+
+
+def _namespaces(teams: QuerySet[Team]) -> Table:
+    names = ("cluster", "namespace", "team", "platform", "valid_from", "valid_until")
+    rows = [
+        [row.cluster, row.namespace, row.team.code, str(row.platform).lower(), row.valid_from, row.valid_until]
+        for row in namespaces_owned(teams)
+    ]
+    return Table("namespaces", [Column(name) for name in names], rows)
+
+
+def _consumers(teams: QuerySet[Team]) -> Table:
+    names = ("source", "consumer", "team", "valid_from", "valid_until")
+    rows = [
+        [row.source, row.consumer, row.team.code, row.valid_from, row.valid_until] for row in consumers_owned(teams)
+    ]
+    return Table("consumers", [Column(name) for name in names], rows)
 
 
 @require_safe

@@ -16,6 +16,7 @@ from billing.portal.access import page, team_or_404
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, idle_times, month_statements
+from billing.portal.tables import Column, Table, download
 from billing.portal.views.overview import stage_of
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
@@ -33,6 +34,11 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
+    tables = {
+        "lines": lambda: _line_table(statement, choice.month), "verdicts": lambda: _verdict_table(month, found, choice.month)
+    }  # fmt: skip
+    if (file := download(request, tables)) is not None:
+        return file
     budget = budgets_of([found], period).get(found.pk)
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
@@ -45,6 +51,30 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
         "has_corrections": any(line.key.correction for line in statement.lines),
     }  # fmt: skip
     return render(request, "portal/team.html", context)
+
+
+def _line_table(statement: Statement, month: str) -> Table:
+    names = ("kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period")
+    ends = ("price_version", "policy", "reason")
+    columns = [
+        Column("month"), Column("team"), *(Column(name) for name in names), Column("quantity", "quantity"), Column("unit"),
+        Column("unit_price", "price"), *(Column(name) for name in ends), Column("amount", "money"),
+    ]  # fmt: skip
+    rows = [
+        [month, statement.team.code, *(getattr(line.key, name) for name in names), line.quantity, line.key.unit,
+         line.unit_price, *(getattr(line.key, name) for name in ends), line.amount]
+        for section in statement.sections for group in section.groups for line in group.lines
+    ]  # fmt: skip
+    return Table(f"lines-{statement.team.code}-{month}", columns, rows)
+
+
+def _verdict_table(month: MonthStatements, team: Team, label: str) -> Table:
+    texts = ("cluster", "namespace", "job", "policy", "reason")
+    looks = {"gpu_seconds": "quantity", "minutes": "quantity", "coverage": "ratio", "mfu": "ratio", "hfu": "ratio",
+             "multiplier": "price", "effect": "money"}  # fmt: skip
+    columns = [*(Column(name) for name in texts), *(Column(name, look) for name, look in looks.items())]
+    rows = [[getattr(item, name) for name in (*texts, *looks)] for item in month.verdicts(team)]
+    return Table(f"efficiency-{team.code}-{label}", columns, rows)
 
 
 def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:
