@@ -36,7 +36,7 @@ MOST_ROUTES: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """A budget with its counter as of one refresh; `generation` orders refreshes."""
+    """A budget with its counter as of one refresh; `generation` orders refreshes, `cap_raise` is added to its cap."""
 
     id: int
     name: str
@@ -48,6 +48,7 @@ class BudgetLine:
     generation: int
     ladder: Sequence[Rung]
     reservation: Decimal | None = None
+    cap_raise: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True)
@@ -274,12 +275,15 @@ def _left(state: tuple[BudgetLine, Decimal]) -> Decimal:
 def _actions(line: BudgetLine, held: Decimal) -> Sequence[ActionAsked]:
     used = line.spent + held
     first = min(rung.percent for rung in line.ladder)
-    return actions_asked(used, line.amount, line.ladder) if used * 100 >= line.amount * first else ()
+    if used * 100 < line.amount * first:
+        return ()
+    asked = actions_asked(used, line.amount, line.ladder)
+    return asked if _is_capped(line, held) else [action for action in asked if action.action != "cap"]
 
 
 def _is_capped(line: BudgetLine, held: Decimal) -> bool:
     caps = [rung.percent for rung in line.ladder if rung.action == "cap"]
-    return bool(caps) and (line.spent + held) * 100 >= line.amount * min(caps)
+    return bool(caps) and (line.spent + held - line.cap_raise) * 100 >= line.amount * min(caps)
 
 
 def _route(snapshot: Snapshot, ask: Ask, now: datetime) -> Route:

@@ -277,3 +277,27 @@ class Mute(models.Model):
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(since__lt=F("until")), name="mute_ends_after_it_starts")]
+
+
+class CapOverride(models.Model):
+    """Asked by one person and approved by another: until then the cap of a budget stands so much higher."""
+
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="overrides")
+    amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="by which the cap is raised")
+    until = models.DateTimeField()
+    reason = models.CharField(max_length=500)
+    asked_by = models.CharField(max_length=200)
+    asked_at = models.DateTimeField()
+    approved_by = models.CharField(max_length=200, blank=True)
+    approved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-asked_at", "-id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gt=0), name="override_raises_the_cap"),
+            models.CheckConstraint(condition=~Q(approved_by=F("asked_by")), name="override_takes_two_persons"),
+            models.CheckConstraint(
+                condition=Q(approved_by="", approved_at=None) | (~Q(approved_by="") & Q(approved_at__isnull=False)),
+                name="override_is_approved_by_somebody_at_a_time",
+            ),
+        ]

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Sum
 
-from billing.budgets.models import Budget, BudgetStanding, Mute
+from billing.budgets.models import Budget, BudgetStanding, CapOverride, Mute
 from billing.budgets.scope import BudgetPeriod, Scope, period_at
 from billing.budgets.thresholds import DEFAULT_LADDER, Rung
 from billing.invoicing.models import BillingPeriod
@@ -108,3 +108,9 @@ def standing_now(budget: Budget, now: datetime) -> BudgetStanding | None:
 def active_mutes(now: datetime) -> QuerySet[Mute]:
     """Mutes that hold back alerts now."""
     return Mute.objects.filter(since__lte=now, until__gt=now)
+
+
+def cap_raises(now: datetime) -> dict[int, Decimal]:
+    """By how much approved overrides raise the cap of each budget now, by budget id."""
+    rows = CapOverride.objects.exclude(approved_by="").filter(until__gt=now).order_by()
+    return {budget: amount for budget, amount in rows.values_list("budget").annotate(Sum("amount"))}

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 
 from django.db import connection
 from django.db.models import Q
 
 from billing.budgets.counter import BudgetLine, Grant, Snapshot
 from billing.budgets.models import BudgetStanding
-from billing.budgets.selectors import ladder_of, scope_of, team_tree
+from billing.budgets.selectors import cap_raises, ladder_of, scope_of, team_tree
 from billing.rates.selectors import rate_card
 from billing.tenancy.models import ApiToken, BillingSetup
 from billing.tenancy.selectors import consumer_book
@@ -27,7 +28,7 @@ def snapshot_read(now: datetime) -> Snapshot | None:
 
 def counters_read(now: datetime) -> list[BudgetLine]:
     """The counter of every budget in force."""
-    tree = team_tree()
+    tree, raises = team_tree(), cap_raises(now)
     standings = (
         BudgetStanding.objects.filter(start__lte=now, end__gt=now)
         .filter(Q(budget__valid_from=None) | Q(budget__valid_from__lte=now))
@@ -38,7 +39,7 @@ def counters_read(now: datetime) -> list[BudgetLine]:
         BudgetLine(
             id=row.budget_id, name=str(row.budget), scope=scope_of(row.budget, tree), period=row.period, amount=row.amount,
             spent=row.spent, as_of=row.as_of, generation=row.generation, ladder=ladder_of(row.budget),
-            reservation=row.budget.reservation,
+            reservation=row.budget.reservation, cap_raise=raises.get(row.budget_id, Decimal(0)),
         )
         for row in standings
     ]  # fmt: skip

@@ -220,6 +220,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
     "budgets/<int:pk>/mute/": ("POST", WRONG),  # without a reason
     "budgets/<int:pk>/mutes/<int:mute_pk>/end/": ("POST", MISSING),
+    "budgets/<int:pk>/override/": ("POST", WRONG),  # without an amount
+    "budgets/<int:pk>/overrides/<int:override_pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
     "anomalies/": ("GET", SIGNED_IN),
     "anomalies/<int:pk>/feedback/": ("POST", MISSING),  # says nothing
     "close/": ("GET", HOUSE),
@@ -393,7 +395,7 @@ def filled(route: str, house: dict[str, Any]) -> str:
         "<str:step>": step,
         "<str:code>": "nlp", "<int:pk>": str(pk),
         "<str:kind>-": "version-", "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
-        "<int:mute_pk>": "1",
+        "<int:mute_pk>": "1", "<int:override_pk>": "1",
     }  # fmt: skip
     for parameter, value in values.items():
         route = route.replace(parameter, value)

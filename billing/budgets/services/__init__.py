@@ -14,10 +14,12 @@ from billing.budgets.services.budgets import (
 from billing.budgets.services.deliveries import alerts_deliver
 from billing.budgets.services.findings import feedback_put, findings_update
 from billing.budgets.services.outlook import days_store, forecast_is_missing, forecasts_update
+from billing.budgets.services.overrides import cap_override_approve, cap_override_ask, cap_override_end
 from billing.budgets.services.standings import standings_refresh
 
 __all__ = [
     "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_put", "budgets_evaluate",
-    "channel_put", "days_store", "feedback_put", "findings_update", "forecast_is_missing", "forecasts_update", "mute_end",
-    "mute_put", "recipients_put", "standings_refresh",
+    "cap_override_approve", "cap_override_ask", "cap_override_end", "channel_put", "days_store", "feedback_put",
+    "findings_update", "forecast_is_missing", "forecasts_update", "mute_end", "mute_put", "recipients_put",
+    "standings_refresh",
 ]  # fmt: skip

@@ -84,16 +84,17 @@ def _visible(request: HttpRequest) -> list[Budget]:
     return [budget for budget in budgets if access.may(Right.READ, budget.team)]
 
 
-def _budget_or_404(request: HttpRequest, pk: int) -> Budget:
+def budget_or_404(request: HttpRequest, pk: int) -> Budget:
+    """A budget that the person may see.  Raises Http404."""
     budget = Budget.objects.select_related("team").prefetch_related("ladder", "channels", "plan").filter(pk=pk).first()
     if budget is None or not access_of(request.user).may(Right.READ, budget.team):
         raise Http404(f"no budget {pk} that {request.user} may see")
     return budget
 
 
-def _own_budget(request: HttpRequest, pk: int) -> Budget:
+def own_budget(request: HttpRequest, pk: int) -> Budget:
     """A budget whose recipients and mutes the person decides."""
-    budget = _budget_or_404(request, pk)
+    budget = budget_or_404(request, pk)
     if not access_of(request.user).may(Right.BUDGET, budget.team):
         raise PermissionDenied
     return budget
@@ -103,12 +104,13 @@ def _own_budget(request: HttpRequest, pk: int) -> Budget:
 @page
 def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One budget: so far, where it will end, thresholds, who was told what."""
-    return _shown(request, setup, _budget_or_404(request, pk))
+    return budget_page(request, setup, budget_or_404(request, pk))
 
 
-def _shown(
+def budget_page(
     request: HttpRequest, setup: BillingSetup, found: Budget, refusal: str = "", status: int = 200
 ) -> HttpResponse:
+    """The page of a budget, with what was refused on top of it."""
     now = timezone.now()
     standing = standing_now(found, now)
     alerts = Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN]
@@ -121,6 +123,7 @@ def _shown(
         "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
         "recipients": "\n".join(channel.name for channel in found.channels.all()),
         "may_change": access_of(request.user).may(Right.BUDGET, found.team),
+        "overrides": found.overrides.filter(until__gt=now),
     }  # fmt: skip
     return render(request, "portal/budget.html", context, status=status)
 
@@ -166,14 +169,14 @@ def _thresholds(found: Budget, standing: BudgetStanding | None) -> list[dict[str
 @page
 def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Replace who is told: one mail address or channel per line."""
-    found = _own_budget(request, pk)
+    found = own_budget(request, pk)
     names = [line.strip() for line in request.POST.get("recipients", "").splitlines() if line.strip()]
     try:
         recipients_put(
             budget=found, names=names, actor=request.user.get_username(), language=get_language() or ""
         )
     except BudgetError as error:
-        return _shown(request, setup, found, str(error), 400)
+        return budget_page(request, setup, found, str(error), 400)
     return redirect("portal:budget", pk=pk)
 
 
@@ -181,21 +184,22 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 @page
 def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Hold back alerts until a local time, with a reason."""
-    found = _own_budget(request, pk)
+    found = own_budget(request, pk)
     try:
-        until = _local(request.POST.get("until", ""), setup.zone)
+        until = local_moment("mute", request.POST.get("until", ""), setup.zone)
         reason = request.POST.get("reason", "")
         mute_put(budget=found, until=until, reason=reason, now=timezone.now(), actor=request.user.get_username())
     except BudgetError as error:
-        return _shown(request, setup, found, str(error), 400)
+        return budget_page(request, setup, found, str(error), 400)
     return redirect("portal:budget", pk=pk)
 
 
-def _local(text: str, zone: str) -> datetime:
+def local_moment(what: str, text: str, zone: str) -> datetime:
+    """A local date and time of a form.  Raises BudgetError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BudgetError(f"mute until {text[:40]!r}: must be a local date and time such as 2026-10-31T18:00") from error
+        raise BudgetError(f"{what} until {text[:40]!r}: must be a local date and time such as 2026-10-31T18:00") from error
     return moment.replace(tzinfo=ZoneInfo(zone)) if moment.tzinfo is None else moment
 
 
@@ -203,7 +207,7 @@ def _local(text: str, zone: str) -> datetime:
 @page
 def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> HttpResponse:
     """End a mute now."""
-    found = _own_budget(request, pk)
+    found = own_budget(request, pk)
     held = Mute.objects.filter(pk=mute_pk, budget=found).first()
     if held is None:
         raise Http404(f"no mute {mute_pk} of budget {pk}")
