@@ -1,0 +1,112 @@
+"""Inputs of prices: three bad ones get three messages at every door, and those behind a published price never change."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from billing.rates.models import CostSheet, PriceVersion, TokenCostSheet
+from billing.rates.services import price_draft_approve, price_draft_submit, price_draft_write
+from billing.tenancy.models import AuditEntry
+from pricing.__main__ import main
+from tests import factories
+from tests.integration.test_commands import since_2024
+from tests.integration.test_price_api import BODY, problem, signed_in
+from tests.integration.test_price_drafts import SHEET, TOKEN_SHEET
+
+pytestmark = pytest.mark.django_db
+BAD: dict[str, Any] = {
+    **{name: value for name, value in SHEET.items() if name != "gpu_price"},
+    "installed_gpus": "32", "spare_gpus": "40", "gpu_power_kw": "700",
+}  # fmt: skip
+MISSING = "gpu_price: is missing, must be a number from 0 to 1e9 (currency per GPU)"
+CONTRADICTORY = "spare_gpus: 40 must be below installed_gpus 32"
+ABSURD = "gpu_power_kw: '700' must be a number from 0 to 20 (kW of one GPU): 700 W is 0.7"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> None:
+    factories.apply(tmp_path, **since_2024())
+
+
+def test_three_messages_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sheet.json"
+    path.write_text(json.dumps(BAD))
+    assert main(["gpu-hour", str(path)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    for wanted in (MISSING, CONTRADICTORY, ABSURD):
+        assert [line for line in told if line.endswith(wanted)], wanted
+
+
+def test_three_messages_from_the_api(house: None) -> None:
+    body = {**BODY, "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "bad"}]}
+    answer = signed_in("ana", "finance")("POST", "price-versions", {**body, "cost_sheets": [{"name": "bad", "sheet": BAD}]})
+    errors = problem(answer, 400)["errors"]
+    assert errors == {
+        f"cost_sheets[0].sheet.{line.partition(': ')[0]}": [line.partition(": ")[2]]
+        for line in (MISSING, CONTRADICTORY, ABSURD)
+    }
+    assert not CostSheet.objects.exists()
+
+
+def test_three_messages_from_the_workbench(house: None) -> None:
+    client = Client()
+    client.force_login(factories.person("ana", "finance"))
+    sent = {**BAD, "accelerator": "NVIDIA-H800"}
+    answers: list[Any] = [client.get("/prices/workbench/", sent), client.post("/prices/workbench/draft/", sent)]
+    for shown in answers:
+        assert sorted(shown.context["refusals"])[-3:] == sorted([MISSING, CONTRADICTORY, ABSURD])
+    effect: Any = client.get("/prices/workbench/effect/", sent)
+    assert sorted(effect.context["problems"]) == sorted([MISSING, CONTRADICTORY, ABSURD])
+
+
+@pytest.fixture
+def published(house: None) -> PriceVersion:
+    fields = {
+        "name": "2099-01", "valid_from": "2099-01-01", "reason": "new cards",
+        "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}],
+        "tokens": [{"model": "llama-3-8b", "cost_sheet": "llama"}],
+        "cost_sheets": [{"name": "h800", "sheet": SHEET}], "token_cost_sheets": [{"name": "llama", "sheet": TOKEN_SHEET}],
+    }  # fmt: skip
+    now = timezone.now()
+    draft = price_draft_submit(draft=price_draft_write(fields=fields, actor="ana", now=now), actor="ana", now=now)
+    return price_draft_approve(draft=draft, actor="ben", now=now)
+
+
+def inputs() -> list[Any]:
+    return [CostSheet.objects.get().inputs, CostSheet.objects.get().result, TokenCostSheet.objects.get().inputs]
+
+
+def test_an_input_behind_a_published_price_changes_through_no_door(published: PriceVersion) -> None:
+    before, price = inputs(), published.gpu.get().price
+    api = signed_in("cem", "finance", "admin")
+    for section, name, sheet in (
+        ("cost_sheets", "h800", {**SHEET, "gpu_price": "1"}), ("token_cost_sheets", "llama", {**TOKEN_SHEET, "markup": "0"}),
+    ):  # fmt: skip
+        answer = api("POST", "price-versions", {**BODY, "name": "2099-02", section: [{"name": name, "sheet": sheet}]})
+        (told,) = problem(answer, 400)["errors"][f"{section}[0].sheet"]
+        assert "is the source of published prices" in told
+    sent = {**SHEET, "gpu_price": "1", "new_sheet": "h800", "draft_name": "2099-03", "valid_from": "2099-03-01"}
+    page: Any = api.client.post("/prices/workbench/draft/", sent)
+    assert page.status_code == 400
+    assert "is the source of published prices" in page.context["refusals"][0]
+    root = Client()
+    root.force_login(factories.person("root", "admin"))
+    for model, row in (("costsheet", CostSheet.objects.get()), ("tokencostsheet", TokenCostSheet.objects.get())):
+        for path in ("change", "delete"):
+            answer = root.post(f"/admin/rates/{model}/{row.pk}/{path}/", {"name": "other", "inputs": "{}", "post": "yes"})
+            assert answer.status_code in (302, 403)
+    assert (inputs(), PriceVersion.objects.get(name="2099-01").gpu.get().price) == (before, price)
+
+
+def test_the_audit_log_names_the_approver_and_every_input(published: PriceVersion) -> None:
+    approval = AuditEntry.objects.get(action="price_draft_approved", subject="2099-01")
+    assert (approval.actor, approval.detail["makers"]) == ("ben", ["ana"])
+    kept = AuditEntry.objects.get(action="cost_sheet_put", subject="h800")
+    assert (kept.actor, kept.detail["inputs"]) == ("ana", CostSheet.objects.get().inputs)
+    assert published.valid_from == datetime(2098, 12, 31, 16, tzinfo=UTC)
