@@ -80,6 +80,7 @@ class Bar:
     high: str = ""
     price_at_low: str = ""
     price_at_high: str = ""
+    simple: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,13 +195,13 @@ def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
 
 def analysis(sheet: CostSheet, old: CostSheet | None) -> Analysis:
     """Bars, swings, break-even and comparison of a sheet; `old` is what it is compared with."""
-    cost = cost_of_gpu_hour(sheet)
+    cost, simple = cost_of_gpu_hour(sheet), cost_of_gpu_hour(simple_sheet(sheet))
     published = published_price(sheet.accelerator)
     swings, here = _swing_bars(sheet)
     before = cost_of_gpu_hour(old) if old else None
     rows = compared(before, cost) if before else ()
     return Analysis(
-        cost, _waterfall_bars(cost), swings, here, _by_share(sheet), cost_of_gpu_hour(simple_sheet(sheet)), published,
+        cost, _waterfall_bars(cost, simple), swings, here, _by_share(sheet), simple, published,
         break_even(sheet, Fraction(published)) if published else None, break_even(sheet, Fraction(cost.price)),
         [(row, *(_money(value) for value in (row.old, row.new, row.difference))) for row in rows], before,
     )  # fmt: skip
@@ -210,12 +211,18 @@ def _money(value: Fraction | None) -> str:
     return "—" if value is None else price_text(value)
 
 
-def _waterfall_bars(cost: GpuHourCost) -> list[Bar]:
+def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
+    """The complete model as bars, each with what the simple one has there; capital is its plain hardware."""
     whole = cost.cost * (1 + cost.markup)
+    plain = {step.name: step.amount for step in waterfall(simple)}
+    plain["capital"] = plain["hardware"]
     return [
-        Bar(step.name, _of(step.start, whole), _of(step.amount, whole), price_text(step.amount), _of(step.amount, whole, 1))
+        Bar(
+            step.name, _of(step.start, whole), _of(step.amount, whole), price_text(step.amount),
+            _of(step.amount, whole, 1), simple=_money(plain.get(step.name)),
+        )
         for step in waterfall(cost)
-    ]
+    ]  # fmt: skip
 
 
 def _swing_bars(sheet: CostSheet) -> tuple[list[Bar], str]:

@@ -42,6 +42,10 @@ def test_the_h800_price_is_raised_to_recover_its_cost_at_65_percent_sold(page: P
     # installed 8.299097... / 0.65 and energy as it was, 20 % on top
     expect(page.get_by_role("row", name="65.0 % this sheet")).to_be_visible()
     expect(page.get_by_role("row", name="Unsold hours")).to_have_count(2)
+    # the complete model beside the simple one, which sells every hour
+    expect(page.get_by_role("row", name="Hardware 6.1644 36.4 6.1644")).to_be_visible()
+    expect(page.get_by_role("row", name="Unsold hours 4.4689 26.4 —")).to_be_visible()
+    expect(page.get_by_role("row", name="Price 16.9132 100.0 11.5505")).to_be_visible()
     price = page.locator(".total").inner_text().removeprefix("CNY").strip()
     page.get_by_label("Month to price again").fill("2026-10")
     # nlp held 8 cards for 9433 s: 20.962222... GPU-hours at 10.0000 are 209.62, and 8.00 of tokens; cv has no H800
