@@ -6,9 +6,9 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import ParseError, PermissionDenied
 from rest_framework.generics import ListAPIView
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -16,10 +16,15 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
+from billing.api.quarantine import Refused
 from billing.api.reading import MONTH, TEAM, asked, rendered
+from billing.api.schema import PROBLEM
 from billing.invoicing.disputed import dispute_as_dict, disputes_of
 from billing.invoicing.models import Dispute, Note
+from billing.invoicing.note_lines import NoteError
 from billing.invoicing.selectors import note_as_dict, notes_issued
+from billing.invoicing.services.disputes import Claim, DisputeError, dispute_open
+from billing.tenancy.models import ApiToken
 
 STATUS = OpenApiParameter("status", str, description="where the dispute is", enum=Dispute.Status.values)
 KIND = OpenApiParameter("kind", str, description="credit or rebill", enum=Note.Kind.values)
@@ -102,12 +107,46 @@ class DisputeShape(serializers.Serializer[Dispute]):
         return dispute_as_dict(instance, timezone.now())
 
 
-@extend_schema_view(get=extend_schema(parameters=[TEAM, STATUS]))
+class ClaimShape(serializers.Serializer[Any]):
+    """What a team disputes: lines of one of its documents, how much of them (left out: all), why, what shows it."""
+
+    document = serializers.CharField(max_length=100)
+    lines = serializers.ListField(child=serializers.IntegerField(min_value=1), min_length=1, max_length=1000)
+    reason_code = serializers.ChoiceField(Dispute.Reason.choices)
+    statement = serializers.CharField(max_length=4000)
+    evidence = serializers.CharField(max_length=4000, required=False, default="")
+    amount = serializers.DecimalField(max_digits=20, decimal_places=2, required=False, default=None)
+
+
+@extend_schema_view(
+    get=extend_schema(parameters=[TEAM, STATUS]),
+    post=extend_schema(
+        operation_id="open_dispute", request=ClaimShape,
+        responses={
+            201: DisputeShape, 404: OpenApiResponse(PROBLEM, "the team has no such document"),
+            409: OpenApiResponse(PROBLEM, "cannot be disputed, or not like this; nothing has changed"),
+        },
+    ),
+)  # fmt: skip
 class Disputes(ListAPIView[Dispute]):
     """Disputes about lines of issued documents, the newest first."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
     serializer_class = DisputeShape
+
+    def get_permissions(self) -> list[Any]:
+        """To read takes another scope than to open."""
+        return [has_scope("disputes:write")()] if self.request.method == "POST" else super().get_permissions()
+
+    def post(self, request: Request) -> Response:
+        """Open a dispute for the team that the token is bound to."""
+        claimed = ClaimShape(data=request.data)
+        claimed.is_valid(raise_exception=True)
+        facts = claimed.validated_data
+        claim = Claim(
+            facts["document"], facts["lines"], facts["reason_code"], facts["statement"], facts["evidence"], facts["amount"]
+        )
+        return Response(dispute_as_dict(_opened(request, claim), timezone.now()), status=201)
 
     def get_queryset(self) -> QuerySet[Dispute]:
         disputes = disputes_of(teams_of(self.request))
@@ -118,6 +157,18 @@ class Disputes(ListAPIView[Dispute]):
                 raise ParseError(f"status {status!r} is none of {', '.join(Dispute.Status.values)}")
             disputes = disputes.filter(status=status)
         return disputes
+
+
+def _opened(request: Request, claim: Claim) -> Dispute:
+    team = request.auth.team if isinstance(request.auth, ApiToken) else None
+    if team is None:
+        raise PermissionDenied("a dispute is opened for a team: this needs a token that is bound to one")
+    try:
+        return dispute_open(claim=claim, actor=str(request.user), now=timezone.now(), acting_for=team)
+    except NoteError as error:
+        raise Http404 from error
+    except DisputeError as error:
+        raise Refused(str(error)) from error
 
 
 class OneDispute(APIView):

@@ -10,7 +10,7 @@ from billing.tenancy.models import ApiToken, Team
 
 SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
-    "budgets:read", "journal:acknowledge",
+    "budgets:read", "journal:acknowledge", "disputes:write",
 )  # fmt: skip
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0

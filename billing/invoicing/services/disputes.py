@@ -20,10 +20,11 @@ from billing.invoicing.deadlines import (
     end_of_business_day,
 )
 from billing.invoicing.models import Dispute, DisputeStep, DocumentEvent, Invoice, Note
-from billing.invoicing.note_lines import BilledLine
+from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.invoicing.services.corrections import LineCredit, Wanted, credit_note_draft
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from pricing.money import AMOUNT_PLACES, round_to, split_amount
 
@@ -48,8 +49,10 @@ class Claim:
     amount: Decimal | None = None
 
 
-def dispute_open(*, claim: Claim, actor: str, now: datetime) -> Dispute:
+def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | None = None) -> Dispute:
     """Open a dispute on lines of an issued invoice or rebill, within the window after its issue.
+
+    `acting_for`: the team that a program is bound to, which then needs no account; other teams' documents it cannot name.
 
     Raises DisputeError, NoteError for a document that nobody issued, AuthorityError.
     """
@@ -59,7 +62,10 @@ def dispute_open(*, claim: Claim, actor: str, now: datetime) -> Dispute:
         raise DisputeError("say what is wrong")
     with transaction.atomic():
         document = document_numbered(claim.number)
-        require_right(actor, f"dispute lines of {document.team.code}", Right.DISPUTE, team=document.team)
+        if acting_for is None:
+            require_right(actor, f"dispute lines of {document.team.code}", Right.DISPUTE, team=document.team)
+        elif acting_for.pk != document.team_id:
+            raise NoteError(f"document {claim.number}: {acting_for.code} has none of this number")
         _require_window(document, now)
         amount = _claimed(document, claim)
         zone = billing_setup().zone
