@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from billing.usage.services.token_columns import LARGEST_INT
-from metering.records import Content, Counts, Dimension, TokenUsage, microseconds
+from metering.records import Content, Counts, Dimension, TokenUsage
 from metering.token_keys import is_masked
 
 _json = msgspec.json.Encoder(order="deterministic").encode
@@ -46,12 +46,15 @@ class _Rest(msgspec.Struct):
 
 
 def content_of_row(row: Sequence[Any], dimension: Dimension, *, dated: bool) -> Content:
-    """The content that a stored row (time, rest, 5 counts) has, as `TokenUsage.content` gives it."""
+    """The content that a stored row has, as `TokenUsage.content` gives it: (time, rest, 5 counts).
+
+    The time is what PostgreSQL sends: microseconds since 2000 in 8 bytes.
+    """
     time, rest, *counts = row
     kept = msgspec.json.decode(rest, type=_Rest) if rest else _Rest()
     first, second, third, fourth, fifth = kept.counts or counts
     attributes = bytes(kept.attributes)
     return (
-        microseconds(time) if dated else None, dimension, (first, second, third, fourth, fifth),
+        int.from_bytes(time, "big", signed=True) if dated else None, dimension, (first, second, third, fourth, fifth),
         b"" if attributes == b"null" else attributes,
     )  # fmt: skip

@@ -59,7 +59,8 @@ COUNT_FIELDS = (
 ENTRY_COLUMNS = f"key, time, dimension, {', '.join(COUNT_FIELDS)}, epoch, id, rest"
 DELTA_COLUMNS = f"hour, dimension, epoch, requests, {', '.join(COUNT_FIELDS)}"
 TAKE = f"SELECT token_take({', '.join(['%s'] * 8)}, %s::text[], %s::text[])"
-KNOWN_ROWS = f"SELECT key, dimension, time, rest, {', '.join(COUNT_FIELDS)} FROM token_entry WHERE key = ANY(%s::uuid[])"
+KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
+                 FROM token_entry WHERE key = ANY(%s::uuid[])"""  # as bytes, which cost least to read
 
 Indexed = tuple[int, TokenUsage, bytes]
 Known = tuple[Any, ...]
@@ -220,7 +221,7 @@ def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, 
     if found:
         numbers = columns.numbers_by_key(asked)
         _count_known(cursor, group, found, numbers)
-        known = {numbers[key.bytes] for key, *_ in found}
+        known = {numbers[key] for key, *_ in found}
         rows, missed = columns.without(rows, known), not known <= set(columns.place[doubtful].tolist())
     _remember_keys(columns.keys[rows])
     if len(rows):
@@ -277,7 +278,7 @@ def _count_known(cursor: Any, group: _Group, known: Sequence[Known], numbers: Ma
     """Count each of these records, found by their keys, as duplicate or conflict."""
     names = _dimension_names(cursor, {row[1] for row in known})
     for key, dimension, *row in known:
-        number = numbers[key.bytes]
+        number = numbers[key]
         content = group.records[number].content
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
 
