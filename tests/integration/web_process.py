@@ -16,7 +16,7 @@ from django.db import connection
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
-STARTUP_SECONDS = 60
+STARTUP_SECONDS = 180
 
 
 def environment() -> dict[str, str]:
@@ -53,7 +53,7 @@ class WebProcess:
         deadline = time.monotonic() + STARTUP_SECONDS
         while time.monotonic() < deadline:
             try:
-                if httpx.get(f"{self.url}/healthz", timeout=2).status_code == httpx.codes.OK:
+                if httpx.get(f"{self.url}/healthz", timeout=10).status_code == httpx.codes.OK:
                     return
             except httpx.TransportError:
                 time.sleep(0.05)
