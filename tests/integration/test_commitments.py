@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
@@ -20,8 +19,6 @@ from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.effect import effect_of
 from billing.invoicing.focus.columns import CONTRACT_COMMITMENT
-from billing.invoicing.focus.conformance import Conformance
-from billing.invoicing.focus.contract_commitments import Issue, Terms, commitment_rows
 from billing.invoicing.models import Invoice, Note
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import document_of, period_of
@@ -34,8 +31,6 @@ from billing.portal.statements import MonthStatements, month_statements
 from billing.rates.models import Commitment
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
-from metering.intervals import Interval
-from pricing.commitments import Commitment as CommittedHours
 from tests.correction_makers import IN_NOVEMBER, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
@@ -455,37 +450,6 @@ def test_a_month_without_commitments_has_no_such_file(tmp_path: Path) -> None:
     close()
     call_command("export_focus", "2026-10", "--out", str(tmp_path))
     assert list(tmp_path.glob("*contract-commitment*")) == []
-
-
-def broken(table: pa.Table, column: str, value: Any) -> list[str]:
-    """The rules of Contract Commitment that break when a column of every row says something else."""
-    index, field = table.schema.names.index(column), table.schema.field(column)
-    changed = table.set_column(index, field, pa.array([value] * len(table), type=field.type))
-    window = Interval(datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
-    conformance = Conformance(window, [])
-    conformance.contract_commitment(changed)
-    return conformance.violations
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "rule"),
-    [
-        ("ContractCommitmentPeriodEnd", datetime(2026, 1, 1, tzinfo=UTC), "its period starts before it ends"),
-        ("ContractCommitmentQuantity", None, "Unit is null exactly where Quantity is"),
-        ("ContractCommitmentDiscountPercentage", None, "a Discount has a percentage"),
-        ("ContractCommitmentDiscountPercentage", Decimal("1.5"), "the percentage lies between 0 and 1"),
-        ("ContractCommitmentPaymentModel", "All Upfront", "all upfront is paid one time"),
-        ("ContractCommitmentModel", "Flexible", "none of its closed list"),
-        ("BillingCurrency", None, "the currency is stated"),
-    ],
-)
-def test_terms_that_focus_forbids_are_refused(column: str, value: Any, rule: str) -> None:
-    start = datetime(2026, 9, 30, 16, tzinfo=UTC)
-    one = CommittedHours("nlp-2026", "nlp", "NVIDIA-H800", Decimal(1000), Decimal(8), start)
-    issue = Issue(Interval(start, datetime(2026, 10, 31, 16, tzinfo=UTC)), "Asia/Shanghai", "CNY", "AI-INFRA")
-    table = commitment_rows([Terms(one, start, None, Decimal(10))], issue)
-    assert broken(table, "ContractId", "another") == []
-    assert any(rule in violation for violation in broken(table, column, value))
 
 
 def test_a_team_sees_its_own_commitments_through_the_api(tmp_path: Path) -> None:
