@@ -15,9 +15,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from billing.budgets.models import Finding
 from billing.budgets.services import days_store
 from billing.invoicing.models import Invoice
 from billing.invoicing.services import billing_mode_put, invoices_issue, period_close
+from billing.invoicing.services.disputes import Claim, dispute_open
 from billing.portal.board import Board
 from billing.portal.filters import Filters
 from billing.portal.months import period_shown
@@ -311,14 +313,22 @@ def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None
 
 def test_every_download_that_a_page_offers_is_there(issued: None, finance: Client) -> None:
     """Every CSV and XLSX link of the pages with tables, fragments included, answers with a file that opens."""
+    team = Team.objects.get(code="nlp")
+    Finding.objects.create(
+        team=team, kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=9, median=1, mad=1, z=8, basis="own",
+        found_at=OCTOBER_OVER,
+    )  # fmt: skip
+    number = str(Invoice.objects.get(shadow=False).number)
+    dispute_open(claim=Claim(number, [2], "sla", "a test"), actor="sam", now=OCTOBER_OVER)
     offered = []
     for path in ("/", "/teams/nlp/?month=2026-10", "/spending/?month=2026-10", "/spending/?month=2026-10&part=hours",
                  "/spending/?month=2026-10&part=why", "/invoices/", "/ownership/", "/close/?month=2026-10", "/budgets/",
-                 "/recovery/?month=2026-10", "/audit/", "/search/?q=2026"):  # fmt: skip
+                 "/recovery/?month=2026-10", "/audit/", "/search/?q=2026", "/corrections/", "/disputes/",
+                 "/anomalies/"):  # fmt: skip
         links = re.findall(r'href="([^"]*[?&;]as=(?:csv|xlsx)[^"]*)"', page(finance, path).content.decode())
         offered += [(path, html.unescape(link)) for link in links]
 
-    assert len({path for path, _ in offered}) >= 9
+    assert len({path for path, _ in offered}) >= 13
     for path, link in offered:
         response = page(finance, link)
         assert link.startswith(path.partition("?")[0])

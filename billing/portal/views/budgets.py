@@ -1,6 +1,7 @@
 """Budgets, where each stands and will end, who is told, and the days that were unusual."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -220,6 +221,8 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
 def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Unusual days of the teams that somebody may see, the newest first."""
     findings = Finding.objects.filter(team__in=_teams(request, Right.READ)).select_related("team")
+    if (file := download(request, {"anomalies": lambda: _findings(findings)})) is not None:
+        return file
     waiting = findings.filter(feedback="").count()
     shown = Paginator(findings, PAGE_SIZE).get_page(request.GET.get("page"))
     own = set(_teams(request, Right.BUDGET).values_list("pk", flat=True))
@@ -229,6 +232,14 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "choices": Finding.Feedback.values, "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
     }  # fmt: skip
     return render(request, "portal/anomalies.html", context)
+
+
+def _findings(findings: Iterable[Finding]) -> Table:
+    names = ("team", "kind", "sku", "day", "feedback")
+    rows = [
+        [row.team.code, row.kind, row.sku, row.day.isoformat(), row.feedback, row.amount, row.median] for row in findings
+    ]
+    return Table("anomalies", [*(Column(name) for name in names), Column("amount", "money"), Column("usual", "money")], rows)
 
 
 def _teams(request: HttpRequest, right: Right) -> Any:

@@ -1,5 +1,6 @@
 """Corrections: what was credited or billed again, and for finance what waits to be asked for, approved and issued."""
 
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,13 +15,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.billed import credited_by_position
-from billing.invoicing.models import Correction, Invoice
+from billing.invoicing.models import Correction, Invoice, Note
 from billing.invoicing.note_lines import NoteError
 from billing.invoicing.selectors import document_of, mails_of
 from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
 from billing.invoicing.services.corrections import LineCredit, Wanted
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
 from billing.portal.selectors import corrections_waiting, notes_visible
+from billing.portal.tables import Column, Table, download
 from billing.portal.views.invoices import document_file, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
@@ -32,7 +34,19 @@ PAGE_SIZE = 50
 @page
 def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Issued notes of the teams that somebody may see; for the house also what waits."""
-    return _list(request, setup)
+    notes = notes_visible(teams_visible_to(request.user))
+    file = download(request, {"notes": lambda: _table(notes)})
+    return _list(request, setup) if file is None else file
+
+
+def _table(notes: Iterable[Note]) -> Table:
+    names = ("number", "kind", "team", "month", "corrects", "reason", "issued_at", "currency")
+    rows = [
+        [row.number, row.kind, row.team.code, row.correction.period and row.correction.period.month,
+         row.invoice and row.invoice.number, row.correction.reason_code, row.issued_at, row.currency, row.total]
+        for row in notes
+    ]  # fmt: skip
+    return Table("notes", [*(Column(name) for name in names), Column("total", "money")], rows)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:

@@ -1,6 +1,6 @@
 """Disputes: a team lead opens one from an invoice, finance works on it and decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -27,6 +27,7 @@ from billing.invoicing.services.disputes import (
     dispute_withdraw,
 )
 from billing.portal.access import invoice_or_404, page, team_or_404
+from billing.portal.tables import Column, Table, download
 from billing.portal.views.corrections import form_decimal, lines_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
@@ -50,6 +51,8 @@ STEPS: dict[str, Callable[..., Dispute]] = {
 def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Disputes of the teams that somebody may see; for the house with how well they are handled."""
     disputes = disputes_of(teams_visible_to(request.user))
+    if (file := download(request, {"disputes": lambda: _table(disputes)})) is not None:
+        return file
     context: dict[str, Any] = {
         "nav": "disputes", "setup": setup, "page": Paginator(disputes, PAGE_SIZE).get_page(request.GET.get("page")),
     }  # fmt: skip
@@ -59,6 +62,16 @@ def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
             "figures": figures, "rate": _percent(figures.rate), "upheld_share": _percent(figures.upheld_share)
         }
     return render(request, "portal/disputes.html", context)
+
+
+def _table(disputes: Iterable[Dispute]) -> Table:
+    names = ("id", "document", "team", "positions", "reason", "status", "opened_by", "opened_at", "decided_by", "decided_at")
+    rows = [
+        [str(row.pk), row.document.number, row.team.code, " ".join(map(str, row.positions)), row.reason_code, row.status,
+         row.opened_by, row.opened_at, row.decided_by, row.decided_at, row.currency, row.amount]
+        for row in disputes
+    ]  # fmt: skip
+    return Table("disputes", [*(Column(name) for name in (*names, "currency")), Column("amount", "money")], rows)
 
 
 def _percent(share: Any) -> str:
