@@ -33,6 +33,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "unowned_consumer": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the consumer")),
     "unpriced": ExceptionKind(FINANCE, "prices", _("Publish a price version that covers it")),
     "metering_gap": ExceptionKind(OPERATOR, "close", _("Report or fill in what nobody watched"), waivable=True),
+    "sequence_gap": ExceptionKind(OPERATOR, "close", _("Send the missing records again"), waivable=True),
     "silent_source": ExceptionKind(OPERATOR, "close", _("Look whether its reporter runs")),
     "agent_problem": ExceptionKind(OPERATOR, "close", _("Mend what the agent cannot meter"), waivable=True),
     "unknown_resource": ExceptionKind(OPERATOR, "close", _("Tell the agent whether it is a device")),

@@ -113,7 +113,11 @@ def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk
                 response = client.post(path, dict.fromkeys(fields, ATTACK), follow=True)
                 transaction.set_rollback(True)
             page = Page(address=path)
-            page.feed(response.content.decode(errors="replace"))
+            kind = response.headers.get("Content-Type", "")
+            if kind.startswith("text/csv"):  # a form that answers with a file
+                assert cells_that_calculate(response.content) == [], (who, path)
+            else:
+                page.feed(response.content.decode(errors="replace"))
             assert (page.alarms, response.status_code < 500) == ([], True), (who, path)
 
 

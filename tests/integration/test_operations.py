@@ -45,7 +45,7 @@ def worker() -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
-def until(condition: Callable[[], bool], seconds: float = 40) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
