@@ -178,6 +178,7 @@ def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an
     finance.station("proof")
     finance.page.goto("/?month=2026-10")
     finance.follow("NLP Research")
+    expect(finance.page).to_have_url(re.compile("/teams/nlp/"))
     finance.page.get_by_role("link", name="NVIDIA-H800").first.click()
     finance.reads("workload-1")
     finance.station("line")
