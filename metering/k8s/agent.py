@@ -304,28 +304,39 @@ class Agent:
                 self.store.put_pod(replace(row, records=self._describe(row.facts, hold, at)), self.store.cursor("pods").list)
 
     def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> Told:
+        allocations, waiting = self._put_allocations(pods_until, refresh=refresh)
+        intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
+        slices_until = self.store.cursor(SLICES).synced_at
+        nodes = capacity_records(intervals, nodes_until or pods_until, slices_until, self.scope)
+        for body in (bodies := list(self._capacity_bodies(nodes))):
+            self.spool.put("usage/capacity", body)
+        if nodes_until:
+            self.store.capacity_told()
+        self.store.unwatched_told()
+        self.store.scans_told()
+        return Told(allocations, len(nodes), waiting + len(bodies))
+
+    def _put_allocations(self, pods_until: datetime, *, refresh: bool) -> tuple[int, int]:
+        """Records and bodies of pods with news. No more than one body of them is in memory at any time."""
         records: list[GpuAllocation] = []
         told: list[str] = []
-        watermark = pods_until
+        watermark, count, bodies = pods_until, 0, 1
         for row in self.store.to_tell(everything=refresh):
             waits = row.records is None or self.claims.waits(row.uid, row.facts.claims, row.first_seen)
             if waits:
                 watermark = min(watermark, row.first_seen)
             else:
                 told.append(row.uid)
-            records += self._records(row, max(row.observed_until, pods_until))
-        intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
-        slices_until = self.store.cursor(SLICES).synced_at
-        nodes = capacity_records(intervals, nodes_until or pods_until, slices_until, self.scope)
-        bodies = [*self._allocation_bodies(records, watermark), *self._capacity_bodies(nodes)]
-        for door, body in bodies:
-            self.spool.put(door, body)
+            found = self._records(row, max(row.observed_until, pods_until))
+            records += found
+            count += len(found)
+            while len(records) > BODY_RECORDS:
+                self._put_body(records[:BODY_RECORDS], None)
+                del records[:BODY_RECORDS]
+                bodies += 1
+        self._put_body(records, watermark)
         self.store.told(told)
-        if nodes_until:
-            self.store.capacity_told()
-        self.store.unwatched_told()
-        self.store.scans_told()
-        return Told(len(records), len(nodes), len(bodies))
+        return count, bodies
 
     def _records(self, row: PodRow, until: datetime) -> list[GpuAllocation]:
         """What is known of a pod by now."""
@@ -334,23 +345,21 @@ class Agent:
             return found
         return found + self.claims.allocations(row.uid, row.ending, until)
 
-    def _allocation_bodies(self, records: Sequence[GpuAllocation], watermark: datetime) -> Iterator[tuple[str, bytes]]:
-        """Bodies of up to a thousand records; the watermark stands in the last, for all of them."""
-        parts = [records[place : place + BODY_RECORDS] for place in range(0, len(records), BODY_RECORDS)] or [[]]
-        for number, part in enumerate(parts, start=1):
-            body: dict[str, Any] = {"agent": self.info(), "allocations": [_slim(record) for record in part]}
-            if number == len(parts):
-                body["watermark"] = watermark
-                if unwatched := self.store.unwatched():
-                    body["unwatched"] = [{"from": start, "until": end} for start, end in unwatched]
-                if scans := self.store.scans():
-                    body["scans"] = scans
-            yield "usage/gpu-allocations", msgspec.json.encode(body)
+    def _put_body(self, records: Sequence[GpuAllocation], watermark: datetime | None) -> None:
+        """Up to a thousand records; the watermark stands in the last body, for all of them."""
+        body: dict[str, Any] = {"agent": self.info(), "allocations": [_slim(record) for record in records]}
+        if watermark is not None:
+            body["watermark"] = watermark
+            if unwatched := self.store.unwatched():
+                body["unwatched"] = [{"from": start, "until": end} for start, end in unwatched]
+            if scans := self.store.scans():
+                body["scans"] = scans
+        self.spool.put("usage/gpu-allocations", msgspec.json.encode(body))
 
-    def _capacity_bodies(self, records: Sequence[msgspec.Struct]) -> Iterator[tuple[str, bytes]]:
+    def _capacity_bodies(self, records: Sequence[msgspec.Struct]) -> Iterator[bytes]:
         for place in range(0, len(records), BODY_RECORDS):
             part = [_slim(record) for record in records[place : place + BODY_RECORDS]]
-            yield "usage/capacity", msgspec.json.encode({"agent": self.info(), "nodes": part})
+            yield msgspec.json.encode({"agent": self.info(), "nodes": part})
 
     def info(self) -> dict[str, Any]:
         """Who reports, and what it could not meter."""

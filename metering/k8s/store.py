@@ -208,13 +208,16 @@ class Store:
                 found.add(uid)
         return found
 
-    def absent(self, list_number: int, version: int) -> list[PodRow]:
-        """Open pods that a list did not contain though they are older than it."""
-        rows = self.connection.execute(
-            f"SELECT {POD_COLUMNS} FROM pod WHERE ended = 0 AND list < ? AND version <= ?",  # noqa: S608
-            (list_number, version),
-        ).fetchall()
-        return [_pod_row(row) for row in rows]
+    def absent(self, list_number: int, version: int) -> Iterator[PodRow]:
+        """Open pods that a list did not contain though they are older than it, as they are when each is asked for."""
+        return self._pods("ended = 0 AND list < ? AND version <= ?", (list_number, version))
+
+    def _pods(self, which: str, parameters: tuple[int, ...] = ()) -> Iterator[PodRow]:
+        """Pods one after the other: their uids are read at once, so that they may be changed meanwhile; all that is
+        known of twenty thousand pods would be a hundred megabytes.
+        """
+        uids = self.connection.execute(f"SELECT uid FROM pod WHERE {which} ORDER BY uid", parameters).fetchall()  # noqa: S608
+        return (row for (uid,) in uids if (row := self.pod(uid)) is not None)
 
     def mark_gone(self, uid: str, at: datetime) -> None:
         """An ended pod's object is no longer there."""
@@ -238,14 +241,11 @@ class Store:
 
     def to_tell(self, *, everything: bool) -> Iterator[PodRow]:
         """Pods with news, or all open ones as well."""
-        which = "dirty = 1 OR ended = 0" if everything else "dirty = 1"
-        rows = self.connection.execute(f"SELECT {POD_COLUMNS} FROM pod WHERE {which} ORDER BY uid")  # noqa: S608
-        return (_pod_row(row) for row in rows.fetchall())
+        return self._pods("dirty = 1 OR ended = 0" if everything else "dirty = 1")
 
-    def undescribed(self) -> list[PodRow]:
+    def undescribed(self) -> Iterator[PodRow]:
         """Pods whose node was not known when they were seen."""
-        rows = self.connection.execute(f"SELECT {POD_COLUMNS} FROM pod WHERE dirty = 1 AND records IS NULL")  # noqa: S608
-        return [_pod_row(row) for row in rows.fetchall()]
+        return self._pods("dirty = 1 AND records IS NULL")
 
     def told(self, uids: Iterable[str]) -> None:
         """The news of these pods stand in the spool."""

@@ -1,5 +1,6 @@
 """Stories of pods, from the API server over HTTP to what the platform holds. Seconds were computed by hand."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -262,3 +263,36 @@ def test_the_very_first_answer_already_corrects_the_clock(tmp_path: Path) -> Non
         made.tell()
         told = made.platform.hold("u")
         assert (made.platform.seconds("u"), told["end_rule"]) == (90, "finishedAt")
+
+
+def test_many_pods_are_told_in_several_bodies_and_only_the_last_says_how_far(
+    here: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metering.k8s.agent.BODY_RECORDS", 2)
+    for number in range(5):
+        here.cluster.create(f"u{number}")
+        here.cluster.bind(f"u{number}")
+    here.settle()
+    here.tell()
+    told = [json.loads(body) for path, body in here.platform.bodies if path.endswith("gpu-allocations")]
+    assert [[record["pod_uid"] for record in body["allocations"]] for body in told] == [["u0", "u1"], ["u2", "u3"], ["u4"]]
+    assert [body.get("watermark") for body in told] == [None, None, "2026-10-10T10:00:00Z"]
+
+
+def test_all_pods_that_went_at_once_while_nobody_looked_are_ended_one_after_the_other(here: Rig) -> None:
+    """What a list lacks is read pod by pod while it is changed: none is left out, and what stays is untouched."""
+    here.settle()
+    for number in range(7):
+        here.cluster.create(f"u{number}")
+        here.cluster.bind(f"u{number}")
+    here.settle()
+    here.cluster.advance(30)
+    for number in range(6):
+        here.cluster.delete(f"u{number}")
+    here.cluster.compact()
+    here.cluster.advance(30)
+    here.settle()
+    here.tell()
+    ended = {uid: here.platform.hold(uid) for uid in (f"u{number}" for number in range(6))}
+    assert {(item["end_rule"], item["end_estimated"]) for item in ended.values()} == {("absent from list", True)}
+    assert here.platform.hold("u6")["ended_at"] is None
