@@ -21,7 +21,7 @@ from billing.rating.books import Books
 from billing.rating.corrected import CorrectedRateCard
 from billing.rating.interruptions import carried_rules
 from billing.rating.selectors import books_known
-from billing.usage.interruptions import FOREVER
+from billing.usage.interruptions import ENDS_OF_HOLD, FOREVER
 from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
@@ -40,13 +40,10 @@ CLASS_SUM = {
 }
 
 EVERYTHING = "SELECT '-infinity'::timestamptz"
-CARRIED = """SELECT greatest(a.started_at, CASE WHEN %(cap_us)s::bigint IS NULL THEN a.started_at
-                             ELSE e.ended_at - %(cap_us)s * interval '1 microsecond' END)
-             FROM usage_allocationend e
-             WHERE e.allocation_id = a.id AND e.epoch < %(before)s AND e.end_reason = %(reason)s
-                   AND e.ended_at >= %(from)s AND e.ended_at < %(until)s
-                   AND NOT EXISTS (SELECT 1 FROM usage_allocationend n WHERE n.allocation_id = a.id
-                                   AND n.epoch > e.epoch AND n.epoch < %(before)s)"""
+CARRIED = f"""SELECT greatest(a.started_at, CASE WHEN %(cap_us)s::bigint IS NULL THEN a.started_at
+                              ELSE e.ended_at - %(cap_us)s * interval '1 microsecond' END)
+              FROM ({ENDS_OF_HOLD}) AS e (ended_at, end_reason)
+              WHERE e.end_reason = %(reason)s AND e.ended_at >= %(from)s AND e.ended_at < %(until)s"""  # noqa: S608
 """Since when a hold belongs to the line: always, or as far back from its end as the platform carries it."""
 
 

@@ -8,9 +8,26 @@ from decimal import Decimal
 from django.db import connection
 
 from billing.usage.selectors import JOB, EpochFilter
+from metering.allocation import Rule
 from metering.intervals import Interval
 
 FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
+_LAST_KNOWN = """NOT EXISTS (SELECT 1 FROM usage_allocationend n WHERE n.allocation_id = {end}.allocation_id
+                            AND n.epoch > {end}.epoch AND n.epoch < %(before)s) AND {end}.epoch < %(before)s"""
+_PIECE_BEFORE = f"""p.cluster = z.cluster AND p.pod_uid = z.pod_uid AND p.namespace = z.namespace AND p.resource = z.resource
+    AND p.accelerator = z.accelerator AND p.started_at < z.started_at AND c.end_reason = '{Rule.SHARE_CHANGED.value}'
+    AND c.ended_at <= z.started_at AND {_LAST_KNOWN.format(end="c")}"""
+"""A hold of shared claims is cut wherever its share changes: `p`, which `c` ended so, is of the same hold as the later `z`.
+The last piece alone tells why the hold ended; one that was taken back is empty, and tells nothing of those before it."""
+ENDS_OF_HOLD = f"""
+    SELECT e.ended_at, e.end_reason FROM usage_allocationend e
+    WHERE e.allocation_id = a.id AND {_LAST_KNOWN.format(end="e")}
+    UNION ALL
+    SELECT e.ended_at, e.end_reason FROM usage_gpuallocation p JOIN usage_allocationend c ON c.allocation_id = p.id
+    JOIN usage_gpuallocation z ON z.cluster = p.cluster AND z.pod_uid = p.pod_uid
+    JOIN usage_allocationend e ON e.allocation_id = z.id
+    WHERE p.id = a.id AND e.ended_at > z.started_at AND {_PIECE_BEFORE} AND {_LAST_KNOWN.format(end="e")}"""
+"""Of an allocation `a`: ends of the hold that it is, or of which it is a piece, as they were known `before` a close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,8 @@ def carried_times(
 ) -> list[CarriedTime]:
     """What the rules say of the time that was learned in `epochs`, by ends that were known before them.
 
+    The end of a hold decides of all of its pieces, and a rule's cap is counted back from it through them.
+
     `job`: only of that one. Time that a close had billed before its end was known is not in any later close's epochs.
     """
     if not pieces or not rules:
@@ -62,7 +81,13 @@ def carried_times(
                 JOIN unnest(%(policies)s::text[], %(reasons)s::text[], %(froms)s::timestamptz[], %(untils)s::timestamptz[],
                             %(caps)s::bigint[]) AS r (policy, reason, valid_from, valid_until, cap_us)
                   ON r.reason = e.end_reason AND e.ended_at >= r.valid_from AND e.ended_at < r.valid_until
-                JOIN usage_gpuallocation a ON a.id = e.allocation_id
+                CROSS JOIN LATERAL (
+                    SELECT e.allocation_id AS id
+                    UNION ALL
+                    SELECT p.id FROM usage_gpuallocation z JOIN usage_gpuallocation p ON p.cluster = z.cluster
+                    JOIN usage_allocationend c ON c.allocation_id = p.id
+                    WHERE z.id = e.allocation_id AND e.ended_at > z.started_at AND {_PIECE_BEFORE}) AS piece
+                JOIN usage_gpuallocation a ON a.id = piece.id
                 CROSS JOIN LATERAL (SELECT {boundary} AS boundary) b
                 JOIN usage_allocationspan s ON s.allocation_id = a.id AND s.until > b.boundary
                 JOIN unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
@@ -70,9 +95,7 @@ def carried_times(
                 CROSS JOIN LATERAL generate_series(
                     date_trunc('hour', greatest(s.start, p.lo, b.boundary), 'UTC'),
                     least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)
-                WHERE e.epoch < %(before)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
-                  AND NOT EXISTS (SELECT 1 FROM usage_allocationend n WHERE n.allocation_id = e.allocation_id
-                                  AND n.epoch > e.epoch AND n.epoch < %(before)s)
+                WHERE {_LAST_KNOWN.format(end="e")} AND s.epoch >= %(first)s AND s.epoch < %(before)s
                   AND (%(job)s::text IS NULL OR {JOB} = %(job)s)
                 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10""",
             {

@@ -76,7 +76,8 @@ class AllocationSpan(models.Model):
 class AllocationEnd(models.Model):
     """How a hold that somebody else ended was known to have ended, while `epoch` closes had been made.
 
-    Only ends by INTERRUPTIONS stand here, and what such an end was corrected to: a close always sees again what it saw.
+    Only ends by INTERRUPTIONS and by a change of share stand here, and what such an end was corrected to: a close always
+    sees again what it saw.
     """
 
     allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="ends")

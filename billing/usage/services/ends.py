@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from metering.allocation import INTERRUPTIONS
+from metering.allocation import INTERRUPTIONS, Rule
 
+NOTED = INTERRUPTIONS | {Rule.SHARE_CHANGED.value}
+"""Ends of holds that were not the team's doing, and ends of their earlier pieces."""
 Told = tuple[int | None, object, str, str]
 """Row of the allocation, when it ended (None: it goes on), why, and why it was thought to have ended before."""
 
 
 def ends_put(cursor: Any, told: Sequence[Told], epoch: int) -> None:
-    """Note in this epoch every end by an interruption, and what one was corrected to."""
-    rows = [(row_id, at, reason) for row_id, at, reason, before in told if {reason, before} & INTERRUPTIONS]
+    """Note in this epoch every end by an interruption or a change of share, and what one was corrected to."""
+    rows = [(row_id, at, reason) for row_id, at, reason, before in told if {reason, before} & NOTED]
     if rows:
         cursor.execute(
             """INSERT INTO usage_allocationend (allocation_id, epoch, ended_at, end_reason)
