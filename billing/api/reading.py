@@ -24,6 +24,7 @@ from billing.invoicing.selectors import document_of, invoice_as_dict
 from billing.invoicing.services.accrual import accrual_last
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
+from billing.rating.selectors import closings_withdrawn
 from billing.tenancy.models import Team
 
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
@@ -120,7 +121,7 @@ class Charges(ListAPIView[Charge]):
     serializer_class = ChargeShape
 
     def get_queryset(self) -> QuerySet[Charge]:
-        charges = Charge.objects.order_by("id")
+        charges = Charge.objects.exclude(closing__in=closings_withdrawn()).order_by("id")
         own = teams_of(self.request)
         if own is not None:
             charges = charges.filter(team__in=own.values("code"))

@@ -143,12 +143,14 @@ class _Application:
         if "/" in issuer or "\\" in issuer or issuer.startswith("."):
             raise entry.error("issuer", f"{issuer!r} begins every invoice number and file name: no slash, no leading dot")
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
+        reopening = entry.choice("reopening", tuple(BillingSetup.Reopening.values), BillingSetup.Reopening.NEVER)
         entry.finish()
         self._refuse_new_basis(entry)
         changed = billing_setup_put(
-            currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor
+            currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening
         )
-        self.applied.note(changed, f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}")
+        told = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
+        self.applied.note(changed, told)
 
     def _refuse_new_basis(self, entry: Entry) -> None:
         """Periods keep the zone and currency that they were opened with, prices the currency they were published in."""

@@ -14,8 +14,8 @@ from django.db.models import Sum
 
 from billing.invoicing.engine_comparison import ModelComparison, compare
 from billing.invoicing.exception_kinds import ExceptionKind, kind_of
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice, JournalExport
-from billing.invoicing.selectors import journal_as_dict, last_export
+from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice, JournalExport, PeriodReopening
+from billing.invoicing.selectors import journal_as_dict, last_export, reopening_as_dict, reopenings_of
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
@@ -93,6 +93,7 @@ class Report:
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
     journal: JournalExport | None = None
+    reopenings: list[PeriodReopening] = field(default_factory=list)
 
     @property
     def blocking(self) -> list[ReportedException]:
@@ -125,6 +126,7 @@ class Report:
             "gpu_seconds": {name: None if v is None else number(v) for name, v in self.gpu_seconds.items()},
             "pools": self.pools,
             "tokens": self.tokens,
+            "reopenings": [reopening_as_dict(item) for item in self.reopenings],
             "journal": None if self.journal is None else journal_as_dict(self.journal),
             "engines": [
                 {
@@ -168,6 +170,7 @@ def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True)
     if thorough:
         report.exceptions += _unbilled_months(period)
         report.journal = last_export(period)
+        report.reopenings = reopenings_of(period)
         report.exceptions += _unacknowledged(report.journal, now)
     _waive(report, period, now)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))

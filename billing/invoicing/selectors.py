@@ -15,6 +15,7 @@ from billing.invoicing.models import (
     Invoice,
     JournalExport,
     Note,
+    PeriodReopening,
 )
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.selectors import billing_setup
@@ -186,6 +187,28 @@ def contacts_all() -> QuerySet[BillingContact]:
 def last_export(period: BillingPeriod) -> JournalExport | None:
     """The journal of a month that was handed to the ledger last."""
     return period.journal_exports.order_by("-id").first() if period.pk else None
+
+
+def reopenings_of(period: BillingPeriod) -> list[PeriodReopening]:
+    """Every request to open a month again, the oldest first."""
+    return list(period.reopenings.all()) if period.pk else []
+
+
+def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
+    """One request to open a month again for programs: who asked, who decided, and what the close was that it takes back."""
+    return {
+        "id": item.pk,
+        "status": item.status,
+        "reason": item.reason,
+        "requested_by": item.requested_by,
+        "requested_at": item.requested_at.isoformat(),
+        "decided_by": item.decided_by or None,
+        "decided_at": item.decided_at.isoformat() if item.decided_at else None,
+        "decision": item.decision or None,
+        "closed_by": item.closed_by,
+        "closed_at": item.closed_at.isoformat(),
+        "drafts_voided": item.drafts,
+    }
 
 
 def journal_as_dict(export: JournalExport) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from billing.rating.corrected import CorrectedRateCard
 from billing.rating.interruptions import carried_rules
 from billing.rating.selectors import books_known
 from billing.usage.interruptions import ENDS_OF_HOLD, FOREVER
-from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal
+from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal, late_epochs
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
 from pricing.money import round_to, split_amount
@@ -127,7 +127,7 @@ def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFi
     if not line.key.correction:
         return Interval(period.start, period.end), EpochFilter(before=this)
     late = BillingPeriod.objects.get(month=line.key.charge_period)
-    return Interval(late.start, late.end), EpochFilter(before=this, first=this - 1)
+    return Interval(late.start, late.end), late_epochs(this)
 
 
 def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:

@@ -23,8 +23,10 @@ from billing.usage.selectors import (
     EpochFilter,
     GpuSum,
     TokenSums,
+    close_before,
     gpu_sums,
     last_ordinal,
+    late_epochs,
     late_windows,
     token_sums,
 )
@@ -110,7 +112,7 @@ def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard |
 
 def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, correction: bool) -> Assessment:
     """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before), under `books`."""
-    first = closing - 1 if correction else 0
+    first = close_before(closing) if correction else 0
     epochs = EpochFilter(before=closing, first=first, last_sample=books.last_sample(window))
     assessment = Assessment()
     _assess_window(assessment, books, window, epochs, zone, correction=correction)
@@ -132,7 +134,7 @@ def _allocate(assessment: Assessment, window: Interval, month: str, closing: int
 
 
 def _assess_late(assessment: Assessment, books: Books, late: ClosedSpan, this: int, zone: str) -> None:
-    epochs = EpochFilter(before=this, first=this - 1)
+    epochs = late_epochs(this)
     _assess_window(assessment, books, Interval(late.start, late.end), epochs, zone, correction=True)
 
 

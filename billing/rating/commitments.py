@@ -58,9 +58,12 @@ def covered_usage(
 def _used_before(books: Books, late: Slice) -> dict[str, Decimal]:
     """What the closes before saw of the month: its own close, and each that billed late usage of it."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
-    own = ClosedWindow.objects.get(start=late.window.start).ordinal
-    for closing in range(own, late.epochs.before):
-        epochs = EpochFilter(before=closing, first=0 if closing == own else closing - 1)
+    standing = ClosedWindow.objects.filter(withdrawn_at=None)
+    own = standing.get(start=late.window.start).ordinal
+    closings = standing.filter(ordinal__gte=own, ordinal__lt=late.epochs.before).order_by("ordinal")
+    first = 0
+    for closing in closings.values_list("ordinal", flat=True):
+        epochs, first = EpochFilter(before=closing, first=first), closing
         part = Slice(late.window, late.pieces, late.month, epochs, late.correction)
         owned = owned_usage(books, part, gpu_sums(part.pieces, epochs))
         carried = interrupted_usage(part.pieces, epochs, books.namespaces, late.month, correction=True)

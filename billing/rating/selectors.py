@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from django.db.models import QuerySet
+
 from billing.rates.selectors import CarbonBook, PolicyBook, commitment_book, rate_card
 from billing.rating.books import Books
 from billing.rating.corrected import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
@@ -83,11 +85,12 @@ class BilledSlice:
 def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> list[BilledSlice]:
     """The slices of usage billed by the closes up to the `through`-th that overlap a stretch of time."""
     closed = list(
-        ClosedWindow.objects.filter(ordinal__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("ordinal")
+        _standing().filter(ordinal__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("ordinal")
     )
     mine = {window.ordinal for window in closed}
     slices = [BilledSlice(Interval(row.start, row.end), row.ordinal, correction=False) for row in closed]
-    for closing in range(min(mine, default=through) + 1, through + 1):
+    after = _standing().filter(ordinal__gt=min(mine, default=through), ordinal__lte=through).order_by("ordinal")
+    for closing in after.values_list("ordinal", flat=True):
         slices += [
             BilledSlice(Interval(late.start, late.end), closing, correction=True)
             for late in late_windows(closing)
@@ -98,8 +101,17 @@ def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> 
 
 def closed_until() -> datetime | None:
     """The end of the last closed window; None before any close."""
-    last = ClosedWindow.objects.order_by("-end").first()
+    last = _standing().order_by("-end").first()
     return last.end if last else None
+
+
+def closings_withdrawn() -> list[int]:
+    """Ordinals of the closes that were taken back: what they charged is nobody's bill."""
+    return list(ClosedWindow.objects.exclude(withdrawn_at=None).values_list("ordinal", flat=True))
+
+
+def _standing() -> QuerySet[ClosedWindow]:
+    return ClosedWindow.objects.filter(withdrawn_at=None)
 
 
 def changes_all() -> list[RetroactiveChange]:

@@ -21,11 +21,16 @@ class BillingSetup(models.Model):
         NONE = "none", "drafts of a clean close are approved"
         FOUR_EYES = "four-eyes", "drafts are approved by somebody else than who closed"
 
+    class Reopening(models.TextChoices):
+        NEVER = "never", "a closed month stays closed"
+        TWO_PERSONS = "two-persons", "a month of which nothing was issued is reopened by two persons"
+
     singleton = models.BooleanField(primary_key=True, default=True, editable=False)
     currency = models.CharField(max_length=3)
     zone = models.CharField(max_length=64)
     issuer = models.CharField(max_length=64)
     review = models.CharField(max_length=16, choices=Review.choices, default=Review.NONE)
+    reopening = models.CharField(max_length=16, choices=Reopening.choices, default=Reopening.NEVER)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(singleton=True), name="billing_setup_is_one_row")]

@@ -18,9 +18,11 @@ class SetupError(ValueError):
     """A set-up that contradicts what is already a fact."""
 
 
-def billing_setup_put(*, currency: str, zone: str, issuer: str, review: str, actor: str) -> bool:
+def billing_setup_put(
+    *, currency: str, zone: str, issuer: str, review: str, actor: str, reopening: str = BillingSetup.Reopening.NEVER
+) -> bool:
     """Store how this installation bills; True if anything changed."""
-    wanted = {"currency": currency, "zone": zone, "issuer": issuer, "review": review}
+    wanted = {"currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening)}
     known = BillingSetup.objects.first()
     before = {name: getattr(known, name) for name in wanted} if known else {}
     if before == wanted:

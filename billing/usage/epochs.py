@@ -1,8 +1,8 @@
 """Epochs: what was learned before a close belongs to its documents, what is learned after it to the next close.
 
-The epoch is the number of closes made so far. Every ingest transaction holds the usage lock shared and stamps its rows
-with the current epoch; a close takes the lock alone for the instant in which it advances the epoch. So each row is
-either seen by the close or late, never both and never neither.
+The epoch is the number of closes made so far, those that were taken back included. Every ingest transaction holds the
+usage lock shared and stamps its rows with the current epoch; a close takes the lock alone for the instant in which it
+advances the epoch. So each row is either seen by the close or late, never both and never neither.
 """
 
 from datetime import datetime
@@ -37,6 +37,11 @@ def epoch_advance(*, start: datetime, end: datetime) -> int:
         ordinal = _current(cursor) + 1
     ClosedWindow.objects.create(ordinal=ordinal, start=start, end=end)
     return ordinal
+
+
+def epoch_withdraw(*, ordinal: int, now: datetime) -> None:
+    """Take the `ordinal`-th close back; no later one may stand. `usage_freeze` was called before."""
+    ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=now)
 
 
 def usage_freeze() -> None:

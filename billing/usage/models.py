@@ -234,11 +234,16 @@ class EngineReading(models.Model):
 
 
 class ClosedWindow(models.Model):
-    """[start, end) of a billing month that was closed as the `ordinal`-th; usage learned later is late."""
+    """[start, end) of a billing month that was closed as the `ordinal`-th; usage learned later is late.
+
+    A close that was taken back counts as none: its month is open again, and what it had billed the next close bills.
+    Its ordinal stays used, so that no row learned since then is older than it was.
+    """
 
     ordinal = models.IntegerField(primary_key=True)
     start = models.DateTimeField()
     end = models.DateTimeField()
+    withdrawn_at = models.DateTimeField(null=True)
 
 
 class QuarantinedRecord(models.Model):

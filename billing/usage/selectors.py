@@ -39,6 +39,20 @@ class EpochFilter:
     last_sample: int = 0
 
 
+def close_before(this: int) -> int:
+    """Ordinal of the close that stands before the `this`-th, 0 where it is the first: one taken back does not count."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow WHERE ordinal < %s AND withdrawn_at IS NULL", [this]
+        )
+        return int(cursor.fetchone()[0])
+
+
+def late_epochs(this: int) -> EpochFilter:
+    """What the `this`-th close bills of windows closed before it: learned since the close before it."""
+    return EpochFilter(before=this, first=close_before(this))
+
+
 def last_sample() -> int:
     """Id of the last efficiency sample; nobody adds one with a lower id while usage is frozen."""
     with connection.cursor() as cursor:
@@ -62,19 +76,19 @@ def late_windows(this: int) -> list[ClosedSpan]:
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT w.ordinal, w.start, w."end" FROM usage_closedwindow w
-               WHERE w.ordinal < %(this)s AND (
-                   EXISTS (SELECT 1 FROM usage_allocationspan s
-                           WHERE s.epoch = %(this)s - 1 AND s.start < w."end" AND s.until > w.start)
-                   OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.epoch = %(this)s - 1
+               WHERE w.ordinal < %(this)s AND w.withdrawn_at IS NULL AND (
+                   EXISTS (SELECT 1 FROM usage_allocationspan s WHERE s.epoch >= %(first)s AND s.epoch < %(this)s
+                           AND s.start < w."end" AND s.until > w.start)
+                   OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.epoch >= %(first)s AND t.epoch < %(this)s
                               AND t.hour >= date_trunc('hour', w.start, 'UTC') AND t.hour < w."end"))
                ORDER BY w.ordinal""",
-            {"this": this},
+            {"this": this, "first": close_before(this)},
         )
         return [ClosedSpan(*row) for row in cursor.fetchall()]
 
 
 def last_ordinal() -> int:
-    """Ordinal of the last close, 0 before the first."""
+    """Ordinal of the last close, 0 before the first; one that was taken back has used its ordinal."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow")
         return int(cursor.fetchone()[0])

@@ -25,7 +25,7 @@ from billing.rating.interruptions import interrupted_of
 from billing.rating.interruptions import times as carried_by_hour
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_with, changes_known, changes_through, last_change
-from billing.usage.selectors import JOB, EpochFilter, late_windows
+from billing.usage.selectors import JOB, EpochFilter, late_epochs, late_windows
 from metering.intervals import Interval, month_of
 from pricing.allocation import ALLOCATED
 from pricing.money import EXACT
@@ -79,7 +79,7 @@ def hourly_usage(
     _read_allocated(found, books, own, period)
     for late in late_windows(this):
         window = Interval(late.start, late.end)
-        epochs = EpochFilter(before=this, first=this - 1)
+        epochs = late_epochs(this)
         _read_window(found, found_in, window, epochs, month_of(window.start, period.zone), correction=True)
     return found
 

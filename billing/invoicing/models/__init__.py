@@ -23,6 +23,7 @@ from billing.invoicing.models.invoices import (
 )
 from billing.invoicing.models.ledger import JournalExport
 from billing.invoicing.models.mails import BillingContact, DocumentMail
+from billing.invoicing.models.reopenings import PeriodReopening
 
 __all__ = [
     "Accrual",
@@ -43,4 +44,5 @@ __all__ = [
     "NoteLine",
     "NumberSeries",
     "Operation",
+    "PeriodReopening",
 ]

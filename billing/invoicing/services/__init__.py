@@ -17,6 +17,7 @@ from billing.invoicing.services.invoices import (
 from billing.invoicing.services.modes import billing_mode_put
 from billing.invoicing.services.operations import operation_request, operation_run, operations_pending
 from billing.invoicing.services.proof import closed_periods_check, period_verify
+from billing.invoicing.services.reopening import reopening_approve, reopening_reject, reopening_request
 from billing.invoicing.services.settlement import document_settle
 from billing.invoicing.services.waivers import exception_waive
 
@@ -42,4 +43,7 @@ __all__ = [
     "period_close",
     "period_open",
     "period_verify",
+    "reopening_approve",
+    "reopening_reject",
+    "reopening_request",
 ]

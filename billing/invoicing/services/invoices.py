@@ -87,6 +87,8 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
         period, setup = known[0].period, billing_setup()
         assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
         charges = charges_by_invoice(assessment.charges).get((team, False), [])
+        if not charges:
+            raise ApprovalError(f"team {team} has no usage in {month}: nothing to build again")
         draft = (invoice_lines(charges), parties_of(period, setup, known[0].team), False)
         (invoice,) = drafts_write(period, setup, {team: known[0].team}, [draft])
         audit_record(actor=actor, action="invoice_rebuild", subject=f"{month} {team}", detail={"total": str(invoice.total)})

@@ -10,5 +10,5 @@ FORWARD = """
 
 
 class Migration(migrations.Migration):
-    dependencies = [("usage", "0014_token_sequences")]
+    dependencies = [("usage", "0015_withdrawn_closes")]
     operations = [migrations.RunSQL(FORWARD, migrations.RunSQL.noop)]

@@ -25,7 +25,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
         rows[digest.digest()] = refusal
     if not rows:
         return
-    closed = sorted(ClosedWindow.objects.values_list("start", "end"))
+    closed = sorted(ClosedWindow.objects.filter(withdrawn_at=None).values_list("start", "end"))
     with connection.cursor() as cursor:
         for digest, refusal in sorted(rows.items()):
             now = timezone.now()

@@ -35,6 +35,10 @@ def print_report(command: HouseCommand, report: Report) -> None:
     """The report for people."""
     verdict = "can be closed" if report.closable else "cannot be closed yet"
     command.say(f"Period {report.period}: {report.status}; {verdict if report.status != 'closed' else 'is closed'}")
+    for asked in report.reopenings:
+        decided = f"{asked.status} by {asked.decided_by}" if asked.decided_by else "waits for a second person"
+        word = "reopening" if asked.drafts is None else "reopened"
+        command.say(f"  {word}: asked by {asked.requested_by}, {decided}: {asked.reason}")
     for check in report.checks:
         command.say(f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
     for item in report.exceptions:

@@ -1,0 +1,292 @@
+"""A closed month of which nothing was issued is opened again by two persons, and closed anew with all that was learned."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, IntegrityError, connection, transaction
+
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services import (
+    invoices_issue,
+    period_close,
+    period_open,
+    period_verify,
+    reopening_approve,
+    reopening_reject,
+    reopening_request,
+)
+from billing.invoicing.services.reopening import ReopeningError
+from billing.rating.models import Charge
+from billing.rating.selectors import closed_until
+from billing.tenancy.models import AuditEntry
+from billing.usage.models import ClosedWindow
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
+ALLOWED = {**SET_UP["billing"], "reopening": "two-persons"}
+TEN_HOURS = {"quantity": 1, "ended_at": "2026-10-10T10:00:00Z", "observed_until": "2026-10-10T10:00:00Z"}
+
+
+@pytest.fixture(autouse=True)
+def house(tmp_path: Path) -> None:
+    """nlp held one GPU for ten hours at 10.0000 in October: 100.00; lin of finance, ada and eve who approve."""
+    apply(tmp_path, billing=ALLOWED)
+    ingest_allocations(allocation_record(1, **TEN_HOURS))
+    for name, role in (("lin", "finance"), ("ada", "approver"), ("eve", "auditor"), ("lead", "lead")):
+        person(name, role)
+
+
+def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> Any:
+    return period_close(month=month, actor="lin", now=now)
+
+
+def request(actor: str = "lin", reason: str = "site B reported late") -> PeriodReopening:
+    return reopening_request(month="2026-10", reason=reason, actor=actor, now=OCTOBER_OVER)
+
+
+def reopen() -> PeriodReopening:
+    return reopening_approve(reopening_id=request().pk, actor="ada", now=OCTOBER_OVER + timedelta(hours=1))
+
+
+def totals(month: str) -> dict[str, Decimal]:
+    live = Invoice.objects.filter(period__month=month).exclude(status="void")
+    return dict(live.values_list("team__code", "total"))
+
+
+def november(hour: int, number: int) -> dict[str, Any]:
+    end = f"2026-11-10T{hour:02}:00:00Z"
+    return allocation_record(number, quantity=1, started_at="2026-11-10T00:00:00Z", ended_at=end, observed_until=end)
+
+
+def sql(statement: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def test_a_reopened_month_bills_what_was_learned_since_as_its_own_usage() -> None:
+    close()
+    assert totals("2026-10") == {"nlp": Decimal("100.00")}
+    assert closed_until() == datetime(2026, 10, 31, 16, tzinfo=UTC)
+    # 3 h of two GPUs at 10.0000
+    late = {"quantity": 2, "ended_at": "2026-10-10T03:00:00Z", "observed_until": "2026-10-10T03:00:00Z"}
+    ingest_allocations(allocation_record(2, **late))
+    reopen()
+    assert (BillingPeriod.objects.get().status, closed_until(), totals("2026-10")) == ("open", None, {})
+    ingest_tokens(token_record(1, input_tokens=50_000_200))  # 50 M at 2.0000, the rest rounds to 0.00
+    assert close().changed
+    assert totals("2026-10") == {"nlp": Decimal("260.00")}  # 100.00 + 60.00 + 100.00
+    (invoice,) = Invoice.objects.exclude(status="void")
+    assert not invoice.lines.filter(correction=True).exists()
+    assert invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER) == 1
+    invoice.refresh_from_db()
+    assert invoice.number == "AI-INFRA-2026-000001"
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert report.closable, report.checks
+
+
+def test_late_usage_of_earlier_months_is_billed_once_by_the_close_that_stands() -> None:
+    close()
+    invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER)
+    ingest_allocations(november(1, 5))  # 10.00 in November
+    one_hour = {"quantity": 1, "ended_at": "2026-10-10T01:00:00Z", "observed_until": "2026-10-10T01:00:00Z"}
+    ingest_allocations(allocation_record(6, **one_hour))  # 10.00 late, before November is closed first
+    close("2026-11", NOVEMBER_OVER)
+    assert totals("2026-11") == {"nlp": Decimal("20.00")}
+    ingest_allocations(allocation_record(7, **one_hour))  # 10.00 late, after it
+    asked = reopening_request(month="2026-11", reason="wrong owner", actor="lin", now=NOVEMBER_OVER)
+    reopening_approve(reopening_id=asked.pk, actor="ada", now=NOVEMBER_OVER)
+    close("2026-11", NOVEMBER_OVER)
+    assert totals("2026-11") == {"nlp": Decimal("30.00")}
+    invoices_issue(month="2026-11", actor="lin", now=NOVEMBER_OVER)
+    assert list(Invoice.objects.exclude(number=None).order_by("number").values_list("number", "total")) == [
+        ("AI-INFRA-2026-000001", Decimal("100.00")), ("AI-INFRA-2026-000002", Decimal("30.00")),
+    ]  # fmt: skip
+    ingest_allocations(allocation_record(8, **one_hour))  # and what comes after that, in December only
+    assert close("2026-12", datetime(2027, 1, 1, tzinfo=UTC)).invoices == 1
+    assert totals("2026-12") == {"nlp": Decimal("10.00")}
+    for month in ("2026-10", "2026-11", "2026-12"):
+        assert all(proof.holds for proof in period_verify(month=month)), month
+
+
+def test_a_price_may_be_mended_while_the_month_is_open_again(tmp_path: Path) -> None:
+    close()
+    reopen()
+    dearer = {**SET_UP["price_versions"][0], "name": "mid", "valid_from": "2026-10-10T13:00:00+08:00"}
+    dearer["gpu"] = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "12.0000"}]
+    apply(tmp_path, billing=ALLOWED, price_versions=[*SET_UP["price_versions"], dearer])
+    close()
+    assert totals("2026-10") == {"nlp": Decimal("110.00")}  # 5 h at 10.0000, 5 h at 12.0000
+
+
+def test_the_drafts_of_the_withdrawn_close_stay_readable_and_its_charges_are_nobodys() -> None:
+    close()
+    asked = reopen()
+    (draft,) = Invoice.objects.all()
+    assert (draft.status, draft.void_reason) == ("void", "2026-10 was opened again: site B reported late")
+    assert (asked.drafts, asked.closing, asked.closed_by, asked.closed_at) == (1, 1, "lin", OCTOBER_OVER)
+    close()
+    assert sorted(Charge.objects.values_list("closing", flat=True)) == [1, 2]
+    assert list(ClosedWindow.objects.order_by("ordinal").values_list("ordinal", "withdrawn_at")) == [
+        (1, OCTOBER_OVER + timedelta(hours=1)), (2, None),
+    ]  # fmt: skip
+    assert BillingPeriod.objects.get().ordinal == 2
+
+
+def test_the_log_names_both_and_the_report_tells_it() -> None:
+    close()
+    reopen()
+    told = AuditEntry.objects.filter(action__in=("reopening_request", "period_reopen")).order_by("id")
+    asked = {"reason": "site B reported late", "requested_by": "lin", "closing": 1}
+    assert list(told.values_list("action", "actor", "subject", "detail")) == [
+        ("reopening_request", "lin", "2026-10", asked),
+        ("period_reopen", "ada", "2026-10", {**asked, "approved_by": "ada", "drafts": 1}),
+    ]
+    (row,) = build_report(period_of("2026-10"), now=OCTOBER_OVER).as_dict()["reopenings"]
+    assert row == {
+        "id": row["id"], "status": "approved", "reason": "site B reported late", "requested_by": "lin",
+        "requested_at": OCTOBER_OVER.isoformat(), "decided_by": "ada",
+        "decided_at": (OCTOBER_OVER + timedelta(hours=1)).isoformat(), "decision": None, "closed_by": "lin",
+        "closed_at": OCTOBER_OVER.isoformat(), "drafts_voided": 1,
+    }  # fmt: skip
+
+
+def test_who_asks_never_approves_nor_does_who_may_not() -> None:
+    close()
+    person("both", "finance", "approver")
+    for actor in ("eve", "lead", "ada", "nobody"):
+        with pytest.raises(AuthorityError, match="with the right close"):
+            request(actor)
+    asked = request("both")
+    with pytest.raises(AuthorityError, match="somebody else must approve"):
+        reopening_approve(reopening_id=asked.pk, actor="both", now=OCTOBER_OVER)
+    for actor in ("lin", "eve", "nobody"):
+        with pytest.raises(AuthorityError, match="with the right approve"):
+            reopening_approve(reopening_id=asked.pk, actor=actor, now=OCTOBER_OVER)
+    assert BillingPeriod.objects.get().status == "closed"
+
+
+def test_a_request_has_a_reason_and_waits_alone() -> None:
+    close()
+    with pytest.raises(ReopeningError, match="say why the month is to be opened again"):
+        request(reason=" ")
+    asked = request()
+    with pytest.raises(ReopeningError, match="somebody asked already"):
+        request()
+    with pytest.raises(ReopeningError, match="say why the reopening is turned down"):
+        reopening_reject(reopening_id=asked.pk, reason="", actor="ada", now=OCTOBER_OVER)
+    reopening_reject(reopening_id=asked.pk, reason="bill it late", actor="ada", now=OCTOBER_OVER)
+    with pytest.raises(ReopeningError, match="is rejected: only one that waits"):
+        reopening_approve(reopening_id=asked.pk, actor="ada", now=OCTOBER_OVER)
+    assert request().pk != asked.pk
+
+
+def test_an_issued_month_stays_closed_also_where_it_was_issued_after_somebody_asked() -> None:
+    close()
+    asked = request()
+    invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER)
+    with pytest.raises(ReopeningError, match="are issued and never change: correct them"):
+        reopening_approve(reopening_id=asked.pk, actor="ada", now=OCTOBER_OVER)
+    reopening_reject(reopening_id=asked.pk, reason="it is issued", actor="lin", now=OCTOBER_OVER)
+    with pytest.raises(ReopeningError, match="are issued and never change"):
+        request()
+    assert ClosedWindow.objects.get().withdrawn_at is None
+
+
+def test_only_the_last_close_is_taken_back() -> None:
+    close()
+    close("2026-11", NOVEMBER_OVER)
+    with pytest.raises(ReopeningError, match="a later month was closed after 2026-10"):
+        request()
+
+
+def test_it_is_off_unless_the_set_up_allows_it(tmp_path: Path) -> None:
+    close()
+    asked = request()
+    apply(tmp_path)
+    for attempt in (request, lambda: reopening_approve(reopening_id=asked.pk, actor="ada", now=OCTOBER_OVER)):
+        with pytest.raises(ReopeningError, match="closed months stay closed here"):
+            attempt()
+    assert BillingPeriod.objects.get().status == "closed"
+
+
+def test_an_open_month_is_not_reopened() -> None:
+    with pytest.raises(ReopeningError, match="period 2026-10 is open"):
+        request()
+    period_open(month="2026-10")
+    with pytest.raises(ReopeningError, match="period 2026-10 is open"):
+        request()
+
+
+@pytest.mark.parametrize("decided_by", ["lin", "LIN", " lin "])
+def test_the_database_lets_nobody_approve_their_own_request(decided_by: str) -> None:
+    close()
+    request()
+    with pytest.raises(IntegrityError, match="reopening_takes_two_persons"):
+        sql(
+            "UPDATE invoicing_periodreopening SET status = 'approved', drafts = 1, decided_at = now(), "
+            f"decided_by = '{decided_by}'"
+        )
+
+
+def test_the_database_opens_no_month_without_an_approval() -> None:
+    close()
+    opened = "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL"
+    approved = "UPDATE invoicing_periodreopening SET status = 'approved', drafts = 0, decided_at = now(), decided_by = 'ada'"
+    with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
+        sql(opened)
+    request()
+    with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
+        sql(opened)
+    sql(approved)
+    invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER)
+    with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
+        sql(opened)  # approved, but a document of it is out
+    for statement in (
+        "DELETE FROM invoicing_periodreopening", "UPDATE invoicing_periodreopening SET reason = 'x'",
+        "UPDATE usage_closedwindow SET start = now()", "DELETE FROM usage_closedwindow",
+    ):  # fmt: skip
+        with pytest.raises(DatabaseError, match="stay"):
+            sql(statement)
+
+
+def test_a_month_may_be_reopened_more_than_once() -> None:
+    for expected in (1, 2, 3):
+        close()
+        assert BillingPeriod.objects.get().ordinal == expected
+        asked = request(reason=f"round {expected}")
+        reopening_approve(reopening_id=asked.pk, actor="ada", now=OCTOBER_OVER)
+    close()
+    assert totals("2026-10") == {"nlp": Decimal("100.00")}
+    assert invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER) == 1
+    assert Invoice.objects.get(status="issued").number == "AI-INFRA-2026-000001"
+
+
+def test_the_command_asks_approves_and_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    close()
+    call_command("period_reopen", "request", "2026-10", "--reason", "site B", "--by", "lin")
+    assert "2026-10: site B (asked by lin, waits for a second person)" in capsys.readouterr().out
+    for by, said in (("lin", "somebody else must approve"), ("eve", "with the right approve")):
+        with pytest.raises(SystemExit) as ended:
+            call_command("period_reopen", "approve", "2026-10", "--by", by)
+        assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
+    call_command("period_reopen", "approve", "2026-10", "--by", "ada")
+    assert "(asked by lin, approved by ada, 1 drafts voided)" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        call_command("period_reopen", "approve", "2026-10", "--by", "ada")
+    assert "nobody asked to open 2026-10 again" in capsys.readouterr().err
+    call_command("period_reopen", "list", "2026-10", "--json")
+    (row,) = json.loads(capsys.readouterr().out)["reopenings"]
+    assert (row["requested_by"], row["decided_by"], row["drafts_voided"]) == ("lin", "ada", 1)
+    call_command("period_report", "2026-10")
+    assert "reopened: asked by lin, approved by ada: site B" in capsys.readouterr().out
