@@ -13,6 +13,7 @@ from billing.api import (
     problems,
     quarantine,
     reading,
+    reopening,
     summary,
     usage,
 )
@@ -64,6 +65,7 @@ urlpatterns = [
     path("periods/<str:month>", reading.Period.as_view(), name="period"),
     path("periods/<str:month>/accrual", reading.PeriodAccrual.as_view(), name="period-accrual"),
     path("periods/<str:month>/report", reading.PeriodReport.as_view(), name="period-report"),
+    path("periods/<str:month>/reopenings", reopening.Reopenings.as_view(), name="period-reopenings"),
     path("periods/<str:month>/journal", ledger.JournalAcknowledgement.as_view(), name="journal"),
     re_path(r"^.*$", problems.not_found),
 ]  # fmt: skip

@@ -102,6 +102,21 @@ REFUSALS: Final = (
     gettext_noop("recipients: %(n)s are more than %(most)s; use a mailing list"),
     gettext_noop("%(name)s: did not take the message"),
     gettext_noop("a waiver needs a reason"),
+    gettext_noop("say why the month is to be opened again"),
+    gettext_noop("say why the reopening is turned down"),
+    gettext_noop("somebody asked already to open %(month)s again: approve that, or turn it down"),
+    gettext_noop("nobody asked to open %(month)s again: `manage.py period_reopen request %(same)s --reason ...`"),
+    gettext_noop(
+        "closed months stay closed here: `reopening: two-persons` under `billing:` in the set-up file allows it"
+    ),
+    gettext_noop("period %(month)s is %(status)s: only a closed month is opened again"),
+    gettext_noop(
+        "invoices of %(month)s are issued and never change: correct them with a credit note or a change of closed time"
+    ),
+    gettext_noop(
+        "a later month was closed after %(month)s and may have billed its late usage: correct %(same)s with notes"
+    ),
+    gettext_noop("%(month)s was closed again since somebody asked: ask anew"),
     gettext_noop("period %(month)s has no exception %(what)s"),
 )
 PLACE: Final = re.compile(r"%\((\w+)\)s")

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.test import Client
 
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
@@ -27,6 +29,7 @@ from billing.invoicing.services.reopening import ReopeningError
 from billing.rating.models import Charge
 from billing.rating.selectors import closed_until
 from billing.tenancy.models import AuditEntry
+from billing.tenancy.tokens import api_token_create
 from billing.usage.models import ClosedWindow
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
@@ -290,3 +293,47 @@ def test_the_command_asks_approves_and_lists(capsys: pytest.CaptureFixture[str])
     assert (row["requested_by"], row["decided_by"], row["drafts_voided"]) == ("lin", "ada", 1)
     call_command("period_report", "2026-10")
     assert "reopened: asked by lin, approved by ada: site B" in capsys.readouterr().out
+
+
+def signed_in(name: str, language: str = "en") -> Client:
+    client = Client(headers={"accept-language": language})
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def test_the_page_offers_each_person_their_own_step() -> None:
+    close()
+    page, step = "/close/?month=2026-10", "/close/2026-10/reopenings/"
+    assert "Ask to open it again" in signed_in("lin").get(page).content.decode()
+    assert "Ask to open it again" not in signed_in("eve").get(page).content.decode()
+    for name, said, status in (("lin", {"reason": ""}, 409), ("eve", {"reason": "x"}, 403), ("ada", {"reason": "x"}, 403)):
+        assert signed_in(name).post(step, said).status_code == status, name
+    assert signed_in("lin").post(step, {"reason": "site <b> late"}).status_code == 302
+    told = signed_in("lin").get(page).content.decode()
+    assert "site &lt;b&gt; late" in told
+    assert ("Waits for approval" in told, "Open again…" in told) == (True, False)
+    assert "等待批准" in signed_in("lin", "zh-hans").get(page).content.decode()
+    assert signed_in("lin").post(step, {"step": "approve"}).status_code == 403
+    assert "Open again…" in signed_in("ada").get(page).content.decode()
+    assert signed_in("ada").post(step, {"step": "approve"}).status_code == 302
+    assert BillingPeriod.objects.get().status == "open"
+    told = signed_in("eve").get(page).content.decode()
+    assert ("1 draft voided" in told, "ada, " in told) == (True, True)
+    assert signed_in("ada").post(step, {"step": "approve"}).status_code == 409
+    assert signed_in("ada").post(step, {"step": "dance"}).status_code == 404
+
+
+def test_the_api_takes_people_and_no_tokens() -> None:
+    close()
+    door = "/api/v1/periods/2026-10/reopenings"
+    _, token = api_token_create(name="all", scopes=["invoices:read", "journal:acknowledge"], actor="t")
+    bearer = {"authorization": f"Bearer {token}"}
+    said: dict[str, Any] = {"content_type": "application/json"}
+    assert Client().post(door, {"action": "request", "reason": "x"}, headers=bearer, **said).status_code == 403
+    assert signed_in("lin").post(door, {"action": "request"}, **said).status_code == 409
+    asked = signed_in("lin").post(door, {"action": "request", "reason": "site B"}, **said)
+    assert (asked.status_code, asked.json()["status"]) == (200, "requested")
+    refused = signed_in("lin").post(door, {"action": "approve"}, **said)
+    assert (refused.status_code, "somebody else must approve" in refused.json()["detail"]) == (409, True)
+    done = signed_in("ada").post(door, {"action": "approve"}, **said)
+    assert (done.status_code, done.json()["decided_by"], done.json()["drafts_voided"]) == (200, "ada", 1)

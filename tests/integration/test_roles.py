@@ -229,6 +229,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "close/<str:month>/operations/": ("POST", only("finance")),
     "close/<str:month>/waivers/": ("POST", only("finance", status=409)),  # names no exception
     "close/<str:month>/journal/": ("POST", only("finance", status=409)),  # nothing was exported
+    "close/<str:month>/reopenings/": ("POST", only("finance", status=409)),  # closed months stay closed here
     "operations/<int:pk>/": ("GET", HOUSE),
     "prices/": ("GET", SIGNED_IN),
     "prices/compare/": ("GET", SIGNED_IN),
@@ -264,6 +265,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
     "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/periods/<str:month>/journal": ("POST", WRITE),
+    "api/v1/periods/<str:month>/reopenings": ("POST", {**WRITE, "finance": 400, "approver": 400}),  # says nothing
     "api/v1/quarantine": ("GET", HOUSE_API),
     "api/v1/quarantine/<int:pk>": ("POST", WRITE),
     "api/v1/teams": ("GET", LIST),

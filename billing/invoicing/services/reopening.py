@@ -84,6 +84,21 @@ def reopening_reject(*, reopening_id: int, reason: str, actor: str, now: datetim
     return asked
 
 
+def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datetime) -> PeriodReopening:
+    """Take one step (request, approve, reject) of the reopening of a month, of which one at most waits.
+
+    Raises ReopeningError, AuthorityError.
+    """
+    if step == "request":
+        return reopening_request(month=month, reason=reason, actor=actor, now=now)
+    waiting = PeriodReopening.objects.filter(period__month=month, status=Status.REQUESTED).first()
+    if waiting is None:
+        raise ReopeningError(f"nobody asked to open {month} again: `manage.py period_reopen request {month} --reason ...`")
+    if step == "approve":
+        return reopening_approve(reopening_id=waiting.pk, actor=actor, now=now)
+    return reopening_reject(reopening_id=waiting.pk, reason=reason, actor=actor, now=now)
+
+
 def why_not_reopenable(period: BillingPeriod) -> str:
     """Why a month cannot be opened again, in a sentence that says what to do instead; empty where it can."""
     month = period.month

@@ -59,6 +59,7 @@ WORDS = {
     "closed": _("Closed"),
     "draft": _("Draft"),
     "approved": _("Approved"),
+    "requested": _("Waits for approval"),
     "issued": _("Issued"),
     "void": _("Void"),
     "preview": _("Preview"),

@@ -10,11 +10,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoicing.exception_kinds import WAIVABLE
-from billing.invoicing.models import BillingPeriod, Invoice, Operation
+from billing.invoicing.models import BillingPeriod, Invoice, Operation, PeriodReopening
 from billing.invoicing.report import Report, build_report
 from billing.invoicing.services import exception_waive, operation_request, period_open
 from billing.invoicing.services.accrual import accrual_last
 from billing.invoicing.services.journal import AcknowledgementError, journal_acknowledge
+from billing.invoicing.services.reopening import why_not_reopenable
 from billing.invoicing.services.waivers import WaiverError, last_day
 from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
@@ -57,6 +58,8 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": timezone.now(), "refused": refused,
+        "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period),
+        "waits": any(item.status == PeriodReopening.Status.REQUESTED for item in report.reopenings),
         "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)

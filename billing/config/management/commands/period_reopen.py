@@ -9,8 +9,7 @@ from billing.config.commands import DONE, HouseCommand, actor_of, fail
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.models import PeriodReopening
 from billing.invoicing.selectors import period_of, reopening_as_dict, reopenings_of
-from billing.invoicing.services import reopening_approve, reopening_reject, reopening_request
-from billing.invoicing.services.reopening import ReopeningError
+from billing.invoicing.services.reopening import ReopeningError, reopening_step
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -33,7 +32,7 @@ class Command(HouseCommand):
 
     def run(self, *, action: str, month: str, json: bool, **options: Any) -> int:
         try:
-            found = reopenings_of(period_of(month)) if action == "list" else [self._done(action, month, options)]
+            found = reopenings_of(period_of(month)) if action == "list" else [_taken(action, month, options)]
         except (ReopeningError, AuthorityError, NoSetupError, ValueError) as error:
             fail(str(error))
         if json:
@@ -45,13 +44,8 @@ class Command(HouseCommand):
             self.say(f"reopening {item.pk} of {month}: {item.reason} (asked by {item.requested_by}{decided}{drafts})")
         return DONE
 
-    def _done(self, action: str, month: str, options: dict[str, Any]) -> PeriodReopening:
-        actor, now = actor_of(options["by"]), timezone.now()
-        if action == "request":
-            return reopening_request(month=month, reason=options["reason"], actor=actor, now=now)
-        waiting = [item for item in reopenings_of(period_of(month)) if item.status == PeriodReopening.Status.REQUESTED]
-        if not waiting:
-            fail(f"nobody asked to open {month} again: `manage.py period_reopen request {month} --reason ...`")
-        if action == "approve":
-            return reopening_approve(reopening_id=waiting[0].pk, actor=actor, now=now)
-        return reopening_reject(reopening_id=waiting[0].pk, reason=options["reason"], actor=actor, now=now)
+
+def _taken(step: str, month: str, options: dict[str, Any]) -> PeriodReopening:
+    return reopening_step(
+        step=step, month=month, reason=options.get("reason", ""), actor=actor_of(options["by"]), now=timezone.now()
+    )

@@ -1,0 +1,66 @@
+"""The door to open a closed month again: for people who are signed in, since a token is no second person."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.quarantine import Refused
+from billing.api.schema import PROBLEM
+from billing.invoicing.authority import AuthorityError
+from billing.invoicing.selectors import reopening_as_dict
+from billing.invoicing.services.reopening import ReopeningError, reopening_step
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.models import ApiToken
+
+
+class Asked(serializers.Serializer[Any]):
+    """One step of a reopening."""
+
+    action = serializers.ChoiceField(["request", "approve", "reject"])
+    reason = serializers.CharField(max_length=2000, required=False, default="", help_text="of a request or a rejection")
+
+
+class TwoPersons(BasePermission):
+    """People who may close or approve."""
+
+    message = "this takes a person who may close or approve; a token is nobody"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if isinstance(request.auth, ApiToken):
+            return False
+        access = access_of(request.user)
+        return access.may(Right.CLOSE) or access.may(Right.APPROVE)
+
+
+class Reopenings(APIView):
+    """Opening one closed month again."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [TwoPersons]
+
+    @extend_schema(
+        operation_id="reopen_period", request=Asked,
+        responses={200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "it stays closed; nothing has changed")},
+    )  # fmt: skip
+    def post(self, request: Request, month: str) -> Response:
+        """Ask, approve what somebody else asked for, or turn it down."""
+        if "\0" in month:
+            raise Http404
+        asked = Asked(data=request.data)
+        asked.is_valid(raise_exception=True)
+        facts = asked.validated_data
+        try:
+            done = reopening_step(
+                step=facts["action"], month=month, reason=facts["reason"], actor=request.user.get_username(),
+                now=timezone.now(),
+            )  # fmt: skip
+        except (ReopeningError, AuthorityError) as error:
+            raise Refused(str(error)) from error
+        return Response({"period": month, **reopening_as_dict(done)})
