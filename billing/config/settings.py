@@ -277,6 +277,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
 )
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TIMEZONE = "UTC"
+LARGE_MONTH = 2_000
+"""Lines and verdicts from which on pages show the last assessment of a month, which the scheduler makes, and its time."""
+
 CELERY_BEAT_SCHEDULE = {
     "resume-operations": {"task": "billing.invoicing.tasks.operations_resume", "schedule": 5.0},
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
@@ -284,6 +287,7 @@ CELERY_BEAT_SCHEDULE = {
     "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
     "send-documents": {"task": "billing.invoicing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
+    "assess-months": {"task": "billing.invoicing.tasks.months_assess", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 

@@ -82,7 +82,7 @@ class ReportedException:
 
 @dataclass
 class Report:
-    """The answer for one period."""
+    """The answer for one period. `scans`: what hourly scans listed, of a month that is not closed."""
 
     period: str
     status: str
@@ -92,6 +92,7 @@ class Report:
     pools: list[dict[str, Any]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
+    scans: list[ScanSum] | None = None
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
 
@@ -149,36 +150,53 @@ def shown(value: Decimal) -> str:
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
-def build_report(period: BillingPeriod, *, now: datetime, thorough: bool = True) -> Report:
-    """Assess the period as a close now would (or, once closed, as its close did). `thorough` also sums all events."""
+def build_report(
+    period: BillingPeriod, *, now: datetime, thorough: bool = True, assessment: Assessment | None = None
+) -> Report:
+    """Assess the period as a close now would (or, once closed, as its close did). `thorough` also sums all events.
+
+    `assessment` where the caller has made it already.
+    """
+    return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
+
+
+def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
+    """What was found of a period under its waivers and with its journal: both can change without any usage."""
+    if thorough:
+        report.journal = last_export(period)
+        report.reopenings = reopenings_of(period)
+        report.exceptions += _unacknowledged(report.journal, now)
+    _waive(report, period, now)
+    report.checks.insert(2, _engines_agree(report))
+    if report.scans is not None:
+        report.checks.insert(4, _scans_agree(report, report.scans))
+    return report
+
+
+def found_in(
+    period: BillingPeriod, now: datetime, assessment: Assessment | None = None, *, thorough: bool = True
+) -> Report:
+    """Everything that was found in usage, owners and prices, as if nobody answered for any of it."""
     window = Interval(period.start, period.end)
-    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
+    assessment = assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
     missing = completeness(window, period.zone, until=min(window.end, now))
     report.engines = compare(missing.engine_days)
-    scans: list[ScanSum] = []
     if period.ordinal is None:
         report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
         report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
         report.exceptions += _silent(missing.silent, min(window.end, now))
         report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)]
-        scans = scan_sums(window)
-        report.exceptions += _scans_differing(scans)
+        report.scans = scan_sums(window)
+        report.exceptions += _scans_differing(report.scans)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
     report.exceptions += _estimated_ends(window, period.zone)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += _unbilled_months(period)
-        report.journal = last_export(period)
-        report.reopenings = reopenings_of(period)
-        report.exceptions += _unacknowledged(report.journal, now)
-    _waive(report, period, now)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
-    report.checks.append(_engines_agree(report))
     _account_capacity(report, assessment, window)
-    if period.ordinal is None:
-        report.checks.append(_scans_agree(report, scans))
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:

@@ -8,6 +8,7 @@ from kombu.exceptions import OperationalError
 
 from billing.invoicing.services import operation_run, operations_pending
 from billing.invoicing.services.mails import mails_send
+from billing.invoicing.services.previews import previews_refresh
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,12 @@ def operations_resume() -> int:
 def documents_send() -> int:
     """Send the mails of documents that are due; returns how many the server took."""
     return mails_send(now=timezone.now())
+
+
+@shared_task
+def months_assess() -> int:
+    """Assess large months again for their pages, where it is time to; returns how often it assessed."""
+    return previews_refresh()
 
 
 def operation_wake(operation_id: int) -> None:

@@ -6,7 +6,7 @@ the epochs before it, and as late usage those since the close before. Both are f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -86,6 +86,8 @@ class Scope:
     epochs: EpochFilter
     pieces: list[Interval]
     books: Books
+    products: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
+    """Accelerators and resources of the namespaces that were asked for already."""
 
     @property
     def card(self) -> CorrectedRateCard:
@@ -197,15 +199,16 @@ def _skus(line: StatementLine, scope: Scope) -> list[tuple[str, str]]:
     """The accelerators and resources of the namespace that the line's price is the price of."""
     if not scope.pieces:
         return []
-    rows = _rows(
-        "SELECT DISTINCT accelerator, resource FROM usage_gpuallocation WHERE cluster = %(cluster)s "
-        "AND namespace = %(namespace)s AND started_at < %(end)s",
-        {"cluster": line.key.cluster, "namespace": line.key.namespace, "end": scope.window.end},
-    )
+    place = (line.key.cluster, line.key.namespace)
+    if place not in scope.products:
+        rows = _rows(
+            "SELECT DISTINCT accelerator, resource FROM usage_gpuallocation WHERE cluster = %(cluster)s "
+            "AND namespace = %(namespace)s AND started_at < %(end)s",
+            {"cluster": place[0], "namespace": place[1], "end": scope.window.end},
+        )
+        scope.products[place] = [(row["accelerator"], row["resource"]) for row in rows]
     return [
-        (row["accelerator"], row["resource"])
-        for row in rows
-        if _is_of(line, scope.card, row["accelerator"], row["resource"], scope.pieces[0].start)
+        product for product in scope.products[place] if _is_of(line, scope.card, *product, scope.pieces[0].start)
     ]
 
 

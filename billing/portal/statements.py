@@ -3,49 +3,35 @@
 Both are lines of one shape, so that no page knows the difference and none computes an amount of its own.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
-from typing import Any
 
 from django.db.models import QuerySet, Sum
+from django.utils import timezone
 
-from billing.invoicing.lines import KIND_ORDER, Line, invoice_lines
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.lines import KIND_ORDER, invoice_lines
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
+from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, preview_of, sums_of
 from billing.invoicing.services.closing import charges_by_invoice
+from billing.invoicing.services.previews import preview_keep
+from billing.invoicing.services.previews import statement_line as previewed
 from billing.rating.assessment import Assessment, assess
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict, IdleShare
+from billing.rating.selectors import books_known
 from billing.tenancy.models import Team
+from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
 from pricing.rating import LineKey
 
 ZERO = Decimal("0.00")
 AnyVerdict = Verdict | EfficiencyVerdict
-
-
-@dataclass(frozen=True, slots=True)
-class StatementLine:
-    """One line as the document states it, or would. `digest` finds it again: it names everything but the amount."""
-
-    key: LineKey
-    position: int
-    quantity: Decimal
-    unit_price: Decimal
-    amount: Decimal
-    energy_kwh: Decimal | None
-
-    @property
-    def digest(self) -> str:
-        return self.key.digest()
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """What its team recognises it by: cluster and namespace, or the consumer at the gateway."""
-        return (self.key.cluster, self.key.namespace, self.key.consumer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +119,16 @@ class Statement:
 
 @dataclass(frozen=True)
 class MonthStatements:
-    """The statements of the teams that somebody may see, by team code."""
+    """The statements of the teams that somebody may see, by team code.
+
+    `as_of`: when a large month was last assessed; None where it was assessed for this very view, or is invoiced.
+    """
 
     period: BillingPeriod
     statements: list[Statement]
     assessment: Assessment | None = None
     teams: list[Team] = field(default_factory=list)
+    as_of: datetime | None = None
 
     @property
     def preview(self) -> bool:
@@ -148,7 +138,9 @@ class MonthStatements:
     @property
     def books(self) -> Books | None:
         """What a preview was rated by; an invoice was by what its close knew."""
-        return None if self.assessment is None else self.assessment.books
+        if self.assessment is None:
+            return None
+        return self.assessment.books or books_known(self.period.ordinal or last_ordinal() + 1)
 
     @property
     def charged(self) -> list[Statement]:
@@ -218,8 +210,29 @@ def month_statements(period: BillingPeriod, teams: QuerySet[Team], *, summed: bo
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return _of_invoices(period, teams, summed=summed)
+    if (preview := preview_of(period)) is not None:
+        return _of_preview(period, preview, list(teams), summed=summed)
+    now, started = timezone.now(), time.monotonic()
     assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+    preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
     return _of_assessment(period, assessment, list(teams))
+
+
+def _of_preview(period: BillingPeriod, preview: MonthPreview, teams: list[Team], *, summed: bool) -> MonthStatements:
+    """Statements as a large month was last assessed; `summed` without verdicts, and one line per kind."""
+    by_code = {team.code: team for team in teams}
+    statements, verdicts = [], []
+    if summed:
+        for code, sums in sums_of(preview, by_code).items():
+            for shadow, found in ((False, sums.charged), (True, sums.shadow)):
+                lines = [_sum_of_a_kind(item, code, period.month) for item in found]
+                statements += [Statement(by_code[code], lines, shadow=shadow)] if lines else []
+    else:
+        for code, content in contents_of(preview, by_code).items():
+            verdicts += content.verdicts
+            statements += [Statement(by_code[code], content.charged)] if content.charged else []
+            statements += [Statement(by_code[code], content.shadow, shadow=True)] if content.shadow else []
+    return MonthStatements(period, statements, assessment_of(preview, verdicts), teams, preview.as_of)
 
 
 def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) -> MonthStatements:
@@ -230,7 +243,8 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) 
     rows = InvoiceLine.objects.filter(invoice__in=list(codes))
     if summed:
         for row in rows.values("invoice_id", "kind", "correction").annotate(amount=Sum("amount")).order_by("invoice_id"):
-            lines[row["invoice_id"]].append(_sum_of_a_kind(row, codes[row["invoice_id"]], period.month))
+            found = KindSum(row["kind"], row["correction"], row["amount"])
+            lines[row["invoice_id"]].append(_sum_of_a_kind(found, codes[row["invoice_id"]], period.month))
     else:
         for stored in rows.order_by("invoice_id", "position").iterator():
             lines[stored.invoice_id].append(_stored(stored, codes[stored.invoice_id]))
@@ -238,9 +252,9 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) 
     return MonthStatements(period, statements, teams=list(teams))
 
 
-def _sum_of_a_kind(row: Mapping[str, Any], team: str, month: str) -> StatementLine:
-    key = LineKey(team=team, platform=False, correction=row["correction"], charge_period=month, kind=row["kind"])
-    return StatementLine(key, 0, ZERO, ZERO, row["amount"], None)
+def _sum_of_a_kind(found: KindSum, team: str, month: str) -> StatementLine:
+    key = LineKey(team=team, platform=False, correction=found.correction, charge_period=month, kind=found.kind)
+    return StatementLine(key, 0, ZERO, ZERO, found.amount, None)
 
 
 def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequence[Team]) -> MonthStatements:
@@ -251,12 +265,6 @@ def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequenc
         if code in by_code
     ]
     return MonthStatements(period, statements, assessment, list(teams))
-
-
-def previewed(line: Line) -> StatementLine:
-    """A line of charges that no close has billed yet."""
-    charge = line.charge
-    return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
 
 
 def _stored(row: InvoiceLine, team: str) -> StatementLine:

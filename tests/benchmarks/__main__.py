@@ -8,7 +8,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent", "close")
+PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent", "close", "first_views")
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
 
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from tests.benchmarks import agent, budget_check, close, documents, ingest, ledger_size
+    from tests.benchmarks import agent, budget_check, close, documents, first_views, ingest, ledger_size
 
     parts = {
         "ingest": lambda: ingest.measure(options.rounds, options.records),
@@ -45,6 +45,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         "budget_check": lambda: budget_check.measure(home),
         "agent": lambda: agent.measure(options.rounds),
         "close": lambda: close.measure(home, options.rounds, options.share),
+        "first_views": lambda: first_views.measure(home, options.share),
     }
     rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")

@@ -23,6 +23,7 @@ from billing.invoicing.models.invoices import (
 )
 from billing.invoicing.models.ledger import JournalExport
 from billing.invoicing.models.mails import BillingContact, DocumentMail
+from billing.invoicing.models.previews import MonthPreview, TeamPreview
 from billing.invoicing.models.reopenings import PeriodReopening
 
 __all__ = [
@@ -40,9 +41,11 @@ __all__ = [
     "Invoice",
     "InvoiceLine",
     "JournalExport",
+    "MonthPreview",
     "Note",
     "NoteLine",
     "NumberSeries",
     "Operation",
     "PeriodReopening",
+    "TeamPreview",
 ]

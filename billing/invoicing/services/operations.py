@@ -16,6 +16,7 @@ from django.utils import timezone
 from billing.invoicing.models import Operation
 from billing.invoicing.services.closing import CloseRefusedError, PeriodError, period_close
 from billing.invoicing.services.invoices import invoices_issue
+from billing.invoicing.services.previews import month_assess
 
 OPERATION_LOCK = 0x4F50
 
@@ -29,11 +30,15 @@ def _issue(operation: Operation, now: datetime) -> str:
     return f"{_invoices(invoices_issue(month=operation.month, actor=operation.requested_by, now=now))} issued"
 
 
+def _assess(operation: Operation, now: datetime) -> str:
+    return month_assess(month=operation.month, now=now)
+
+
 def _invoices(count: int) -> str:
     return "1 invoice" if count == 1 else f"{count} invoices"
 
 
-KINDS: dict[str, Callable[[Operation, datetime], str]] = {"close": _close, "issue": _issue}
+KINDS: dict[str, Callable[[Operation, datetime], str]] = {"close": _close, "issue": _issue, "assess": _assess}
 
 
 def operation_request(*, kind: str, month: str, actor: str, wake: Callable[[int], None] | None = None) -> Operation:

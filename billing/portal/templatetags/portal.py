@@ -95,6 +95,7 @@ WORDS = {
     "failed": _("Failed"),
     "close": _("Close"),
     "issue": _("Issue"),
+    "assess": _("Assess"),
     "unowned_namespace": _("Namespace without owner"),
     "unowned_consumer": _("Consumer without owner"),
     "unpriced": _("No price"),

@@ -44,7 +44,7 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     common = {
         "nav": "board", "setup": setup, "choice": choice, "period": choice.period, "board": shown, "filters": filters,
-        "before": previous_month(choice.month), "as_of": shown.now,
+        "before": previous_month(choice.month), "as_of": month.as_of or shown.now,
     }  # fmt: skip
     part = request.GET.get("part", "")
     if part in PARTS:

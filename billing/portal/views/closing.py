@@ -1,5 +1,6 @@
 """Can this month be closed? The report, and the operations that close and issue."""
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoicing.exception_kinds import WAIVABLE
+from billing.invoicing.kept_report import report_shown
 from billing.invoicing.models import BillingPeriod, Invoice, Operation, PeriodReopening
 from billing.invoicing.report import Report, build_report
 from billing.invoicing.services import exception_waive, operation_request, period_open
@@ -26,7 +28,7 @@ from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
 
 USES = ("charged", "platform", "unowned", "unpriced", "idle")
-KINDS = ("close", "issue")
+KINDS = ("close", "issue", "assess")
 
 
 @require_safe
@@ -40,7 +42,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     """The page of a month; with what was `refused` of it, as a conflict."""
     choice = month_choice(month, setup, timezone.now())
     period = choice.period
-    report = build_report(period, now=timezone.now())
+    report, as_of = _report(period)
     tables = {
         "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report)
     }  # fmt: skip
@@ -57,12 +59,19 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
-        "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": timezone.now(), "refused": refused,
+        "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
         "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period),
         "waits": any(item.status == PeriodReopening.Status.REQUESTED for item in report.reopenings),
         "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
+
+
+def _report(period: BillingPeriod) -> tuple[Report, datetime | None]:
+    """The report as it is now (None), or of a large month as it was last found, and when. The close itself asks anew."""
+    now = timezone.now()
+    shown = report_shown(period, now)
+    return (shown.report, shown.as_of) if shown else (build_report(period, now=now), None)
 
 
 @require_POST
@@ -139,7 +148,7 @@ def _bar(pool: dict[str, Any]) -> dict[str, Any]:
 @require_POST
 @page_for(Right.CLOSE)
 def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Record that the month is to be closed or issued; a worker brings it about."""
+    """Record that the month is to be closed, issued or assessed again; a worker brings it about."""
     kind = request.POST.get("kind", "")
     period = period_shown(month, setup)
     if kind not in KINDS:

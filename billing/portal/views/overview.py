@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -15,6 +16,8 @@ from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
+PAGE_SIZE = 50
+
 
 @require_safe
 @page
@@ -24,21 +27,28 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     period = choice.period
     teams = teams_visible_to(request.user)
     month = month_statements(period, teams, summed=True)
-    rows = team_rows(month)
-    if (file := download(request, {"teams": lambda: _team_table(choice.month, rows)})) is not None:
+    rows, wanted = team_rows(month), request.GET.get("q", "").replace("\0", "").strip()
+    found = [row for row in rows if _named(row, wanted)]
+    if (file := download(request, {"teams": lambda: _team_table(choice.month, found)})) is not None:
         return file
     trend = invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview))
     context = {
-        "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows,
+        "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
+        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")), "page_size": PAGE_SIZE,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "trend": trend, "net": trend[-1],
         "totals": {
             "gpu": month.of_kind("gpu") + month.of_kind("commitment"), "tokens": month.of_kind("tokens"),
             "adjustments": sum((row.adjustments for row in rows if not row.shadow), Decimal("0.00")),
         },
-        "stage": stage_of(month), "as_of": timezone.now(),
+        "stage": stage_of(month), "as_of": month.as_of or timezone.now(),
     }  # fmt: skip
     return render(request, "portal/overview.html", context)
+
+
+def _named(row: TeamRow, wanted: str) -> bool:
+    """Whether a team is meant: by its code, its name or its cost centre."""
+    return any(wanted.casefold() in text.casefold() for text in (row.team.code, row.team.name, row.team.cost_center))
 
 
 def _team_table(month: str, rows: list[TeamRow]) -> Table:

@@ -1,6 +1,7 @@
 """What charges are made from: besides prices: ownership, and what could not be taken in, with what becomes of it."""
 
-from django.db.models import QuerySet
+from django.core.paginator import Paginator
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -19,6 +20,8 @@ from billing.tenancy.models import BillingSetup, Team
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
 
+RULES_SHOWN = 100
+
 
 @require_safe
 @page
@@ -28,8 +31,16 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     tables = {"namespaces": lambda: _namespaces(teams), "consumers": lambda: _consumers(teams)}
     if (file := download(request, tables)) is not None:
         return file
+    wanted = request.GET.get("q", "").replace("\0", "").strip()
+    named = Q(team__code__icontains=wanted)
+    namespaces = namespaces_owned(teams).filter(named | Q(namespace__icontains=wanted))
+    consumers = consumers_owned(teams).filter(named | Q(consumer__icontains=wanted))
+    pages = Paginator(range(max(namespaces.count(), consumers.count())), RULES_SHOWN)
+    shown = pages.get_page(request.GET.get("page"))
+    part = slice((shown.number - 1) * RULES_SHOWN, shown.number * RULES_SHOWN)
     context = {
-        "nav": "ownership", "setup": setup, "namespaces": namespaces_owned(teams), "consumers": consumers_owned(teams)
+        "nav": "ownership", "setup": setup, "namespaces": namespaces[part], "consumers": consumers[part], "q": wanted,
+        "page": shown, "many": pages.num_pages > 1 or wanted,
     }  # fmt: skip
     return render(request, "portal/ownership.html", context)
 

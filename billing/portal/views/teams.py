@@ -43,7 +43,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
         "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,
-        "budget_used": None if budget is None else statement.total / budget, "as_of": timezone.now(),
+        "budget_used": None if budget is None else statement.total / budget, "as_of": month.as_of or timezone.now(),
         "trend": invoiced_trend(
             [found], TrendPoint(choice.month, statement.total, month.preview), shadow=statement.shadow
         ),

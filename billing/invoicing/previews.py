@@ -1,0 +1,156 @@
+"""The last assessment of a large month, read back as what it was made of.
+
+Pages of a small month assess it anew with every view. One with many lines takes seconds, so its pages show what was last
+assessed, and say as of when; the scheduler assesses it again as often as a twentieth of one core allows. Nothing that
+decides (close, waiver, accrual, document) reads from here.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from billing.invoicing.models import BillingPeriod, MonthPreview
+from billing.rating.allocation import PoolIdle
+from billing.rating.assessment import Assessment, DeviceTime
+from billing.rating.efficiency import Verdict
+from pricing.rating import LineKey
+
+
+def large(size: int) -> bool:
+    """Whether a month of so many lines and verdicts is too large to be assessed with every view."""
+    return size >= settings.LARGE_MONTH
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLine:
+    """One line as the document states it, or would. `digest` finds it again: it names everything but the amount."""
+
+    key: LineKey
+    position: int
+    quantity: Decimal
+    unit_price: Decimal
+    amount: Decimal
+    energy_kwh: Decimal | None
+
+    @property
+    def digest(self) -> str:
+        return self.key.digest()
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What its team recognises it by: cluster and namespace, or the consumer at the gateway."""
+        return (self.key.cluster, self.key.namespace, self.key.consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class KindSum:
+    """Rounded lines of one kind, added up."""
+
+    kind: str
+    correction: bool
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class TeamContent:
+    """What a team would be charged, what it would only be shown, and what was said of its jobs."""
+
+    charged: list[StatementLine] = field(default_factory=list)
+    shadow: list[StatementLine] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamSums:
+    """The same lines by kind."""
+
+    charged: list[KindSum] = field(default_factory=list)
+    shadow: list[KindSum] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """A pool: what became of its time, and its idle time with the part of each team."""
+
+    cluster: str
+    accelerator: str
+    time: DeviceTime
+    capacity_us: Decimal | None
+    idle_us: Decimal | None
+    shares: dict[str, Decimal]
+
+
+def preview_of(period: BillingPeriod) -> MonthPreview | None:
+    """The last assessment of a period that is not closed, where it is large enough to be kept; without its report."""
+    found = MonthPreview.objects.filter(month=period.month, lines__gte=settings.LARGE_MONTH).defer("report").first()
+    return found if found is not None and found.ordinal == period.ordinal else None
+
+
+def pools_of(assessment: Assessment) -> list[PoolFacts]:
+    """The pools of an assessment."""
+    idle = {(pool.cluster, pool.accelerator): pool for pool in assessment.pools}
+    facts = []
+    for name in sorted(idle.keys() | assessment.device_time.keys()):
+        pool, time = idle.get(name), assessment.device_time.get(name, DeviceTime())
+        shares = dict(pool.shares) if pool else {}
+        facts.append(PoolFacts(*name, time, pool and pool.capacity_us, pool and pool.idle_us, shares))
+    return facts
+
+
+def assessment_of(preview: MonthPreview, verdicts: Iterable[Verdict]) -> Assessment:
+    """An assessment as far as pages ask for it: pools, the time of devices, and some verdicts; its lines are apart."""
+    facts = msgspec.json.decode(preview.facts, type=list[PoolFacts])
+    return Assessment(
+        verdicts=list(verdicts),
+        device_time={(pool.cluster, pool.accelerator): pool.time for pool in facts},
+        pools=[
+            PoolIdle(pool.cluster, pool.accelerator, pool.capacity_us, pool.idle_us, pool.shares)
+            for pool in facts if pool.capacity_us is not None and pool.idle_us is not None
+        ],
+    )  # fmt: skip
+
+
+def contents_of(preview: MonthPreview, teams: Iterable[str]) -> dict[str, TeamContent]:
+    """Lines and verdicts by team."""
+    rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "content")
+    decoder = msgspec.json.Decoder(TeamContent)
+    return {team: decoder.decode(content) for team, content in rows.iterator()}
+
+
+def sums_of(preview: MonthPreview, teams: Iterable[str]) -> dict[str, TeamSums]:
+    """Sums by kind by team."""
+    rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "sums")
+    decoder = msgspec.json.Decoder(TeamSums)
+    return {team: decoder.decode(sums) for team, sums in rows.iterator()}
+
+
+def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:
+    """The lines by kind, corrections apart."""
+    sums: dict[tuple[str, bool], Decimal] = defaultdict(lambda: Decimal("0.00"))
+    for line in lines:
+        sums[line.key.kind, line.key.correction] += line.amount
+    return [KindSum(*name, amount) for name, amount in sums.items()]
+
+
+def by_team(items: Iterable[Verdict]) -> Mapping[str, list[Verdict]]:
+    """Verdicts by team."""
+    found: dict[str, list[Verdict]] = defaultdict(list)
+    for item in items:
+        found[item.team].append(item)
+    return found
+
+
+def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:
+    """Whether something that took so long should be made again: at most a twentieth of one core goes into it."""
+    return as_of is None or (now - as_of).total_seconds() * 1000 >= max(60_000, 20 * (took_ms or 0))
+
+
+def encoded(value: Any) -> bytes:
+    """JSON; decimals as text, exact."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,144 @@
+"""Keeping the last assessment of large months, so that no page waits for one."""
+
+import time
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from billing.invoicing.kept_report import report_kept
+from billing.invoicing.lines import Line, invoice_lines
+from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
+from billing.invoicing.previews import (
+    StatementLine,
+    TeamContent,
+    TeamSums,
+    by_team,
+    due,
+    encoded,
+    kind_sums,
+    large,
+    pools_of,
+)
+from billing.invoicing.report import found_in
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services.closing import charges_by_invoice
+from billing.rating.assessment import Assessment, assess
+from billing.tenancy.copying import rows_copy
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.usage.selectors import usage_months
+from metering.intervals import Interval, month_of
+
+PREVIEW_LOCK, REFRESH_LOCK = 0x5056, 0x5057
+MONTHS_KEPT = 3
+"""How many of the newest months the scheduler assesses."""
+
+
+def statement_line(line: Line) -> StatementLine:
+    """A line of charges that no close has billed yet."""
+    charge = line.charge
+    return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
+
+
+def preview_keep(
+    period: BillingPeriod, assessment: Assessment, *, as_of: datetime, took_ms: int, always: bool = False
+) -> None:
+    """Keep an assessment of a month where it is large; of a small one (only with `always`) just that it is small."""
+    size = len(assessment.charges) + len(assessment.verdicts)
+    if not large(size) and not always:
+        return
+    teams = _contents(assessment) if large(size) else {}
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PREVIEW_LOCK])
+        kept = {
+            "ordinal": period.ordinal, "as_of": as_of, "took_ms": took_ms, "lines": size,
+            "facts": encoded(pools_of(assessment)) if teams else b"",
+        }  # fmt: skip
+        preview, _ = MonthPreview.objects.update_or_create(month=period.month, defaults=kept)
+        preview.teams.all().delete()
+        rows = ((preview.pk, code, encoded(_sums(content)), encoded(content)) for code, content in teams.items())
+        rows_copy(TeamPreview, ("preview_id", "team", "sums", "content"), rows)
+
+
+def _contents(assessment: Assessment) -> dict[str, TeamContent]:
+    verdicts, lines = by_team(assessment.verdicts), defaultdict[tuple[str, bool], list[StatementLine]](list)
+    for key, charges in charges_by_invoice(assessment.charges).items():
+        lines[key] = [statement_line(line) for line in invoice_lines(charges)]
+    codes = sorted({code for code, _ in lines} | set(verdicts))
+    return {
+        code: TeamContent(lines.get((code, False), []), lines.get((code, True), []), verdicts.get(code, []))
+        for code in codes
+    }
+
+
+def _sums(content: TeamContent) -> TeamSums:
+    return TeamSums(kind_sums(content.charged), kind_sums(content.shadow))
+
+
+def preview_make(period: BillingPeriod, *, now: datetime) -> MonthPreview:
+    """Assess a month now and keep what came of it."""
+    started = time.monotonic()
+    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+    took = round((time.monotonic() - started) * 1000)
+    preview_keep(period, assessment, as_of=now, took_ms=took, always=True)
+    return MonthPreview.objects.defer("facts", "report").get(month=period.month)
+
+
+def report_make(period: BillingPeriod, *, now: datetime) -> None:
+    """Make the whole report of a month whose preview is kept, and keep it beside."""
+    started = time.monotonic()
+    facts = report_kept(found_in(period, now))
+    took = round((time.monotonic() - started) * 1000)
+    kept = MonthPreview.objects.filter(month=period.month)
+    kept.update(report=facts, report_as_of=now, report_took_ms=took)
+
+
+def month_assess(*, month: str, now: datetime) -> str:
+    """Assess a month for its pages, whatever is kept of it; returns what was done in words."""
+    period = period_of(month)
+    preview = preview_make(period, now=now)
+    if large(preview.lines):
+        report_make(period, now=now)
+    return f"{preview.lines} lines and verdicts assessed"
+
+
+def previews_refresh() -> int:
+    """Assess the newest months where it is time to, unless somebody is at it; returns how often it assessed."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [REFRESH_LOCK])
+        if not cursor.fetchone()[0]:
+            return 0
+        try:
+            return sum(_refresh(period) for period in _open_periods())
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [REFRESH_LOCK])
+
+
+def _open_periods() -> list[BillingPeriod]:
+    try:
+        zone, now = billing_setup().zone, timezone.now()
+    except NoSetupError:
+        return []
+    known = {period.month: period for period in BillingPeriod.objects.all()}
+    used = sorted({month_of(now, zone), *usage_months(now, zone), *known}, reverse=True)[:MONTHS_KEPT]
+    return [known.get(month) or period_of(month) for month in used]
+
+
+def _refresh(period: BillingPeriod) -> int:
+    kept, done = MonthPreview.objects.defer("facts", "report").filter(month=period.month).first(), 0
+    closed = period.status == BillingPeriod.Status.CLOSED
+    changes = not closed and kept is not None and due(kept.as_of, kept.took_ms, timezone.now())
+    if kept is None or kept.ordinal != period.ordinal or changes:
+        kept, done = preview_make(period, now=timezone.now()), 1
+    if large(kept.lines) and _report_due(kept, period, timezone.now()):
+        report_make(period, now=timezone.now())
+        done += 1
+    return done
+
+
+def _report_due(kept: MonthPreview, period: BillingPeriod, now: datetime) -> bool:
+    """Of a closed month once after the close and then once a day."""
+    if period.closed_at is None or kept.report_as_of is None or kept.report_as_of < period.closed_at:
+        return due(kept.report_as_of, kept.report_took_ms, now) or period.closed_at is not None
+    return now - kept.report_as_of >= timedelta(days=1)

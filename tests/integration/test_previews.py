@@ -1,0 +1,174 @@
+"""Large months: their pages show the last assessment with its time, and whatever decides looks anew."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from billing.invoicing.models import BillingPeriod, MonthPreview, Operation
+from billing.invoicing.services import exception_waive, operation_run, period_close
+from billing.invoicing.services.previews import month_assess, previews_refresh
+from billing.portal.months import period_shown
+from billing.portal.statements import MonthStatements, month_statements
+from billing.tenancy.models import BillingSetup, Team
+from tests import factories
+from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+MONTH = "2026-10"
+ASSESSED = datetime(2026, 11, 2, 3, 4, tzinfo=UTC)
+
+
+@pytest.fixture
+def month(tmp_path: Path, settings: Any) -> str:
+    """8 devices for 2 h 37 min 13 s at 10.00 (209.62) and tokens of nlp, 3 devices as long of cv (78.61); called large."""
+    settings.LARGE_MONTH = 2
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
+    ingest_tokens(token_record(1))
+    return MONTH
+
+
+def statements(summed: bool = False) -> MonthStatements:
+    period = period_shown(MONTH, BillingSetup.objects.get())
+    return month_statements(period, Team.objects.order_by("code"), summed=summed)
+
+
+def amounts(month: MonthStatements) -> dict[str, Decimal]:
+    return {item.team.code: item.of_kind("gpu") for item in month.statements}
+
+
+def of_pages() -> dict[str, str]:
+    """Each page as finance sees it."""
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    paths = ("/", "/close/", "/teams/cv/", "/spending/", "/recovery/")
+    return {path: client.get(f"{path}?month={MONTH}").content.decode() for path in paths}
+
+
+def test_what_is_kept_is_what_was_assessed(month: str, settings: Any) -> None:
+    settings.LARGE_MONTH = 10**9
+    fresh = statements()
+    settings.LARGE_MONTH = 2
+    month_assess(month=month, now=ASSESSED)
+    kept = statements()
+    assert (fresh.as_of, kept.as_of) == (None, ASSESSED)
+    assert [(item.team, item.lines, item.shadow) for item in kept.statements] == [
+        (item.team, item.lines, item.shadow) for item in fresh.statements
+    ]
+    assert amounts(kept) == {"cv": Decimal("78.61"), "nlp": Decimal("209.62")}
+    assert kept.assessment is not None
+    assert fresh.assessment is not None
+    assert kept.assessment.device_time == fresh.assessment.device_time
+    assert kept.assessment.pools == fresh.assessment.pools
+    summed = statements(summed=True)
+    assert [item.total for item in summed.statements] == [item.total for item in fresh.statements]
+
+
+def test_pages_show_what_is_kept_and_say_as_of_when(month: str) -> None:
+    month_assess(month=month, now=ASSESSED)
+    ingest_allocations(allocation_record(3, namespace="cv", quantity=1))  # 26.20 more for cv, not assessed yet
+    pages = of_pages()
+    assert "78.61" in pages["/"]
+    assert "104.81" not in pages["/"]
+    assert "78.61" in pages["/teams/cv/"]
+    for path in ("/", "/close/", "/teams/cv/", "/spending/"):
+        assert "2026-11-02 11:04" in pages[path], path  # in the billing zone
+    assert "Assess again" in pages["/close/"]
+
+
+def test_a_view_of_a_large_month_keeps_what_it_had_to_assess_itself(month: str) -> None:
+    before = timezone.now()
+    assert statements().as_of is None
+    again = statements()
+    assert again.as_of is not None
+    assert before <= again.as_of <= timezone.now()
+
+
+def test_a_small_month_is_assessed_with_every_view(month: str, settings: Any) -> None:
+    settings.LARGE_MONTH = 100
+    month_assess(month=month, now=ASSESSED)
+    ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
+    assert amounts(statements())["cv"] == Decimal("104.81")  # 4 devices x 2:37:13 at 10.00: one line, rounded once
+    page = of_pages()["/close/"]
+    assert "2026-11-02 11:04" not in page
+    assert "Assess again" not in page
+
+
+def test_the_close_never_reads_what_is_kept(month: str) -> None:
+    month_assess(month=month, now=ASSESSED)
+    ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
+    period_close(month=month, actor="finance", now=AFTER)
+    assert amounts(statements())["cv"] == Decimal("104.81")
+    assert statements().as_of is None  # invoiced now
+
+
+def test_a_waiver_counts_at_once_in_a_report_that_is_kept(month: str) -> None:
+    overlapping = allocation_record(9, pod_uid="uid-1", started_at="2026-10-10T01:00:00Z")
+    ingest_allocations(overlapping)
+    month_assess(month=month, now=AFTER)
+    assert "Holds the close" in of_pages()["/close/"]
+    exception_waive(
+        period=BillingPeriod.objects.get_or_create(
+            month=month, defaults={"zone": "Asia/Shanghai", "start": factories.SHANGHAI_OCTOBER[0],
+                                   "end": factories.SHANGHAI_OCTOBER[1]})[0],
+        kind="overlap", subject="hq-1/uid-1", reason="counted by hand", actor="fin", now=timezone.now(),
+    )  # fmt: skip
+    client = Client()
+    client.force_login(factories.User.objects.get(username="fin"))
+    page = client.get(f"/close/?month={month}").content.decode()
+    assert "Waived by fin" in page
+    assert "Holds the close" not in page
+
+
+def test_finance_has_a_month_assessed_again(month: str) -> None:
+    month_assess(month=month, now=ASSESSED)
+    ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    assert client.post(f"/close/{month}/operations/", {"kind": "assess"}).status_code == 302
+    operation = operation_run(operation_id=Operation.objects.get().pk)
+    assert (operation.status, operation.message) == ("done", "5 lines and verdicts assessed")  # 2 of devices, 3 of tokens
+    assert amounts(statements())["cv"] == Decimal("104.81")
+
+
+def test_the_scheduler_assesses_when_it_is_time_to(month: str) -> None:
+    assert previews_refresh() > 0
+    kept = MonthPreview.objects.get(month=month)
+    assert kept.report_as_of is not None
+    assert previews_refresh() == 0  # a moment later nothing is due
+    MonthPreview.objects.update(as_of=kept.as_of - timedelta(minutes=2))
+    ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
+    assert previews_refresh() >= 1
+    assert amounts(statements())["cv"] == Decimal("104.81")
+
+
+def test_a_preview_is_as_confined_as_the_month(month: str) -> None:
+    month_assess(month=month, now=ASSESSED)
+    client = Client()
+    client.force_login(factories.person("lea", "lead", team="cv"))
+    page = client.get(f"/?month={month}").content.decode()
+    assert "78.61" in page
+    assert "209.62" not in page
+    assert client.get(f"/teams/nlp/?month={month}").status_code == 404
+
+
+def test_many_teams_are_paged_and_found(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("billing.portal.views.overview.PAGE_SIZE", 1)
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    first = client.get(f"/?month={month}").content.decode()
+    assert "/teams/nlp/" in first
+    assert "/teams/cv/" not in first
+    assert "Total of all 2 teams" in first
+    second = client.get(f"/?month={month}&page=2").content.decode()
+    assert "/teams/cv/" in second
+    assert "/teams/nlp/" not in second
+    found = client.get(f"/?month={month}&q=cc-220").content.decode()  # the cost centre of cv
+    assert "/teams/cv/" in found
+    assert "/teams/nlp/" not in found
+    assert "No team is called that." in client.get(f"/?month={month}&q=nobody").content.decode()
