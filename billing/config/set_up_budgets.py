@@ -6,7 +6,6 @@ from decimal import Decimal
 from django.conf import settings
 
 from billing.budgets.services import BudgetWish, ChannelWish
-from billing.budgets.services.budgets import DEFAULT_FORECAST_THRESHOLDS, DEFAULT_THRESHOLDS
 from billing.budgets.thresholds import ACTIONS, Rung
 from billing.config.set_up_file import Entry, Fields
 from billing.tenancy.models import Team
@@ -37,9 +36,9 @@ def read_budget(entry: Entry, zone: str) -> BudgetWish:
              for name in ("cluster", "namespace", "consumer", "accelerator", "model")}  # fmt: skip
     wish = BudgetWish(
         period=period, amount=amount, plan=plan, name=entry.text("name", default=""), owner=entry.text("owner", default=""),
-        thresholds=_percents(entry, "thresholds", DEFAULT_THRESHOLDS),
-        forecast_thresholds=_percents(entry, "forecast_thresholds", DEFAULT_FORECAST_THRESHOLDS),
-        commitment_thresholds=_percents(entry, "commitment_thresholds", ()),
+        thresholds=_percents(entry, "thresholds"),
+        forecast_thresholds=_percents(entry, "forecast_thresholds"),
+        commitment_thresholds=_percents(entry, "commitment_thresholds"),
         channels=_names(entry, "recipients"), ladder=_ladder(entry),
         reservation=entry.decimal("reservation", places=4) if entry.has("reservation") else None,
         valid_from=entry.optional_instant("valid_from", zone), valid_until=entry.optional_instant("valid_until", zone),
@@ -49,10 +48,10 @@ def read_budget(entry: Entry, zone: str) -> BudgetWish:
     return wish
 
 
-def _percents(entry: Entry, field: str, default: tuple[int, ...]) -> tuple[int, ...]:
+def _percents(entry: Entry, field: str) -> tuple[int, ...] | None:
     items = entry.value(field)
     if items is None:
-        return default
+        return None
     if not isinstance(items, list) or not all(_is_percent(item) for item in items):
         raise entry.error(field, "must be a list of whole percents up to 1000 such as [50, 80, 100]")
     return tuple(sorted({int(item) for item in items}))

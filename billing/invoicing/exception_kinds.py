@@ -23,7 +23,7 @@ class ExceptionKind:
 
     def link(self, month: str) -> str:
         """The path of the page that it is solved on or seen on."""
-        return reverse(f"portal:{self.page}") + (f"?month={month}" if self.page in ("close", "overview") else "")
+        return reverse(f"portal:{self.page}") + (f"?month={month}" if self.page in ("close", "overview", "sources") else "")
 
 
 KINDS: Final[Mapping[str, ExceptionKind]] = {
@@ -32,11 +32,11 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "unowned_namespace": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the namespace")),
     "unowned_consumer": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the consumer")),
     "unpriced": ExceptionKind(FINANCE, "prices", _("Publish a price version that covers it")),
-    "metering_gap": ExceptionKind(OPERATOR, "close", _("Report or fill in what nobody watched"), waivable=True),
-    "sequence_gap": ExceptionKind(OPERATOR, "close", _("Send the missing records again"), waivable=True),
-    "silent_source": ExceptionKind(OPERATOR, "close", _("Look whether its reporter runs")),
-    "agent_problem": ExceptionKind(OPERATOR, "close", _("Mend what the agent cannot meter"), waivable=True),
-    "unknown_resource": ExceptionKind(OPERATOR, "close", _("Tell the agent whether it is a device")),
+    "metering_gap": ExceptionKind(OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True),
+    "sequence_gap": ExceptionKind(OPERATOR, "sources", _("Send the missing records again"), waivable=True),
+    "silent_source": ExceptionKind(OPERATOR, "sources", _("Look whether its reporter runs")),
+    "agent_problem": ExceptionKind(OPERATOR, "sources", _("Mend what the agent cannot meter"), waivable=True),
+    "unknown_resource": ExceptionKind(OPERATOR, "sources", _("Tell the agent whether it is a device")),
     "quarantine": ExceptionKind(OPERATOR, "quarantine", _("Correct or dismiss the record"), waivable=True),
     "conflict": ExceptionKind(OPERATOR, "quarantine", _("Decide which of the two records holds"), waivable=True),
     "overlap": ExceptionKind(OPERATOR, "close", _("Correct the double hold at its source"), waivable=True),

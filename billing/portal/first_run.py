@@ -1,16 +1,14 @@
 """The way from an empty installation to the first bill: what is there already, and how fresh it is."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import connection
 
+from billing.portal.sources import SILENT
 from billing.rates.models import PriceVersion
 from billing.tenancy.models import ApiToken, BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import AgentWatermark
-
-SILENT = timedelta(minutes=5)
-"""A reporter that said nothing for so long is named as silent."""
 
 
 @dataclass(frozen=True, slots=True)

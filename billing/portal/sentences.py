@@ -56,7 +56,16 @@ CHECKS: Final = (
     gettext_noop("sum of invoices = sum of charges"),
     gettext_noop("invoices %(invoiced)s, charges %(charged)s"),
 )
+OUTCOMES: Final = (
+    gettext_noop("1 invoice drafted"),
+    gettext_noop("%(n)s invoices drafted"),
+    gettext_noop("1 invoice issued"),
+    gettext_noop("%(n)s invoices issued"),
+    gettext_noop("was closed already"),
+)
 REFUSALS: Final = (
+    gettext_noop("period %(month)s is not closed: there is nothing to approve"),
+    gettext_noop("%(actor)s closed %(month)s: somebody else must approve"),
     gettext_noop("%(actor)s may not %(what)s: that takes an account with the right %(right)s (`manage.py role grant`)"),
     gettext_noop("%(actor)s asked for %(what)s: somebody else must approve"),
     gettext_noop("%(actor)s opened dispute %(n)s or decided it before: somebody else must decide"),
@@ -95,6 +104,7 @@ REFUSALS: Final = (
     gettext_noop("override until %(until)s: must lie in the future; every override ends"),
     gettext_noop("override: a reason is missing"),
     gettext_noop("override %(n)s: it is approved already, or its time is over"),
+    gettext_noop("%(name)s %(text)s: must be whole percents from 1 to %(most)s"),
     gettext_noop("mute until %(until)s: must lie in the future; every mute expires"),
     gettext_noop("mute: a reason is missing"),
     gettext_noop("recipient %(address)s: is not a mail address"),
@@ -139,7 +149,7 @@ def in_language(text: str) -> str:
 @cache
 def _forms() -> list[tuple[str, list[str], re.Pattern[str]]]:
     """Every sentence with its own words and the expression that finds it; those with the most words of their own first."""
-    sentences = sorted((*ADVICE, *CHECKS, *REFUSALS), key=lambda text: -len(PLACE.sub("", text)))
+    sentences = sorted((*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS), key=lambda text: -len(PLACE.sub("", text)))
     return [(sentence, PLACE.split(sentence)[::2], re.compile(_expression(sentence))) for sentence in sentences]
 
 

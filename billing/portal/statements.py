@@ -252,6 +252,11 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) 
     return MonthStatements(period, statements, teams=list(teams))
 
 
+def lines_of(invoice: Invoice) -> list[StatementLine]:
+    """The lines of one invoice or draft, as its month's statement has them."""
+    return [_stored(row, invoice.team.code) for row in InvoiceLine.objects.filter(invoice=invoice).order_by("position")]
+
+
 def _sum_of_a_kind(found: KindSum, team: str, month: str) -> StatementLine:
     key = LineKey(team=team, platform=False, correction=found.correction, charge_period=month, kind=found.kind)
     return StatementLine(key, 0, ZERO, ZERO, found.amount, None)

@@ -54,12 +54,16 @@ class Person:
     def field(self, label: str) -> Locator:
         return self.page.get_by_label(self.words(label), exact=True).first
 
+    def unfold(self, text: str) -> None:
+        self.page.locator("summary").filter(has_text=self.words(text)).first.click()
+
     def reads(self, text: str) -> None:
         expect(self.page.locator("main")).to_contain_text(self.words(text))
 
     def station(self, name: str) -> None:
         """Nothing runs off the side, and everything is in one language; a picture where somebody asked for them."""
         self.stations += 1
+        self.page.wait_for_load_state()  # the words of a page are there before its style is
         wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, (name, wide)
         folder = os.environ.get("SUANPAN_SCREENSHOTS")
@@ -131,6 +135,13 @@ def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house:
     lead.field("One mail address or channel per line").fill("mei@example.cn")
     lead.press("Save")
     expect(lead.field("One mail address or channel per line")).to_have_value("mei@example.cn")
+    lead.unfold("Change the thresholds")
+    lead.field("Percent of spending").fill("60, 90")
+    lead.field("Percent of the forecast").fill("110")
+    lead.press("Save the thresholds")
+    expect(lead.page.locator("main")).to_contain_text("110%")
+    lead.station("thresholds")
+    assert (Budget.objects.get().thresholds, Budget.objects.get().forecast_thresholds) == ([60, 90], [110])
     assert list(Budget.objects.get().channels.values_list("mail", flat=True)) == ["mei@example.cn"]
     lead.follow("Anomalies")
     lead.reads("NVIDIA-A800")
@@ -146,6 +157,10 @@ def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: Hous
     with lead.page.expect_download() as download:
         lead.page.get_by_role("link", name="PDF").click()
     assert Path(download.value.path()).read_bytes().startswith(b"%PDF-1.7")
+    lead.page.get_by_role("link", name="llama-3-8b").first.click()  # the reason of a line is one click away
+    lead.reads("Price version")
+    lead.station("reason-of-a-line")
+    lead.page.go_back()
     lead.follow("Dispute lines")
     lead.page.get_by_role("row").filter(has_text="llama-3-8b").filter(has_text="4.00").first.get_by_role("checkbox").check()
     lead.field("What is wrong").fill("the gateway counted twice")
@@ -219,7 +234,7 @@ def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_b
     admin.reads("nlp-*")
     admin.station("ownership")
     admin.follow("Quarantine")
-    admin.page.locator("summary").filter(has_text=admin.words("Decide")).first.click()
+    admin.unfold("Decide")
     admin.page.get_by_role("textbox", name=admin.words("Why"), exact=True).fill("sent twice by a test")
     admin.station("quarantine")
     admin.press("Dismiss")

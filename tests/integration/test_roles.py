@@ -218,6 +218,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "budgets/": ("GET", SIGNED_IN),
     "budgets/<int:pk>/": ("GET", OWN),
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
+    "budgets/<int:pk>/thresholds/": ("POST", HOLDERS),
     "budgets/<int:pk>/mute/": ("POST", WRONG),  # without a reason
     "budgets/<int:pk>/mutes/<int:mute_pk>/end/": ("POST", MISSING),
     "budgets/<int:pk>/override/": ("POST", WRONG),  # without an amount
@@ -230,6 +231,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "close/<str:month>/waivers/": ("POST", only("finance", status=409)),  # names no exception
     "close/<str:month>/journal/": ("POST", only("finance", status=409)),  # nothing was exported
     "close/<str:month>/reopenings/": ("POST", only("finance", status=409)),  # closed months stay closed here
+    "close/<str:month>/approve/": ("POST", only("approver")),  # whose role it is; nothing waits there
     "operations/<int:pk>/": ("GET", HOUSE),
     "prices/": ("GET", SIGNED_IN),
     "prices/compare/": ("GET", SIGNED_IN),
@@ -247,6 +249,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "prices/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=400)),
     "prices/<str:kind>-<int:pk>.yaml": ("GET", HOUSE),
     "ownership/": ("GET", SIGNED_IN),
+    "sources/": ("GET", HOUSE),
     "quarantine/": ("GET", HOUSE),
     "quarantine/<int:pk>/": ("POST", only("admin", status=404)),  # none is there
     "api/v1/schema/": ("GET", OPEN),

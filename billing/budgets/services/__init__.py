@@ -10,6 +10,7 @@ from billing.budgets.services.budgets import (
     mute_end,
     mute_put,
     recipients_put,
+    thresholds_put,
 )
 from billing.budgets.services.deliveries import alerts_deliver
 from billing.budgets.services.findings import feedback_put, findings_update
@@ -21,5 +22,5 @@ __all__ = [
     "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_put", "budgets_evaluate",
     "cap_override_approve", "cap_override_ask", "cap_override_end", "channel_put", "days_store", "feedback_put",
     "findings_update", "forecast_is_missing", "forecasts_update", "mute_end", "mute_put", "recipients_put",
-    "standings_refresh",
+    "standings_refresh", "thresholds_put",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 
 MOST_RECIPIENTS = 20
+MOST_PERCENT = 1000
 DEFAULT_THRESHOLDS = (50, 80, 100)
 DEFAULT_FORECAST_THRESHOLDS = (100,)
 
@@ -28,13 +29,16 @@ class BudgetError(ValueError):
 
 @dataclass(frozen=True)
 class BudgetWish:
-    """Everything about a budget. `plan` gives a plan's amount by month; `channels` are names."""
+    """Everything about a budget. `plan` gives a plan's amount by month; `channels` are names.
+
+    Thresholds None: those that the budget has, of a new one the usual ones.
+    """
 
     period: str
     amount: Decimal
-    thresholds: tuple[int, ...] = DEFAULT_THRESHOLDS
-    forecast_thresholds: tuple[int, ...] = DEFAULT_FORECAST_THRESHOLDS
-    commitment_thresholds: tuple[int, ...] = ()
+    thresholds: tuple[int, ...] | None = None
+    forecast_thresholds: tuple[int, ...] | None = None
+    commitment_thresholds: tuple[int, ...] | None = None
     name: str = ""
     cluster: str = ""
     namespace: str = ""
@@ -55,16 +59,18 @@ class BudgetWish:
         return {name: getattr(self, name) for name in SCOPE_FIELDS}
 
 
-STORED = (
-    "amount", "thresholds", "forecast_thresholds", "commitment_thresholds", "name", "owner", "reservation", "valid_until",
-)  # fmt: skip
+STORED = ("amount", "name", "owner", "reservation", "valid_until")
+THRESHOLDS: Mapping[str, tuple[int, ...]] = {
+    "thresholds": DEFAULT_THRESHOLDS, "forecast_thresholds": DEFAULT_FORECAST_THRESHOLDS, "commitment_thresholds": ()
+}  # fmt: skip
+"""By field: what a new budget has where nobody says otherwise."""
 
 
 def budget_put(*, team: Team, wish: BudgetWish, actor: str) -> bool:
     """Store a team's budget of that scope, kind of period and start; True if anything changed.  Raises BudgetError.
 
-    Channels None leaves the recipients as they are: the team's lead may have changed them. A new amount, or another plan,
-    arms all thresholds again.
+    Channels None leaves the recipients as they are, thresholds None the thresholds: the team's lead may have changed them.
+    A new amount, or another plan, arms all thresholds again.
     """
     with transaction.atomic():
         channels = None if wish.channels is None else _channels(team, wish.channels)
@@ -74,8 +80,11 @@ def budget_put(*, team: Team, wish: BudgetWish, actor: str) -> bool:
         budget = known or Budget(**key)
         rearmed = known is not None and (known.amount != wish.amount or _plan(known) != dict(wish.plan))
         for name in STORED:
-            value = getattr(wish, name)
-            setattr(budget, name, list(value) if isinstance(value, tuple) else value)
+            setattr(budget, name, getattr(wish, name))
+        for name, usual in THRESHOLDS.items():
+            percents = getattr(wish, name)
+            if percents is not None or known is None:
+                setattr(budget, name, list(usual if percents is None else percents))
         budget.revision += rearmed
         _save(budget)
         _replace_parts(budget, wish, channels)
@@ -203,6 +212,26 @@ def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language
         budget.channels.set(channels)
         detail = {"before": before, "after": after}
         audit_record(actor=actor, action="budget_recipients_put", subject=str(budget), detail=detail)
+    return True
+
+
+def thresholds_put(*, budget: Budget, percents: Mapping[str, Iterable[int]], actor: str) -> bool:
+    """Replace the thresholds of a budget, by the fields of THRESHOLDS; True if anything changed.  Raises BudgetError.
+
+    What fired in this period at a percentage that stays does not fire again.
+    """
+    wanted = {name: sorted(set(percents.get(name, ()))) for name in THRESHOLDS}
+    for name, values in wanted.items():
+        if any(not 1 <= value <= MOST_PERCENT for value in values):
+            raise BudgetError(f"{name} {values}: must be whole percents from 1 to {MOST_PERCENT}")
+    with transaction.atomic():
+        stored = Budget.objects.select_for_update().get(pk=budget.pk)
+        before = {name: list(getattr(stored, name)) for name in THRESHOLDS}
+        if before == wanted:
+            return False
+        Budget.objects.filter(pk=budget.pk).update(**wanted)
+        detail = {"before": before, "after": wanted}
+        audit_record(actor=actor, action="budget_thresholds_put", subject=str(budget), detail=detail)
     return True
 
 

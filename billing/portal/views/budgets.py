@@ -1,5 +1,6 @@
 """Budgets, where each stands and will end, who is told, and the days that were unusual."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from billing.budgets.alert_quality import alert_quality
 from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
-from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put
+from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put
+from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS
 from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
 from billing.portal.budget_chart import Chart, chart_of
@@ -121,6 +123,7 @@ def budget_page(
         "available": None if standing is None else standing.amount - standing.spent - standing.encumbered,
         "chart": None if standing is None else _chart(found, standing, now, setup.zone), "fewest_days": FEWEST_DAYS,
         "thresholds": _thresholds(found, standing), "ladder": ladder_of(found), "alerts": alerts, "refusal": refusal,
+        "percents": {name: ", ".join(str(value) for value in getattr(found, name)) for name in THRESHOLDS},
         "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
         "recipients": "\n".join(channel.name for channel in found.channels.all()),
         "may_change": access_of(request.user).may(Right.BUDGET, found.team),
@@ -179,6 +182,27 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     except BudgetError as error:
         return budget_page(request, setup, found, str(error), 400)
     return redirect("portal:budget", pk=pk)
+
+
+@require_POST
+@page
+def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Replace the percentages at which somebody is told: of spending, of the forecast, with running jobs."""
+    found = own_budget(request, pk)
+    try:
+        percents = {name: _percents(name, request.POST.get(name, "")) for name in THRESHOLDS}
+        thresholds_put(budget=found, percents=percents, actor=request.user.get_username())
+    except BudgetError as error:
+        return budget_page(request, setup, found, str(error), 400)
+    return redirect("portal:budget", pk=pk)
+
+
+def _percents(name: str, text: str) -> list[int]:
+    """Whole percents as people write a list of them.  Raises BudgetError."""
+    words = [word for word in re.split(r"[\s,;，、；%]+", text) if word]
+    if not all(word.isdecimal() and len(word) <= len(str(MOST_PERCENT)) for word in words):
+        raise BudgetError(f"{name} {text[:60]}: must be whole percents from 1 to {MOST_PERCENT}")
+    return [int(word) for word in words]
 
 
 @require_POST

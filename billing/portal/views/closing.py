@@ -14,8 +14,14 @@ from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.kept_report import report_shown
 from billing.invoicing.models import BillingPeriod, Invoice, Operation, PeriodReopening
 from billing.invoicing.report import Report, build_report
-from billing.invoicing.services import exception_waive, operation_request, period_open
+from billing.invoicing.services import (
+    exception_waive,
+    invoices_approve,
+    operation_request,
+    period_open,
+)
 from billing.invoicing.services.accrual import accrual_last
+from billing.invoicing.services.invoices import ApprovalError
 from billing.invoicing.services.journal import AcknowledgementError, journal_acknowledge
 from billing.invoicing.services.reopening import why_not_reopenable
 from billing.invoicing.services.waivers import WaiverError, last_day
@@ -104,6 +110,18 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
             actor=request.user.get_username(), now=timezone.now(), until=last_day(until),
         )  # fmt: skip
     except WaiverError as error:
+        return close_page(request, setup, shown.month, refused=str(error))
+    return redirect(f"{reverse('portal:close')}?month={shown.month}")
+
+
+@require_POST
+@page_for(Right.APPROVE)
+def approve(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Approve the drafts of a closed month; who closed it is refused, and told so on the page."""
+    shown = period_shown(month, setup)
+    try:
+        invoices_approve(month=shown.month, actor=request.user.get_username())
+    except ApprovalError as error:
         return close_page(request, setup, shown.month, refused=str(error))
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
 

@@ -1,11 +1,11 @@
 """Invoices: the list, the document, its proof and its files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import slugify
@@ -19,6 +19,7 @@ from billing.invoicing.selectors import document_of, mails_of, state_of
 from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible, notes_visible
+from billing.portal.statements import lines_of
 from billing.portal.tables import Column, Table
 from billing.portal.tables import download as download_table
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -35,7 +36,9 @@ def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     invoices = invoices_visible(teams_visible_to(request.user))
     wanted = request.GET.get("q", "").strip()
     if wanted:
-        invoices = invoices.filter(number__icontains=wanted) | invoices.filter(team__code__icontains=wanted)
+        invoices = invoices.filter(
+            Q(number__icontains=wanted) | Q(team__code__icontains=wanted) | Q(period__month=wanted)
+        )
     if (file := download_table(request, {"invoices": lambda: _table(invoices)})) is not None:
         return file
     pages = Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page"))
@@ -60,7 +63,8 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = invoice_or_404(request, pk)
     document = document_of(found)
     context = {
-        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "sections": sections_of(document),
+        "nav": "invoices", "setup": setup, "invoice": found, "document": document,
+        "sections": sections_of(document, _digests(found)),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
         "disputes": disputes_of().filter(invoice=found), "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
         "may_dispute": found.number is not None and access_of(request.user).may(Right.DISPUTE, found.team),
@@ -68,12 +72,24 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     return render(request, "portal/invoice.html", context)
 
 
-def sections_of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The document's lines under its own subtotals: what is printed is never added up again."""
+def sections_of(document: dict[str, Any], digests: Mapping[int, str] | None = None) -> list[dict[str, Any]]:
+    """The document's lines under its own subtotals: what is printed is never added up again.
+
+    With `digests` (by position) a line knows the page that says what it is made of.
+    """
+    known = digests or {}
+    lines = [{**line, "digest": known.get(line["position"])} for line in document["lines"]]
     return [
-        {**subtotal, "lines": [line for line in document["lines"] if line["kind"] == subtotal["kind"]]}
+        {**subtotal, "lines": [line for line in lines if line["kind"] == subtotal["kind"]]}
         for subtotal in document["subtotals"]
     ]
+
+
+def _digests(found: Invoice) -> dict[int, str]:
+    """The names of the pages of the lines, by position; a voided draft has none: its lines are those of another one."""
+    if found.status == Invoice.Status.VOID:
+        return {}
+    return {line.position: line.digest for line in lines_of(found)}
 
 
 @require_POST

@@ -90,6 +90,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
+    statement = next((item for item in month.statements if item.line(digest)), statement)  # charged, or only shown
     shown = statement.line(digest)
     if shown is None:
         raise Http404(f"team {code} has no line {digest} in {choice.month}")

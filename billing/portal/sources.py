@@ -1,0 +1,166 @@
+"""Who reports usage, and whether they do: each agent and gateway, how far it has told, and what is missing of a month.
+
+An agent tells up to when it has told everything (its watermark); a gateway tells nothing of the kind, so what is known of it
+is when its token was used last and when the last hour with usage was.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from billing.invoicing.models import BillingPeriod
+from billing.tenancy.models import ApiToken
+from billing.usage.models import AgentNote, AgentWatermark, QuarantinedRecord
+from billing.usage.reconciliation import SequenceGaps, sequence_gaps
+from billing.usage.selectors import metering_gaps
+from metering.intervals import Interval
+
+SILENT = timedelta(minutes=5)
+"""A reporter that said nothing for so long is named as silent."""
+BEHIND = timedelta(hours=1)
+"""An agent whose watermark is further back is late, even if it is heard."""
+LOOKED_BACK = timedelta(days=31)
+NOTES_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent, or a reader of logs: `seconds` since it was heard, and how far its watermark lies back."""
+
+    name: str
+    source: str
+    heard_at: datetime
+    watermark: datetime
+    seconds: int
+    lag: int
+
+    @property
+    def silent(self) -> bool:
+        return self.seconds > SILENT.total_seconds()
+
+    @property
+    def behind(self) -> bool:
+        return self.lag > BEHIND.total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A source of token usage; None where it was never heard, or had no usage in the month before."""
+
+    source: str
+    heard_at: datetime | None
+    seconds: int | None
+    used_until: datetime | None
+    missing: int
+
+    @property
+    def silent(self) -> bool:
+        return self.seconds is None or self.seconds > SILENT.total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Time of the month that nobody watched and nobody filled; `allocations` open at its beginning, 0 for an agent's own."""
+
+    cluster: str
+    subject: str
+    start: datetime
+    end: datetime
+    allocations: int
+
+    @property
+    def seconds(self) -> int:
+        return int((self.end - self.start).total_seconds())
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that reports, as of `now`, and the gaps of one month."""
+
+    period: BillingPeriod
+    now: datetime
+
+    @cached_property
+    def agents(self) -> list[Agent]:
+        rows = AgentWatermark.objects.order_by("cluster", "agent")
+        return [
+            Agent(
+                row.agent, row.cluster, row.reported_at, row.watermark, self._age(row.reported_at), self._age(row.watermark)
+            )
+            for row in rows
+        ]
+
+    @cached_property
+    def gateways(self) -> list[Gateway]:
+        """Sources with a token of their own or with usage; what an agent reports for has its own row above."""
+        heard, used = self._heard(), _used_until(self.now)
+        missing: dict[str, int] = defaultdict(int)
+        for gaps in self.numbered:
+            missing[gaps.source] += gaps.missing
+        told = {agent.source for agent in self.agents}
+        found = []
+        for source in sorted({*heard, *used, *missing} - told):
+            at = heard.get(source)
+            seconds = None if at is None else self._age(at)
+            found.append(Gateway(source, at, seconds, used.get(source), missing[source]))
+        return found
+
+    @cached_property
+    def stretches(self) -> list[Stretch]:
+        """What is not watched of the month, as far as it has passed."""
+        until = min(self.period.end, self.now)
+        if until <= self.period.start:
+            return []
+        passed = Interval(self.period.start, until)
+        return [
+            Stretch(gap.cluster, gap.subject, cut.start, cut.end, gap.allocations)
+            for gap in metering_gaps(until)
+            for piece in gap.unwatched
+            if (cut := piece.overlap(passed))
+        ]
+
+    @cached_property
+    def numbered(self) -> list[SequenceGaps]:
+        """Numbers of records of the month that never arrived."""
+        return sequence_gaps(Interval(self.period.start, self.period.end))
+
+    @cached_property
+    def notes(self) -> QuerySet[AgentNote]:
+        """What agents say that they cannot meter, the newest first."""
+        return AgentNote.objects.order_by("-at", "-id")[:NOTES_SHOWN]
+
+    @cached_property
+    def quarantined(self) -> int:
+        return QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).count()
+
+    def _heard(self) -> dict[str, datetime | None]:
+        """When the tokens that were made for one source were used last."""
+        rows = ApiToken.objects.filter(revoked_at=None, scopes__contains=["usage:write"]).exclude(source="")
+        newest: dict[str, datetime | None] = {}
+        for source, at in rows.values_list("source", "last_used_at"):
+            newest[source] = _latest((at, newest.get(source)))
+        return newest
+
+    def _age(self, at: datetime) -> int:
+        return max(0, int((self.now - at).total_seconds()))
+
+
+def _latest(instants: Iterable[datetime | None]) -> datetime | None:
+    return max((at for at in instants if at is not None), default=None)
+
+
+def _used_until(now: datetime) -> dict[str, datetime]:
+    """The end of the last hour with usage of each source of tokens, of the month before `now`."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT d.source, max(t.last) + interval '1 hour'
+               FROM (SELECT dimension, max(hour) AS last FROM token_usage_hour WHERE hour >= %s GROUP BY 1) t
+               JOIN token_dimension d ON d.id = t.dimension GROUP BY 1""",
+            [now - LOOKED_BACK],
+        )
+        return dict(cursor.fetchall())
