@@ -19,6 +19,7 @@ from billing.invoicing.selectors import journal_as_dict, last_export, reopening_
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
+from billing.usage.gaps import metering_gaps
 from billing.usage.reconciliation import SequenceGaps, completeness, estimated_ends, sequence_gaps
 from billing.usage.selectors import (
     EpochFilter,
@@ -26,7 +27,6 @@ from billing.usage.selectors import (
     capacity_sums,
     double_held,
     gpu_sums,
-    metering_gaps,
     not_taken_in,
     rollup_difference,
     scan_sums,
@@ -257,10 +257,9 @@ def _gaps(window: Interval, until: datetime) -> list[ReportedException]:
     for gap in metering_gaps(until):
         missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
         told = f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else ""
-        advice = "report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"
         if missing_us:
             subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(missing_us // 1_000_000)
-            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + advice))
+            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + gap.advice))
     return found
 
 

@@ -19,6 +19,8 @@ ADVICE: Final = (
     gettext_noop("the platform's own use has no price: its recovery cannot be told"),
     gettext_noop("%(n)s open allocations were not seen after that: %(advice)s"),
     gettext_noop("report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"),
+    gettext_noop("claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed "
+                 "meanwhile, import it, and waive with a reason"),
     gettext_noop("see whether its reporter runs; what it sends late is still billed"),
     gettext_noop("%(text)s: is not metered: mend what the agent names, or waive it"),
     gettext_noop("nobody knows this extended resource: if it is a device, tell the agent with --resources"),

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from metering.intervals import Interval, without
+from metering.intervals import Interval
 
 HOUR, EPOCH = timedelta(hours=1), datetime(1970, 1, 1, tzinfo=UTC)
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -336,57 +336,6 @@ def capacity_sums(window: Interval) -> list[CapacitySum]:
             {"lo": window.start, "hi": window.end},
         )
         return [CapacitySum(*row) for row in cursor.fetchall()]
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """What an agent saw last: `allocations` of a namespace still open then, or the agent's own silence (0).
-
-    `unwatched`: the stretches in question, as far as nobody filled them.
-    """
-
-    cluster: str
-    subject: str
-    seen_until: datetime
-    allocations: int
-    unwatched: tuple[Interval, ...] = ()
-
-
-def metering_gaps(until: datetime) -> list[Gap]:
-    """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched."""
-    gaps: list[Gap] = []
-    silent: dict[tuple[str, str], list[Interval]] = {}
-    filled: dict[str, list[Interval]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT 'open', cluster, namespace, min(observed_until), %(hi)s, count(*) FROM usage_gpuallocation
-               WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
-               GROUP BY 1, 2, 3
-               UNION ALL
-               SELECT 'unwatched', cluster, agent, watermark, %(hi)s, 0 FROM usage_agentwatermark WHERE watermark < %(hi)s
-               UNION ALL
-               SELECT kind, cluster, agent, start, least(until, %(hi)s), 0 FROM usage_watchnote WHERE start < %(hi)s
-               ORDER BY 1, 2, 3, 4""",
-            {"hi": until},
-        )
-        for kind, cluster, subject, start, end, allocations in cursor.fetchall():
-            if kind == "open":
-                gaps.append(Gap(cluster, subject, start, allocations, (Interval(start, end),)))
-            elif kind == "filled":
-                filled.setdefault(cluster, []).append(Interval(start, end))
-            else:
-                silent.setdefault((cluster, subject), []).append(Interval(start, end))
-    return gaps + _unfilled(silent, filled)
-
-
-def _unfilled(silent: dict[tuple[str, str], list[Interval]], filled: dict[str, list[Interval]]) -> list[Gap]:
-    """Stretches that agents did not watch, without what was filled."""
-    found = []
-    for (cluster, agent), stretches in sorted(silent.items()):
-        left = tuple(without(stretches, filled.get(cluster, ())))
-        if left:
-            found.append(Gap(cluster, f"agent {agent}", left[0].start, 0, left))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,19 @@ import msgspec
 
 from metering.backfill.holds import BackfillError, Site, records_of
 from metering.backfill.pods import (
+    CLAIM_METRIC,
     NODE_LABELS,
     POD_METRICS,
     REQUEST_METRICS,
     SCRAPE_METRIC,
     Scrapes,
     add_pod_series,
+    claims_in_use,
     node_labels,
     requesting_pods,
 )
 from metering.delivery import Delivery
-from metering.intervals import Interval
+from metering.intervals import Interval, without
 from metering.options import instant, token_of
 from metering.prometheus import Prometheus, PrometheusError
 from metering.records import GpuAllocation
@@ -41,11 +43,13 @@ NATIVE: Final = 'resource!~"cpu|memory|ephemeral_storage|pods|hugepages_.*|attac
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Records, the stretches that scrapes cover, and what could not be described."""
+    """Records, the stretches that they fill, what could not be described, and when claims of which drivers were in use."""
 
     records: tuple[GpuAllocation, ...]
     filled: tuple[Interval, ...]
     problems: tuple[str, ...]
+    claimed: tuple[Interval, ...] = ()
+    drivers: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +95,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
     try:
         scrapes = Scrapes(prometheus.series([SCRAPE_METRIC], wider, matchers=",".join(matched)))
         nodes = node_labels(prometheus.series([NODE_LABELS], wider, matchers=",".join(matched)))
+        drivers, claimed = claims_in_use(prometheus.series([CLAIM_METRIC], wider, matchers=",".join(matched)), window)
         pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=",".join([*matched, NATIVE])))
         for uids in _batches(sorted(pods), PODS_PER_QUERY):
             of_pods = f'uid=~"{"|".join(uids)}"'
@@ -105,7 +110,8 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
             records += records_of(pods[uid], scrapes, window, site)
         except BackfillError as error:
             problems.append(str(error))
-    return Found(tuple(records), () if problems else tuple(scrapes.watched(window)), tuple(problems))
+    filled = () if problems else tuple(without(scrapes.watched(window), claimed))
+    return Found(tuple(records), filled, tuple(problems), tuple(claimed), drivers)
 
 
 def _told(found: Found, window: Interval) -> int:
@@ -113,8 +119,16 @@ def _told(found: Found, window: Interval) -> int:
     for problem in found.problems:
         sys.stderr.write(f"{problem}: give it with --accelerators; nothing of the gap is filled until all is described\n")
     left_us = window.microseconds - sum(piece.microseconds for piece in found.filled)
-    if left_us and not found.problems:
-        sys.stderr.write(f"{left_us / 1_000_000:.0f} s of the gap have no scrape of kube-state-metrics and stay a gap\n")
+    claimed_us = sum(piece.microseconds for piece in found.claimed)
+    if claimed_us:
+        sys.stderr.write(
+            f"{claimed_us / 1_000_000:.0f} s of the gap had claims of {', '.join(found.drivers)} in use, of which no series "
+            "tells who held what: claims cannot be backfilled, and these stretches stay a gap\n"
+        )
+    if left_us > claimed_us and not found.problems:
+        sys.stderr.write(
+            f"{(left_us - claimed_us) / 1_000_000:.0f} s of the gap have no scrape of kube-state-metrics and stay a gap\n"
+        )
     return MUST_DECIDE if left_us else 0
 
 

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, PRODUCT_LABELS
+from metering.claims import OTHER_DRIVERS
 from metering.intervals import Interval, union
 from metering.kube_state import resource_of, sanitised
 from metering.prometheus import EPOCH, Series, workload_label
@@ -25,6 +26,8 @@ POD_METRICS: Final = (
 SCRAPE_METRIC: Final = "kube_node_info"
 """There is always a node: where it has samples, kube-state-metrics was scraped."""
 NODE_LABELS: Final = "kube_node_labels"
+CLAIM_METRIC: Final = "dra_resource_claims_in_use"
+"""Of kubelets (since 1.34): claims in use on a node, by driver; that there were some is all that can be known of them."""
 LONGEST_SCRAPE: Final = timedelta(minutes=5)
 """Scrapes further apart leave time in which nobody looked."""
 TERMINAL: Final = ("Succeeded", "Failed")
@@ -121,6 +124,29 @@ class Scrapes:
         pairs = zip(self._at, self._at[1:], strict=False)
         near = [Interval(first, second) for first, second in pairs if second - first <= LONGEST_SCRAPE]
         return union([cut for piece in near if (cut := piece.overlap(window))])
+
+
+def claims_in_use(series: Iterable[Series], window: Interval) -> tuple[tuple[str, ...], list[Interval]]:
+    """Drivers of accelerators of which a kubelet told claims in use (CLAIM_METRIC), and the stretches of the window.
+
+    A stretch reaches from the scrape before claims were seen to the first one without them.
+    """
+    drivers: set[str] = set()
+    found: list[Interval] = []
+    for one in series:
+        driver = one.labels.get("driver_name", ANY_DRIVER)
+        if driver == ANY_DRIVER or driver in OTHER_DRIVERS:
+            continue
+        times = [window.start, *(at for at, _ in one.samples), window.end]
+        used = [place for place, (_, count) in enumerate(one.samples, start=1) if count > 0]
+        cut = [piece for place in used if times[place - 1] < times[place + 1]
+               and (piece := Interval(times[place - 1], times[place + 1]).overlap(window))]  # fmt: skip
+        drivers |= {driver} if cut else set()
+        found += cut
+    return tuple(sorted(drivers)), union(found)
+
+
+ANY_DRIVER: Final = "<any>"
 
 
 def node_labels(series: Iterable[Series]) -> dict[str, Series]:

@@ -18,8 +18,8 @@ from django.utils import timezone
 from billing.invoicing.services import invoices_issue, period_close
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
+from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentWatermark, GpuAllocation, QuarantinedRecord
-from billing.usage.selectors import metering_gaps
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
 
 pytestmark = pytest.mark.django_db

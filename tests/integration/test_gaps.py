@@ -12,8 +12,8 @@ from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
+from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentNote, GpuAllocation, WatchNote
-from billing.usage.selectors import metering_gaps
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations
 
@@ -67,6 +67,47 @@ def test_the_silence_of_an_agent_can_be_filled_as_well(post: Any) -> None:
     assert unwatched() == [("agent agent-1", [Interval(datetime(2026, 10, 31, 20, tzinfo=UTC), NOVEMBER)])]
     post(agent="backfill", filled=[{"from": "2026-10-31T20:00:00Z", "until": "2026-11-01T00:00:00Z"}])
     assert unwatched() == []
+
+
+def claimed(started: str, until: str) -> dict[str, Any]:
+    end = f"2026-10-{until}:00:00Z"
+    times = {"started_at": f"2026-10-{started}:00:00Z", "ended_at": end, "observed_until": end}
+    return allocation_record(9, resource="dra/gpu.nvidia.com", **times)
+
+
+@pytest.mark.parametrize(("until", "agent", "stays"), [
+    ("20T07", "backfill", True),  # an hour before the gap, devices were held through claims
+    ("20T06", "backfill", False),
+    ("20T07", "own-tool", False),  # not pieced together from what tells no claims
+])  # fmt: skip
+def test_claims_cannot_be_backfilled_and_their_gap_stays_until_it_is_waived(
+    post: Any, tmp_path: Path, until: str, agent: str, stays: bool
+) -> None:
+    apply(tmp_path)
+    assert post(claimed("20T04", until), unwatched=[stretch("20T08", "20T12")]).status_code == 200
+    post(claimed("20T04", until), agent=agent, filled=[stretch("20T08", "20T12")])
+    assert unwatched() == ([("agent agent-1", [interval("20T08", "20T12")])] if stays else [])
+    if not stays:
+        return
+    report = build_report(period_of("2026-10"), now=NOVEMBER)
+    (gap,) = [item for item in report.blocking if item.subject == "hq-1/agent agent-1"]
+    assert (gap.kind, gap.quantity, gap.action) == ("metering_gap", 4 * 3600, (
+        "claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed "
+        "meanwhile, import it, and waive with a reason"
+    ))  # fmt: skip
+
+
+def test_a_cluster_that_offers_devices_to_claims_is_one_in_which_they_may_be_held(post: Any, client: Any) -> None:
+    offered = {"cluster": "hq-1", "node": "n-1", "accelerator": "NVIDIA-H800", "resource": "dra/gpu.nvidia.com",
+               "quantity": 8, "from": "2026-10-19T00:00:00Z", "until": "2026-10-25T00:00:00Z"}  # fmt: skip
+    token = api_token_create(name="nodes", scopes=["usage:write"], actor="tests")[1]
+    body = {"agent": {"name": "agent-1", "cluster": "hq-1"}, "nodes": [offered]}
+    told = client.post("/api/v1/usage/capacity", json.dumps(body), content_type="application/json",
+                       headers={"Authorization": f"Bearer {token}"})  # fmt: skip
+    assert told.status_code == 200
+    post(unwatched=[stretch("20T08", "20T12"), stretch("26T08", "26T12")])
+    post(agent="backfill", filled=[stretch("20T08", "20T12"), stretch("26T08", "26T12")])
+    assert unwatched() == [("agent agent-1", [interval("20T08", "20T12")])]
 
 
 @pytest.mark.parametrize(

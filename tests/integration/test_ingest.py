@@ -12,8 +12,9 @@ import pytest
 from django.db import connection, connections
 
 from billing.usage.epochs import epoch_enter
+from billing.usage.gaps import metering_gaps
 from billing.usage.models import AllocationSpan, GpuAllocation, NodeCapacity, QuarantinedRecord
-from billing.usage.selectors import EpochFilter, gpu_sums, metering_gaps, rollup_difference, token_sums
+from billing.usage.selectors import EpochFilter, gpu_sums, rollup_difference, token_sums
 from billing.usage.services import (
     IngestOutcome,
     Reporter,

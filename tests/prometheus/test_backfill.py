@@ -155,6 +155,24 @@ def test_hours_without_a_scrape_stay_a_gap(prometheus: str, tmp_path: Path, caps
     assert "2730 s of the gap have no scrape of kube-state-metrics and stay a gap" in capsys.readouterr().err
 
 
+def test_stretches_with_claims_in_use_stay_a_gap(
+    prometheus_of: Callable[[OpenMetrics], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two claims from 09:00:00 to 09:29:30, so between the scrapes of 08:59:30 and 09:30:00; a driver of networks always."""
+    cluster = Cluster()
+    cluster.pod("lives-in-it", at("08:30:05"), at("10:05:00"), {"main": 2}, completed=at("10:00:05"))
+    in_use = lambda moment: 2 if at("09:00:00") <= moment < at("09:30:00") else 0  # noqa: E731
+    kubelet = {"node": "gpu-1", "job": "kubelet"}
+    for driver, value in (("gpu.nvidia.com", in_use), ("dra.net", 1), ("<any>", in_use)):
+        cluster.series.add("dra_resource_claims_in_use", {**kubelet, "driver_name": driver}, every(*WATCHED, SCRAPE, value))
+    out = tmp_path / "holds.json"
+    assert main(arguments(prometheus_of(cluster.series), "--out", str(out))) == 3
+    told = capsys.readouterr().err
+    assert "1830 s of the gap had claims of gpu.nvidia.com in use" in told
+    assert "no scrape" not in told
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 1
+
+
 # Through the platform
 
 
