@@ -1,4 +1,4 @@
-# The image of the metering agents: no Django, no database. `python -m metering gpu|efficiency|backfill|slurm|tokens`.
+# The image of the metering agents: no Django, no database. `python -m metering gpu|efficiency|backfill|slurm|tokens|engines`.
 # Build from the root of the project: docker build -f docker/agent.Dockerfile -t suanpan-agent .
 
 FROM python:3.11-slim-bookworm AS builder

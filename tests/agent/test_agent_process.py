@@ -1,6 +1,7 @@
 """`python -m metering gpu` as a process of its own: it meters, is killed, goes on, and tells the rest when it is stopped."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.agent.cluster import ApiServer, Cluster
 from tests.agent.rig import Platform
 
 PROJECT = Path(__file__).resolve().parents[2]
+MANIFEST = PROJECT / "docker/k8s/gpu-agent.yaml"
 
 
 class Door(ThreadingHTTPServer):
@@ -173,6 +175,8 @@ def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[.
     assert read("/healthz") == "ok\n"
     until(lambda: "suanpan_agent_lists 1.0" in read("/metrics"))
     assert read("/readyz") == "ok\n"
+    asked = re.findall(r"(\w+)Probe: {httpGet: {path: (\S+), port: metrics}", MANIFEST.read_text(encoding="utf-8"))
+    assert [(probe, read(path)) for probe, path in asked] == [("liveness", "ok\n"), ("readiness", "ok\n")]
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
 
