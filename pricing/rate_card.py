@@ -6,6 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from pricing.contexts import bounds_by_model
+
 GPU_HOURS: Final = "GPU-Hours"
 SLICE_HOURS: Final = "Slice-Hours"
 MILLION_TOKENS: Final = "1M Tokens"
@@ -47,7 +49,10 @@ class GpuPrice:
 
 @dataclass(frozen=True)
 class PriceVersion:
-    """The complete price list in force in [valid_from, valid_until); prices per GPU-hour and per 1M tokens."""
+    """The complete price list in force in [valid_from, valid_until); prices per GPU-hour and per 1M tokens.
+
+    `tokens` by model and class; where a model is priced in buckets of prompt lengths, by class in each (`pricing.contexts`).
+    """
 
     name: str
     valid_from: datetime
@@ -72,6 +77,7 @@ class RateCard:
             version.name: {(price.accelerator, price.resource): price for price in version.gpu}
             for version in self.versions
         }
+        self._bounds = {version.name: bounds_by_model(version.tokens) for version in self.versions}
 
     def changes(self) -> set[datetime]:
         """Every instant at which another price version begins or one ends."""
@@ -104,8 +110,13 @@ class RateCard:
         except UnpricedError:
             return None
 
+    def context_bounds(self, instant: datetime) -> dict[str, tuple[int, ...]]:
+        """Where the buckets of prompt lengths end at `instant`, by model; models that have one price are left out."""
+        version = self.version_at(instant)
+        return {} if version is None else self._bounds[version.name]
+
     def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
-        """Price of 1M tokens of `token_class` of `model`.  Raises UnpricedError."""
+        """Price of 1M tokens of `token_class` (with its bucket, if any) of `model`.  Raises UnpricedError."""
         version = self.version_at(instant)
         if version is None:
             raise UnpricedError(f"{model} {token_class}", instant)

@@ -8,9 +8,11 @@ from math import isqrt
 from typing import Final
 
 from pricing.loadtests.own import LoadRun
-from pricing.money import exact_decimal, round_price
+from pricing.money import exact_decimal
+from pricing.token_contexts import one_price
 from pricing.token_price import ClassCosts, LatencyBounds, fit_gpu_seconds
-from pricing.token_sheet import TokenSheet, fitted_runs, price_tokens
+from pricing.token_pricing import class_rows, fitted_runs
+from pricing.token_sheet import TokenSheet
 
 COMPARED: Final = ("ratio", "phase", "least-squares")
 LARGEST_GAP: Final = Fraction(15, 100)
@@ -78,20 +80,11 @@ def _outcome(sheet: TokenSheet, method: str) -> MethodOutcome:
     if method == "phase" and terms.prefill_share is None:
         return MethodOutcome(method, "needs prefill_share: the share of GPU time that the engine's timers give to prefill")
     try:
-        selected, costs = price_tokens(sheet.tests, terms)
+        costs, recovered = one_price(sheet.tests, terms)
         diagnostics = _diagnostics(sheet, method)
     except ValueError as error:
         return MethodOutcome(method, str(error))
-    point, gpus = selected.point, sheet.tests[0].gpus
-    recovered = costs.recovered_per_hour(
-        uncached_tps=point.uncached_input_tps / gpus, cached_tps=point.cached_input_tps / gpus,
-        output_tps=point.output_tps / gpus,
-    )  # fmt: skip
-    by_class = {
-        "input": costs.input, "cache_read": costs.cache_read, "cache_creation": costs.input * sheet.cache_creation_ratio,
-        "output": costs.output,
-    }  # fmt: skip
-    prices = {name: round_price(cost * (1 + terms.markup)) for name, cost in by_class.items()}
+    prices = {row["class"]: Decimal(row["price_per_1m"]) for row in class_rows(costs, terms)}
     return MethodOutcome(method, "", costs, prices, recovered * terms.serving_utilisation, diagnostics)
 
 

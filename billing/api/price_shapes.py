@@ -20,7 +20,8 @@ class ListPartShape(serializers.Serializer[Any]):
     tokens = serializers.ListField(
         child=serializers.DictField(), required=False,
         help_text="entries of model with prices per 1M tokens by class (input, cache_read, cache_creation, output), "
-        "or with a token cost_sheet",
+        "or with a token cost_sheet; with up_to_tokens for prompts of up to so many input tokens, and one without it after "
+        "them for all longer ones",
     )  # fmt: skip
 
 

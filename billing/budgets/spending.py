@@ -25,7 +25,8 @@ from billing.rating.assessment import assess
 from billing.rating.books import Books
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.selectors import EpochFilter, gpu_sums, token_sums
+from billing.usage.selectors import EpochFilter, gpu_sums
+from billing.usage.token_sums import token_sums
 from metering.intervals import Interval, billing_month
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
 from pricing.rating import GpuUsage, LineKey, Rated, TokenSum, rate_gpu, rate_tokens
@@ -100,7 +101,8 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None, books: 
         namespaces, consumers, card = books.namespaces, books.consumers, card or books.card
     starts = [part.start for part in parts]
     gpu = _gpu_usage(window.cut({*card.changes(), *namespaces.changes(), *starts}), namespaces, starts)
-    tokens = _token_usage(window.cut({*card.changes(), *consumers.changes(), *starts}), consumers, starts)
+    pieces = window.cut({*card.changes(), *consumers.changes(), *starts})
+    tokens = _token_usage(pieces, card, consumers, starts)
     return [*_rated(gpu, lambda usages: rate_gpu(usages, card)), *_rated(tokens, lambda usages: rate_tokens(usages, card))]
 
 
@@ -118,9 +120,12 @@ def _gpu_usage(pieces: Sequence[Interval], book: OwnershipBook, starts: list[dat
     return found
 
 
-def _token_usage(pieces: Sequence[Interval], book: OwnershipBook, starts: list[datetime]) -> dict[int, list[TokenSum]]:
+def _token_usage(
+    pieces: Sequence[Interval], card: RateCard, book: OwnershipBook, starts: list[datetime]
+) -> dict[int, list[TokenSum]]:
     found: dict[int, list[TokenSum]] = defaultdict(list)
-    for item in token_sums(pieces, EpochFilter()):
+    bounds = [card.context_bounds(piece.start) for piece in pieces]
+    for item in token_sums(pieces, EpochFilter(), bounds):
         at = pieces[item.piece].start
         owner = book.owner(item.source, item.consumer, at)
         if owner is not None:

@@ -5,13 +5,14 @@ Rounding happens here once per line, inside `Charge.amount`; the total is the su
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
 from metering.intervals import Interval
+from pricing.contexts import class_and_context, in_order
 from pricing.money import round_to
 from pricing.rating import Charge
 
@@ -43,7 +44,7 @@ class Line:
             "consumer": key.consumer or None,
             "accelerator": key.accelerator or None,
             "sku": key.sku,
-            "token_class": key.token_class or None,
+            **class_told(key.token_class),
             "quantity": format(self.quantity, "f"),
             "unit": key.unit,
             "unit_price": price_text(self.charge.unit_price),
@@ -56,6 +57,12 @@ class Line:
             "energy_kwh": None if self.energy_kwh is None else format(self.energy_kwh, "f"),
             **_carbon_told(self.co2_location_kg, self.co2_market_kg),
         }
+
+
+def class_told(priced: str) -> dict[str, str | None]:
+    """The class of tokens of a line, and `context`, the bucket of prompt lengths, where its price depends on it."""
+    token_class, context = class_and_context(priced)
+    return {"token_class": token_class or None, **({"context": context} if context else {})}
 
 
 def _carbon_told(location_kg: Decimal | None, market_kg: Decimal | None) -> dict[str, str]:
@@ -97,7 +104,7 @@ CONSUMING = ("gpu", "commitment")
 
 
 def _order(charge: Charge) -> tuple[Any, ...]:
-    key = charge.key
+    key = replace(charge.key, token_class=in_order(charge.key.token_class))
     return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key)
 
 

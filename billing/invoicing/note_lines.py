@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from billing.invoicing.lines import CONSUMING, ENERGY_PLACES, KIND_ORDER, QUANTITY_PLACES, price_text
+from billing.invoicing.lines import CONSUMING, ENERGY_PLACES, KIND_ORDER, QUANTITY_PLACES, class_told, price_text
 from pricing.money import round_to
 from pricing.rating import Charge, LineKey
 
@@ -78,7 +78,7 @@ class NoteEntry:
             "consumer": key.consumer or None,
             "accelerator": key.accelerator or None,
             "sku": key.sku,
-            "token_class": key.token_class or None,
+            **class_told(key.token_class),
             "quantity": _text(self.quantity),
             "unit": key.unit,
             "unit_price": None if self.unit_price is None else price_text(self.unit_price),

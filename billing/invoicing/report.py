@@ -28,10 +28,10 @@ from billing.usage.selectors import (
     double_held,
     gpu_sums,
     not_taken_in,
-    rollup_difference,
     scan_sums,
     usage_months,
 )
+from billing.usage.token_sums import rollup_difference
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.allocation import IDLE

@@ -22,9 +22,11 @@ from billing.rating.corrected import CorrectedRateCard
 from billing.rating.interruptions import carried_rules
 from billing.rating.selectors import books_known
 from billing.usage.interruptions import ENDS_OF_HOLD, FOREVER
-from billing.usage.selectors import COUNTS, JOB, EpochFilter, last_ordinal, late_epochs
+from billing.usage.selectors import JOB, EpochFilter, last_ordinal, late_epochs
+from billing.usage.token_sums import COUNTS
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
+from pricing.contexts import Context, class_and_context, parse_context
 from pricing.money import round_to, split_amount
 from pricing.rate_card import SLICE_HOURS, RateCard, UnpricedError
 from pricing.rating import DIVISOR
@@ -38,6 +40,9 @@ CLASS_SUM = {
     "cache_creation": "t.cache_creation_input_tokens",
     "output": "t.output_tokens",
 }
+EVERY_PROMPT = Context(0, None)
+OF_THE_LINE = "{row}.input_tokens >= %(shortest)s AND (%(longest)s::bigint IS NULL OR {row}.input_tokens <= %(longest)s)"
+"""Which requests the line prices, by the length of their prompts."""
 
 EVERYTHING = "SELECT '-infinity'::timestamptz"
 CARRIED = f"""SELECT greatest(a.started_at, CASE WHEN %(cap_us)s::bigint IS NULL THEN a.started_at
@@ -238,14 +243,14 @@ def requests(line: StatementLine, scope: Scope, hour: datetime, share: Part) -> 
     inside = _within(scope, Interval(hour, hour + timedelta(hours=1)))
     ranges = _owned_ranges(line, inside)
     rows = _rows(
-        f"""SELECT t.time, t.id, d.source, d.status, {CLASS_SUM[line.key.token_class]}::numeric AS usage,
-                   sum({CLASS_SUM[line.key.token_class]}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
+        f"""SELECT t.time, t.id, d.source, d.status, {_class_sum(line)}::numeric AS usage,
+                   sum({_class_sum(line)}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
             FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
             JOIN token_event t ON t.time >= r.lo AND t.time < r.hi
             JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
                   AND t.epoch >= %(first)s AND t.epoch < %(before)s
-                  AND {CLASS_SUM[line.key.token_class]} > 0
+                  AND {_class_sum(line)} > 0 AND {OF_THE_LINE.format(row="t")}
             ORDER BY t.time, d.source, t.id LIMIT {ROWS_SHOWN}""",  # noqa: S608 - made of this module's own words
         _token_parameters(line, inside, ranges),
     )
@@ -266,7 +271,10 @@ def first_rows(breakdown: Breakdown) -> Breakdown:
 
 
 def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> list[dict[str, Any]]:
-    """Tokens of a line's class: whole hours from the roll-up, hours that an owner or price change cuts from events."""
+    """Tokens of a line's class: whole hours from the roll-up, hours that an owner or price change cuts from events.
+
+    Those of a bucket of prompt lengths come from the events alone.
+    """
     ranges = _owned_ranges(line, scope)
     if not ranges:
         return []
@@ -279,24 +287,38 @@ def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> l
                             AS u (source, lo, hi)),
                  t AS (SELECT x.hour AS at, x.dimension, x.requests, r.source, {names} FROM r
                        JOIN token_usage_hour x ON x.hour >= r.first AND x.hour < r.last
-                       WHERE x.epoch >= %(first)s AND x.epoch < %(before)s
+                       WHERE x.epoch >= %(first)s AND x.epoch < %(before)s AND NOT %(in_buckets)s
                        UNION ALL
                        SELECT x.time, x.dimension, 1, r.source, {names} FROM r
-                       JOIN token_event x ON x.time >= r.lo AND x.time < r.hi AND (x.time < r.first OR x.time >= r.last)
-                       WHERE (r.lo < r.first OR r.last < r.hi)
+                       JOIN token_event x ON x.time >= r.lo AND x.time < r.hi
+                             AND (%(in_buckets)s OR x.time < r.first OR x.time >= r.last)
+                       WHERE (%(in_buckets)s OR r.lo < r.first OR r.last < r.hi) AND {OF_THE_LINE.format(row="x")}
                              AND x.epoch >= %(first)s AND x.epoch < %(before)s)
-            SELECT {columns}, sum({CLASS_SUM[line.key.token_class]})::numeric AS usage FROM t
+            SELECT {columns}, sum({_class_sum(line)})::numeric AS usage FROM t
             JOIN token_dimension d ON d.id = t.dimension AND d.source = t.source
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
-            GROUP BY {group} HAVING sum({CLASS_SUM[line.key.token_class]}) > 0 ORDER BY {group}""",  # noqa: S608 - made of this module's own words
+            GROUP BY {group} HAVING sum({_class_sum(line)}) > 0 ORDER BY {group}""",  # noqa: S608 - made of this module's own words
         _token_parameters(line, scope, ranges),
     )
+
+
+def _class_sum(line: StatementLine) -> str:
+    """What of a request or hour `t` the line counts."""
+    return CLASS_SUM[class_and_context(line.key.token_class)[0]]
+
+
+def _prompts(line: StatementLine) -> Context:
+    """The lengths of prompts that the line prices; every length where its model has no buckets."""
+    context = class_and_context(line.key.token_class)[1]
+    return parse_context(context) if context else EVERY_PROMPT
 
 
 def _token_parameters(
     line: StatementLine, scope: Scope, ranges: Sequence[tuple[str, datetime, datetime]]
 ) -> dict[str, Any]:
+    prompts = _prompts(line)
     return {
+        "shortest": prompts.first, "longest": prompts.last, "in_buckets": prompts != EVERY_PROMPT,
         "source": [item[0] for item in ranges], "lo": [item[1] for item in ranges], "hi": [item[2] for item in ranges],
         "consumer": line.key.consumer, "model": line.key.sku, "first": scope.epochs.first,
         "before": scope.epochs.before, "zone": scope.zone,

@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo
 from django.http import QueryDict
 from django.utils.translation import gettext
 
-from billing.rates.price_list import GPU_PRICES
+from billing.rates.price_list import GPU_PRICES, UP_TO
 from pricing.fields import FieldProblem, path_text, shown
 from pricing.rate_card import TOKEN_CLASSES
 
 BLANK_ROWS = 2
 GPU_COLUMNS = ("accelerator", "resource", "source", "value")
-TOKEN_COLUMNS = ("model", *TOKEN_CLASSES, "cost_sheet")
+TOKEN_COLUMNS = ("model", UP_TO, *TOKEN_CLASSES, "cost_sheet")
 Content = dict[str, list[dict[str, str]]]
 
 
@@ -120,7 +120,7 @@ def _gpu_cells(entry: dict[str, str]) -> dict[str, str]:
 
 
 def form_of_post(data: QueryDict) -> PriceForm:
-    """The form as it was sent: the columns of a table come as lists of one length."""
+    """The form as it was sent: the columns of a table come as lists of one length, or are left out."""
     revision = data.get("revision", "")
     return _padded(
         PriceForm(
@@ -132,7 +132,8 @@ def form_of_post(data: QueryDict) -> PriceForm:
 
 
 def _rows(data: QueryDict, table: str, columns: tuple[str, ...]) -> list[Row]:
-    lists: list[list[Any]] = [data.getlist(f"{table}_{column}") for column in columns]
+    given: list[list[Any]] = [data.getlist(f"{table}_{column}") for column in columns]
+    lists = [values or [""] * max(map(len, given)) for values in given]
     sent = zip(*lists, strict=False)
     rows = (Row({name: str(value).strip() for name, value in zip(columns, values, strict=True)}) for values in sent)
     return [row for row in rows if not row.is_blank]

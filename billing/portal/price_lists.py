@@ -15,6 +15,7 @@ from billing.rates.price_file import in_written_order
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import draft_prices, plain_version, price_version_before
 from metering.intervals import billing_month, month_of, next_month
+from pricing.contexts import SEPARATOR, class_and_context, in_order, priced_class
 from pricing.cost_sheet import parse_cost_sheet
 from pricing.notice import business_days_between
 from pricing.rate_card import TOKEN_CLASSES
@@ -41,9 +42,13 @@ class GpuLine:
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """The prices of one model by class, in the order of TOKEN_CLASSES; None where a class has none."""
+    """The prices of one model by class, in the order of TOKEN_CLASSES; None where a class has none.
+
+    A model that has buckets of prompt lengths has a line for each `context`.
+    """
 
     model: str
+    context: str
     prices: list[Decimal | None]
     cost_sheet: TokenCostSheet | None
 
@@ -181,7 +186,10 @@ def _ordered(lines: list[GpuLine]) -> list[GpuLine]:
 
 
 def _token_lines(by_class: dict[str, dict[str, Decimal]], sheets: dict[str, TokenCostSheet]) -> list[TokenLine]:
-    return [
-        TokenLine(model, [prices.get(name) for name in TOKEN_CLASSES], sheets.get(model))
-        for model, prices in sorted(by_class.items())
-    ]
+    lines = []
+    for model, prices in sorted(by_class.items()):
+        contexts = sorted({class_and_context(name)[1] for name in prices}, key=lambda text: in_order(f"{SEPARATOR}{text}"))
+        for context in contexts:
+            shown = [prices.get(priced_class(name, context)) for name in TOKEN_CLASSES]
+            lines.append(TokenLine(model, context, shown, sheets.get(model)))
+    return lines

@@ -23,6 +23,7 @@ from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to
+from pricing.token_contexts import figures_by_class
 
 ZERO = Decimal("0.00")
 HOUR_US = 3_600_000_000
@@ -201,9 +202,9 @@ def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
     found: dict[tuple[str, str], Decimal] = {}
     rows = TokenPrice.objects.filter(_in_force(period)).select_related("cost_sheet").order_by("version__valid_from")
     for row in rows:
-        for part in row.cost_sheet.result["classes"] if row.cost_sheet else ():
-            if part["class"] == row.token_class:
-                found[row.model, row.token_class] = Decimal(part["cost_per_1m"])
+        for name, cost in figures_by_class(row.cost_sheet.result, "cost_per_1m").items() if row.cost_sheet else ():
+            if name == row.token_class:
+                found[row.model, name] = cost
     return found
 
 

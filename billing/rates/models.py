@@ -90,7 +90,7 @@ class GpuPrice(models.Model):
 
 
 class TokenPrice(models.Model):
-    """Price of one million tokens of one class of a model."""
+    """Price of one million tokens of one class of a model, `input@32769+` where prompt lengths have prices of their own."""
 
     version = models.ForeignKey(PriceVersion, on_delete=models.CASCADE, related_name="tokens")
     model = models.CharField(max_length=512)

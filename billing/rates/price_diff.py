@@ -1,10 +1,11 @@
 """PURE: two price lists, price by price: what is new, what is gone, what changed and by how much."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from pricing.contexts import in_order
 from pricing.money import round_to
 from pricing.rate_card import MILLION_TOKENS, PriceVersion
 
@@ -13,7 +14,10 @@ PERCENT_PLACES: Final = 2
 
 @dataclass(frozen=True, slots=True, order=True)
 class PriceKey:
-    """One price of a list. `accelerator` is where a resource is priced on one accelerator only."""
+    """One price of a list; `token_class` with its bucket of prompt lengths.
+
+    `accelerator` is where a resource is priced on one accelerator only.
+    """
 
     kind: str
     sku: str
@@ -67,7 +71,8 @@ def price_changes(old: PriceVersion, new: PriceVersion) -> list[PriceChange]:
     [('H800', 'raised', Decimal('25.00'))]
     """
     before, after = _prices(old), _prices(new)
-    return [PriceChange(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
+    keys = sorted(before.keys() | after.keys(), key=lambda key: (replace(key, token_class=in_order(key.token_class)), key))
+    return [PriceChange(key, before.get(key), after.get(key)) for key in keys]
 
 
 def _prices(version: PriceVersion) -> dict[PriceKey, Decimal]:

@@ -11,10 +11,11 @@ from zoneinfo import ZoneInfo
 import yaml
 
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
-from billing.rates.price_list import GPU_FIELDS, TOKEN_FIELDS, price_text
+from billing.rates.price_list import GPU_FIELDS, TOKEN_FIELDS, UP_TO, price_text
+from pricing.contexts import class_and_context, parse_context
 from pricing.cost_sheet import COMPLETE, SIMPLE
 from pricing.loadtests.own import RUN_FIELDS
-from pricing.token_sheet import NUMBERS
+from pricing.token_sheet import BY_CONTEXT, NUMBERS
 
 LOAD_TEST_FIELDS = ("accelerator", "gpus", "model", "engine", "precision", "runs")
 Content = dict[str, list[dict[str, str]]]
@@ -22,8 +23,8 @@ ORDER = {
     name: place
     for place, name in enumerate(
         dict.fromkeys(
-            [*GPU_FIELDS, *TOKEN_FIELDS, "currency", *SIMPLE, *COMPLETE, "tariff", "method", "prefill_share", *NUMBERS,
-             "report", *LOAD_TEST_FIELDS, *RUN_FIELDS]
+            [*GPU_FIELDS, *TOKEN_FIELDS, "currency", *SIMPLE, *COMPLETE, "tariff", "method", BY_CONTEXT,
+             "prefill_share", *NUMBERS, "report", *LOAD_TEST_FIELDS, *RUN_FIELDS]
         )
     )
 }  # fmt: skip
@@ -46,13 +47,16 @@ def version_content(version: PriceVersion) -> Content:
         }
         for row in version.gpu.select_related("cost_sheet").order_by("id")
     ]
-    tokens: dict[str, dict[str, str]] = {}
+    tokens: dict[tuple[str, str], dict[str, str]] = {}
     for row in version.tokens.select_related("cost_sheet").order_by("id"):
-        entry = tokens.setdefault(row.model, {"model": row.model})
+        token_class, context = class_and_context(row.token_class)
         if row.cost_sheet:
-            entry["cost_sheet"] = row.cost_sheet.name
-        else:
-            entry[row.token_class] = price_text(row.price)
+            tokens[row.model, ""] = {"model": row.model, "cost_sheet": row.cost_sheet.name}
+            continue
+        entry = tokens.setdefault((row.model, context), {"model": row.model})
+        last = parse_context(context).last if context else None
+        entry |= {} if last is None else {UP_TO: str(last)}
+        entry[token_class] = price_text(row.price)
     return {"gpu": gpu, "tokens": list(tokens.values())}
 
 

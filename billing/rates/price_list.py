@@ -2,17 +2,21 @@
 
     {"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"}, {"resource": ..., "price_per_slice_hour": ...},
              {"accelerator": ..., "cost_sheet": NAME}],
-     "tokens": [{"model": "llama-3-8b", "input": "2.0000", ..., "output": "8.0000"}, {"model": ..., "cost_sheet": NAME}]}
+     "tokens": [{"model": "llama-3-8b", "input": "2.0000", ..., "output": "8.0000"}, {"model": ..., "cost_sheet": NAME},
+                {"model": "long", "up_to_tokens": 32768, "input": ...}, {"model": "long", "input": ...}]}
 
-A sheet's price is taken from what is stored under that name; the list keeps the name, so that it can be traced.
+Where a model has lines with `up_to_tokens`, each prices the requests of up to so many input tokens that the line before
+left, and the last, without it, all longer ones. A sheet's price is taken from what is stored under that name; the list
+keeps the name, so that it can be traced.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
 from billing.rates.models import GpuPrice
+from pricing.contexts import LONGEST, Context, priced_class
 from pricing.fields import Bound, FieldProblem, FieldReader, InputError, exact_number, shown
 from pricing.money import exact_decimal
 from pricing.rate_card import TOKEN_CLASSES
@@ -22,7 +26,9 @@ PLACES: Final = 4
 PRICE: Final = Bound("0", PRICE_LIMIT, "currency per unit, at most 4 decimals")
 GPU_PRICES: Final = ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet")
 GPU_FIELDS: Final = ("accelerator", "resource", *GPU_PRICES)
-TOKEN_FIELDS: Final = ("model", *TOKEN_CLASSES, "cost_sheet")
+UP_TO: Final = "up_to_tokens"
+PROMPT: Final = Bound("1", str(LONGEST), "input tokens of a request, cached included", whole=True)
+TOKEN_FIELDS: Final = ("model", UP_TO, *TOKEN_CLASSES, "cost_sheet")
 
 
 class PriceListError(InputError):
@@ -52,7 +58,7 @@ class SheetPrice:
 
 @dataclass(frozen=True)
 class TokenSheetPrice:
-    """What a stored token cost sheet gives for 1M tokens of a model, by class."""
+    """What a stored token cost sheet gives for 1M tokens of a model, by class (with its bucket, if it derives some)."""
 
     model: str
     currency: str
@@ -84,8 +90,10 @@ def parse_price_list(fields: object, *, currency: str, sources: Sources) -> Pric
     found = PriceList()
     for index, item in enumerate(_items(reader, "gpu")):
         _gpu_entry(reader.nested(item, "a GPU price", "gpu", index), found, currency, sources)
-    for index, item in enumerate(_items(reader, "tokens")):
-        _token_entry(reader.nested(item, "token prices", "tokens", index), found, currency, sources)
+    tokens = enumerate(_items(reader, "tokens"))
+    _token_entries(
+        [reader.nested(item, "token prices", "tokens", index) for index, item in tokens], found, currency, sources
+    )
     if reader.is_mapping:
         reader.finish(("gpu", "tokens"))
     if not problems and not found.gpu and not found.tokens:
@@ -152,31 +160,80 @@ def _sheet_price(
     return GpuPriceInput(sheet.price, accelerator, resource, cost_sheet=name, facility_kw=sheet.facility_kw)
 
 
-def _token_entry(reader: FieldReader, found: PriceList, currency: str, sources: Sources) -> None:
-    if not reader.is_mapping:
-        return
-    before = len(reader.problems)
-    model = reader.text("model")
-    given = [name for name in TOKEN_CLASSES if reader.has(name)]
+@dataclass(frozen=True)
+class _TokenRow:
+    """One written line of token prices, as far as it is right by itself."""
+
+    reader: FieldReader
+    model: str
+    up_to: int | None
+    prices: dict[str, Decimal]
+    cost_sheet: str = ""
+
+
+def _token_entries(readers: Iterable[FieldReader], found: PriceList, currency: str, sources: Sources) -> None:
+    """The lines of each model: one, or several of which each prices the prompts longer than those of the line before."""
+    by_model: dict[str, list[_TokenRow]] = {}
+    for reader in readers:
+        if reader.is_mapping:
+            row = _token_row(reader, currency, sources)
+            by_model.setdefault(row.model, []).append(row)
+    for rows in by_model.values():
+        bucketed = any(row.reader.has("up_to_tokens") for row in rows)
+        for row, context in _in_buckets(rows) if bucketed else ((row, "") for row in rows):
+            _take(row, context, found)
+
+
+def _token_row(reader: FieldReader, currency: str, sources: Sources) -> _TokenRow:
+    model, cost_sheet = reader.text("model"), ""
+    given = [name for name in (UP_TO, *TOKEN_CLASSES) if reader.has(name)]
     if reader.has("cost_sheet"):
         prices = _token_sheet_prices(reader, model, given, currency, sources)
+        cost_sheet = reader.text("cost_sheet")
     else:
+        given = [name for name in given if name != UP_TO]
         if not given:
             reader.refuse("input", f"give a price per 1M tokens for at least one of {', '.join(TOKEN_CLASSES)}")
         asked = {name: _price(reader, name) for name in given}
         prices = {name: price for name, price in asked.items() if price is not None}
-    for name in prices:
-        if (model, name) in found.tokens:
-            reader.refuse("model", f"{shown(model)} has two {name} prices")
+    up_to = reader.optional(UP_TO, PROMPT)
     reader.finish(TOKEN_FIELDS)
-    if len(reader.problems) > before:
-        return
-    found.tokens.update({(model, name): price for name, price in prices.items()})
-    if reader.has("cost_sheet"):
-        found.token_sheets[model] = reader.text("cost_sheet")
-        found.content["tokens"].append({"model": model, "cost_sheet": found.token_sheets[model]})
+    return _TokenRow(reader, model, None if up_to is None else int(up_to), prices, cost_sheet)
+
+
+def _in_buckets(rows: Sequence[_TokenRow]) -> Iterator[tuple[_TokenRow, str]]:
+    """Each line with its bucket. The lines must ascend, price the same classes, and end with one for all longer prompts."""
+    classes = list(dict.fromkeys(name for row in rows for name in row.prices))
+    first, ends = 0, "0"
+    for number, row in enumerate(rows, start=1):
+        for name in classes:
+            if name not in row.prices and not row.reader.has(name):
+                row.reader.refuse(name, f"is missing: every bucket of {shown(row.model)} prices {', '.join(classes)}")
+        if number == len(rows) and row.reader.has(UP_TO):
+            text = f"must be left out: the last bucket of {shown(row.model)} takes all longer prompts"
+            given = shown(row.reader.fields[UP_TO]) if row.up_to is None else row.up_to
+            row.reader.refuse(UP_TO, f"{given} {text}")
+        elif number < len(rows) and not row.reader.has(UP_TO):
+            row.reader.refuse(UP_TO, f"is missing, must be above {ends}: only the last bucket of {shown(row.model)} is open")
+        elif row.up_to is not None and row.up_to < first:
+            row.reader.refuse(UP_TO, f"{row.up_to} must be above {ends}, where the bucket before it ends")
+        yield row, str(Context(first, row.up_to))
+        if row.up_to is not None:
+            first, ends = row.up_to + 1, str(row.up_to)
+
+
+def _take(row: _TokenRow, context: str, found: PriceList) -> None:
+    prices = {priced_class(name, context): price for name, price in row.prices.items()}
+    for name in prices:
+        if (row.model, name) in found.tokens:
+            row.reader.refuse("model", f"{shown(row.model)} has two {name} prices")
+    found.tokens.update({(row.model, name): price for name, price in prices.items()})
+    entry = {"model": row.model} | ({} if row.up_to is None else {UP_TO: str(row.up_to)})
+    if row.cost_sheet:
+        found.token_sheets[row.model] = row.cost_sheet
+        found.content["tokens"].append({**entry, "cost_sheet": row.cost_sheet})
     else:
-        found.content["tokens"].append({"model": model, **{name: price_text(price) for name, price in prices.items()}})
+        found.content["tokens"].append({**entry, **{name: price_text(price) for name, price in row.prices.items()}})
 
 
 def _token_sheet_prices(

@@ -32,6 +32,7 @@ from pricing.notice import business_days_between
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import Carbon
 from pricing.tco import cost_of_gpu_hour
+from pricing.token_contexts import figures_by_class
 
 
 def rate_card() -> RateCard:
@@ -70,8 +71,7 @@ def _token_sheet_price(name: str) -> TokenSheetPrice | None:
     sheet = TokenCostSheet.objects.filter(name=name).first()
     if sheet is None:
         return None
-    by_class = {item["class"]: Decimal(item["price_per_1m"]) for item in sheet.result["classes"]}
-    return TokenSheetPrice(sheet.model, sheet.inputs["currency"], by_class)
+    return TokenSheetPrice(sheet.model, sheet.inputs["currency"], figures_by_class(sheet.result, "price_per_1m"))
 
 
 def price_draft_named(name: str) -> PriceDraft | None:

@@ -22,16 +22,16 @@ from billing.usage.selectors import (
     ClosedSpan,
     EpochFilter,
     GpuSum,
-    TokenSums,
     close_before,
     gpu_sums,
     last_ordinal,
     late_epochs,
     late_windows,
-    token_sums,
 )
+from billing.usage.token_sums import TokenSums, token_sums
 from metering.intervals import Interval, month_of
 from pricing.commitments import rate_commitments
+from pricing.contexts import class_and_context
 from pricing.money import EXACT
 from pricing.rate_card import RateCard
 from pricing.rating import (
@@ -159,9 +159,8 @@ def _assess_window(
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
     pieces = window.cut(books.card.changes() | books.consumers.changes())
-    rated = rate_tokens(
-        _own_tokens(assessment, books, pieces, token_sums(pieces, epochs), month, correction), books.card
-    )
+    sums = token_sums(pieces, epochs, [books.card.context_bounds(piece.start) for piece in pieces])
+    rated = rate_tokens(_own_tokens(assessment, books, pieces, sums, month, correction), books.card)
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
     if not correction:
@@ -223,7 +222,8 @@ def _own_tokens(
     unowned: dict[str, list[TokenSum]] = defaultdict(list)
     for item in sums:
         at = pieces[item.piece].start
-        for token_class, count in item.by_class.items():
+        for priced, count in item.by_class.items():
+            token_class, _ = class_and_context(priced)
             assessment.tokens[token_class] = assessment.tokens.get(token_class, 0) + (0 if correction else count)
         owner = books.consumers.owner(item.source, item.consumer, at)
         if owner is None:

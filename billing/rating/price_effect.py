@@ -15,6 +15,7 @@ from typing import Any
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import Assessment, assess
 from metering.intervals import Interval
+from pricing.contexts import class_and_context
 from pricing.money import round_to
 from pricing.rate_card import PriceVersion, RateCard
 from pricing.rating import Charge, Unpriced
@@ -25,7 +26,7 @@ PERCENT_PLACES = 2
 
 @dataclass(frozen=True, slots=True, order=True)
 class EffectKey:
-    """What an effect is counted by; empty where it is a sum over all."""
+    """What an effect is counted by; empty where it is a sum over all. Buckets of prompt lengths are summed: lists differ."""
 
     team: str = ""
     kind: str = ""
@@ -158,5 +159,6 @@ def _amounts(charges: Iterable[Charge]) -> dict[EffectKey, Decimal]:
     for charge in charges:
         if not charge.key.platform:
             key = charge.key
-            sums[EffectKey(key.team, key.kind, key.sku, key.token_class)] += charge.amount
+            token_class, _ = class_and_context(key.token_class)
+            sums[EffectKey(key.team, key.kind, key.sku, token_class)] += charge.amount
     return dict(sums)

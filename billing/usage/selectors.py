@@ -4,9 +4,9 @@ A *piece* is a stretch of time that no price or ownership change cuts; sums come
 `EpochFilter`: a close sees what was learned before it, and as late what was learned since the close before it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,6 @@ from django.db import connection
 
 from metering.intervals import Interval
 
-HOUR, EPOCH = timedelta(hours=1), datetime(1970, 1, 1, tzinfo=UTC)
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
               ELSE 'pod/' || a.pod_uid END"""
 SAMPLED = """usage_efficiencysample e
@@ -152,90 +151,6 @@ def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, wher
         return [GpuSum(int(row[0]) - 1, *row[1:]) for row in cursor.fetchall()]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSums:
-    """Tokens of one consumer and model in one piece."""
-
-    piece: int
-    source: str
-    consumer: str
-    model: str
-    requests: int
-    input_tokens: int
-    cache_read_input_tokens: int
-    cache_creation_input_tokens: int
-    output_tokens: int
-    reasoning_output_tokens: int
-
-    @property
-    def by_class(self) -> dict[str, int]:
-        """Disjoint classes: what prices are per."""
-        return {
-            "input": self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens,
-            "cache_read": self.cache_read_input_tokens,
-            "cache_creation": self.cache_creation_input_tokens,
-            "output": self.output_tokens,
-        }
-
-
-def token_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[TokenSums]:
-    """Tokens per piece, source, consumer and model: whole hours from the roll-up, the cut hours from the events."""
-    hours: list[tuple[int, datetime, datetime]] = []
-    edges: list[tuple[int, datetime, datetime]] = []
-    for index, piece in enumerate(pieces):
-        first, last = _next_hour(piece.start), _this_hour(piece.end)
-        if first > last:
-            edges.append((index, piece.start, piece.end))
-            continue
-        hours.append((index, first, last))
-        edges += [(index, lo, hi) for lo, hi in ((piece.start, first), (last, piece.end)) if lo < hi]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT s.i, d.source, d.consumer, d.model, {_sums('s', '::bigint')}
-                FROM (SELECT u.i, u.dimension, {_sums('u')}
-                      FROM ({_token_source('token_usage_hour', 'hour', 'requests', 'h')}
-                            UNION ALL {_token_source('token_event', 'time', '1', 'e')}) u GROUP BY 1, 2) s
-                JOIN token_dimension d ON d.id = s.dimension
-                GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
-            {**_ranges("h", hours), **_ranges("e", edges), "first": epochs.first, "before": epochs.before},
-        )
-        return [TokenSums(*row) for row in cursor.fetchall()]
-
-
-COUNTS = (
-    "requests", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
-    "reasoning_output_tokens",
-)  # fmt: skip
-
-
-def _sums(table: str, cast: str = "") -> str:
-    return ", ".join(f"sum({table}.{name}){cast} AS {name}" for name in COUNTS)
-
-
-def _token_source(table: str, instant: str, requests: str, prefix: str) -> str:
-    """Rows of the ranges, each with the number of its piece.
-
-    The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
-    many workers as the database allows, however many pieces there are.
-    """
-    rows = ", ".join(f"t.{name}" for name in COUNTS[1:])
-    return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, t.dimension, {requests} AS requests, {rows}
-        FROM (SELECT t.*, width_bucket(t.{instant}, %({prefix}_lo)s::timestamptz[]) AS w FROM {table} t
-              WHERE t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s
-                AND t.epoch >= %(first)s AND t.epoch < %(before)s) t
-        WHERE t.{instant} < (%({prefix}_hi)s::timestamptz[])[t.w]"""
-
-
-def _ranges(prefix: str, ranges: Iterable[tuple[int, datetime, datetime]]) -> dict[str, Any]:
-    """Ranges that do not overlap, by their start; where there are none, one that holds nothing."""
-    ordered = sorted(ranges, key=lambda item: item[1]) or [(0, EPOCH, EPOCH)]
-    numbers, starts, ends = (list(column) for column in zip(*ordered, strict=True))
-    return {
-        f"{prefix}_i": numbers, f"{prefix}_lo": starts, f"{prefix}_hi": ends, f"{prefix}_first": starts[0],
-        f"{prefix}_last": ends[-1],
-    }  # fmt: skip
-
-
 def _bounds(pieces: Sequence[Interval]) -> dict[str, Any]:
     return {
         "lo": [piece.start for piece in pieces],
@@ -243,15 +158,6 @@ def _bounds(pieces: Sequence[Interval]) -> dict[str, Any]:
         "start": pieces[0].start,
         "end": pieces[-1].end,
     }
-
-
-def _this_hour(instant: datetime) -> datetime:
-    return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def _next_hour(instant: datetime) -> datetime:
-    floor = _this_hour(instant)
-    return floor if floor == instant else floor + HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,21 +301,6 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
             {"start": window.start, "end": window.end},
         )
         return list(cursor.fetchall())
-
-
-def rollup_difference(window: Interval) -> dict[str, int]:
-    """Roll-up minus events for the whole hours of `window`, per count; all zero or the ledger is broken."""
-    sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS[1:])
-    parameters = [_next_hour(window.start), _this_hour(window.end)] * 2
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT {', '.join(f'r.{name} - e.{name}' for name in COUNTS)} FROM
-                (SELECT coalesce(sum(requests), 0)::bigint AS requests, {sums} FROM token_usage_hour
-                 WHERE hour >= %s AND hour < %s) r,
-                (SELECT count(*) AS requests, {sums} FROM token_event WHERE time >= %s AND time < %s) e""",
-            parameters,
-        )
-        return dict(zip(COUNTS, cursor.fetchone(), strict=True))
 
 
 def known_keys(keys: Sequence[bytes]) -> list[bytes]:

@@ -12,7 +12,8 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.selectors import COUNTS, EpochFilter, gpu_sums, token_sums
+from billing.usage.selectors import EpochFilter, gpu_sums
+from billing.usage.token_sums import COUNTS, token_sums
 from metering.intervals import Interval
 
 MICROSECONDS = 1_000_000

@@ -1,6 +1,7 @@
 """`tokens REPORT...`: load-test reports -> selected load point and price of 1M tokens by class."""
 
 import argparse
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
@@ -16,10 +17,12 @@ from pricing.commands.files import (
 )
 from pricing.documents import DocumentError
 from pricing.fields import Bound, exact_number, shown
-from pricing.loadtests.own import LoadRun, LoadTest, parse_load_test
+from pricing.loadtests.own import LoadTest, parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
 from pricing.money import exact_decimal
-from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO, ClassCosts, LatencyBounds, LoadPointError
+from pricing.token_contexts import priced_answer
+from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO, LatencyBounds, LoadPointError
+from pricing.token_pricing import TokenTerms
 from pricing.token_sheet import (
     CACHE_RATIO,
     COST,
@@ -30,9 +33,6 @@ from pricing.token_sheet import (
     RATIO,
     SECONDS,
     SHARE,
-    TokenTerms,
-    price_tokens,
-    token_prices,
 )
 
 HELP = "load-test report(s) -> selected load point and price per 1M tokens by class"
@@ -63,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number("--error-rate", PART, "failed requests, where the report does not say")
     parser.add_argument("--accelerator", default="", help="product name, where the report does not say")
     parser.add_argument("--model", default="", help="model name, where the report does not say")
+    parser.add_argument(
+        "--context-buckets", action="store_true", help="prompt lengths that differ in price by more than 20 %% get their own"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
 
@@ -89,8 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Price the tokens of a deployment."""
     tests = [_read(name, arguments) for name in arguments.reports]
     terms = _terms(arguments)
-    selected, costs = _price(tests, terms, arguments.reports)
-    answer = token_prices(tests[0].model, selected, costs, terms)
+    answer = _price(tests, terms, arguments.reports)
     if arguments.json:
         write_json(answer)
     else:
@@ -118,16 +120,17 @@ def _terms(arguments: argparse.Namespace) -> TokenTerms:
     return TokenTerms(
         arguments.gpu_hour_cost, arguments.markup, bounds, arguments.method, arguments.output_input_ratio,
         arguments.cache_read_ratio, arguments.serving_utilisation, arguments.prefill_share,
+        by_context=arguments.context_buckets,
     )  # fmt: skip
 
 
-def _price(tests: list[LoadTest], terms: TokenTerms, reports: list[str]) -> tuple[LoadRun, ClassCosts]:
-    """As `price_tokens`.
+def _price(tests: list[LoadTest], terms: TokenTerms, reports: list[str]) -> dict[str, Any]:
+    """As `priced_answer`.
 
     Raises CommandError: status 2 where the reports do not fit together, 3 where no run is sustainable or prices it.
     """
     try:
-        return price_tokens(tests, terms)
+        return priced_answer(tests, terms)
     except LoadPointError as error:
         raise CommandError([f"{', '.join(reports)}: {error}"], UNDECIDED) from error
     except ValueError as error:
@@ -144,4 +147,24 @@ def _lines(test: LoadTest, answer: dict[str, Any], arguments: argparse.Namespace
         f"GPU-hour cost {answer['gpu_hour_cost']}, serving utilisation {used}, markup {_plain(arguments.markup)}",
         "",
         *table([("class", "cost per 1M", "price per 1M"), *classes]),
+        *_context_lines(answer),
     ]
+
+
+def _context_lines(answer: dict[str, Any]) -> list[str]:
+    """The buckets with the runs they rest on, and what each step between the measured lengths changed."""
+    rows = [
+        (bucket["context"], row["class"], row["cost_per_1m"], row["price_per_1m"])
+        for bucket in answer.get("contexts", ())
+        for row in bucket["classes"]
+    ]
+    steps = [
+        f"{step['from_tokens']} -> {step['to_tokens']} tokens: {step['class']} {Decimal(step['change']) * 100:+.1f} %, "
+        + ("a bucket of its own" if step["splits"] else "the same bucket")
+        for step in answer.get("context_steps", ())
+    ]
+    if "contexts" in answer and not rows:
+        steps.append("one price for all prompt lengths: none differs by more than 20 %")
+    head = [("input tokens", "class", "cost per 1M", "price per 1M")]
+    found = ["", "above: one price for all lengths; by prompt length:", *table([*head, *rows])] if rows else []
+    return [*found, *(["", *steps] if steps else [])]

@@ -141,7 +141,7 @@ def _proofs(size: Size) -> list[Row]:
     """What it costs to prove the month: from the events, from what a close read, and before a change of owners or prices."""
     from billing.invoicing.services import period_verify
     from billing.invoicing.services.proof import closed_periods_check
-    from billing.usage.selectors import rollup_difference
+    from billing.usage.token_sums import rollup_difference
     from metering.intervals import billing_month
 
     window = billing_month(MONTH, "Asia/Shanghai")

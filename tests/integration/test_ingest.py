@@ -14,7 +14,7 @@ from django.db import connection, connections
 from billing.usage.epochs import epoch_enter
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AllocationSpan, GpuAllocation, NodeCapacity, QuarantinedRecord
-from billing.usage.selectors import EpochFilter, gpu_sums, rollup_difference, token_sums
+from billing.usage.selectors import EpochFilter, gpu_sums
 from billing.usage.services import (
     IngestOutcome,
     Reporter,
@@ -26,6 +26,7 @@ from billing.usage.services import (
     tokens,
     watermark_advance,
 )
+from billing.usage.token_sums import rollup_difference, token_sums
 from metering.intervals import Interval
 from metering.records import EfficiencySample, decode_batch
 from metering.records import NodeCapacity as NodeCapacityRecord

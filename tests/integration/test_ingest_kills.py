@@ -17,7 +17,7 @@ import pytest
 from django.db import connection
 
 from billing.tenancy.tokens import api_token_create
-from billing.usage.selectors import rollup_difference
+from billing.usage.token_sums import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
 from tests.integration.web_process import ROOT, WebProcess, environment, web_process

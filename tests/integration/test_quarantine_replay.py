@@ -13,8 +13,9 @@ from django.test import Client
 from billing.tenancy.models import AuditEntry, Membership
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
-from billing.usage.selectors import EpochFilter, token_sums
+from billing.usage.selectors import EpochFilter
 from billing.usage.services import ReplayError, Reporter, quarantine_dismiss, quarantine_replay
+from billing.usage.token_sums import token_sums
 from metering.intervals import Interval
 from tests.factories import (
     AFTER,

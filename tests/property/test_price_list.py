@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.rates.price_list import PriceListError, Sources, parse_price_list
+from pricing.contexts import bounds_by_model, class_and_context, parse_context
 from pricing.documents import parse_yaml
 from pricing.rate_card import TOKEN_CLASSES
 
@@ -64,3 +65,61 @@ def test_a_list_with_bad_prices_names_each_of_them_and_nothing_else(content: dic
     with pytest.raises(PriceListError) as caught:
         parse_price_list(content, currency="CNY", sources=NO_SHEETS)
     assert {problem.path[1] for problem in caught.value.problems} == expected
+
+
+@given(
+    st.lists(st.integers(1, 99_999_999), min_size=1, max_size=4, unique=True).map(sorted),
+    st.lists(st.sampled_from(TOKEN_CLASSES), min_size=1, unique=True),
+    st.data(),
+)
+def test_buckets_of_prompt_lengths_cover_every_length_once(ends: list[int], classes: list[str], data: st.DataObject) -> None:
+    rows: list[dict[str, Any]] = [
+        {"model": "long", **({} if end is None else {"up_to_tokens": end}), **{name: data.draw(written) for name in classes}}
+        for end in [*ends, None]
+    ]
+    found = parse_price_list({"tokens": rows}, currency="CNY", sources=NO_SHEETS)
+    assert parse_price_list(found.content, currency="CNY", sources=NO_SHEETS) == found
+    prompt = data.draw(st.one_of(st.sampled_from([0, *ends, *(end + 1 for end in ends)]), st.integers(0, 10**9)))
+    place = next((number for number, end in enumerate(ends) if prompt <= end), len(ends))
+    holding = [
+        price
+        for (_, priced), price in found.tokens.items()
+        if class_and_context(priced)[0] == classes[0] and parse_context(class_and_context(priced)[1]).holds(prompt)
+    ]
+    assert holding == [Decimal(str(rows[place][classes[0]]))]
+    assert bounds_by_model(found.tokens) == {"long": tuple(ends)}
+
+
+def bucket(up_to: Any = None, **classes: str) -> dict[str, Any]:
+    return {"model": "long", **({} if up_to is None else {"up_to_tokens": up_to}), **(classes or {"input": "1"})}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([bucket(100), bucket(100), bucket()],
+         "tokens[1].up_to_tokens: 100 must be above 100, where the bucket before it ends"),
+        ([bucket(100), bucket(50), bucket()],
+         "tokens[1].up_to_tokens: 50 must be above 100, where the bucket before it ends"),
+        ([bucket(100), bucket(200)],
+         "tokens[1].up_to_tokens: 200 must be left out: the last bucket of 'long' takes all longer prompts"),
+        ([bucket(100)], "tokens[0].up_to_tokens: 100 must be left out: the last bucket of 'long' takes all longer prompts"),
+        ([bucket(100), bucket(), bucket()],
+         "tokens[1].up_to_tokens: is missing, must be above 100: only the last bucket of 'long' is open"),
+        ([bucket(), bucket(100), bucket()],
+         "tokens[0].up_to_tokens: is missing, must be above 0: only the last bucket of 'long' is open"),
+        ([bucket(100, input="1", output="2"), bucket(input="1")],
+         "tokens[1].output: is missing: every bucket of 'long' prices input, output"),
+        ([bucket(0), bucket()],
+         "tokens[0].up_to_tokens: 0 must be a whole number from 1 to 99999999 (input tokens of a request, cached included)"),
+        ([bucket("1.5"), bucket()],
+         "tokens[0].up_to_tokens: '1.5' must be a whole number from 1 to 99999999 "
+         "(input tokens of a request, cached included)"),
+        ([{"model": "long", "up_to_tokens": 5, "cost_sheet": "x"}, bucket()],
+         "tokens[0].up_to_tokens: stands beside cost_sheet: give the prices, or the sheet that they come from"),
+    ],
+)  # fmt: skip
+def test_a_list_with_bad_buckets_says_which_and_what_is_expected(rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(PriceListError) as caught:
+        parse_price_list({"tokens": rows}, currency="CNY", sources=NO_SHEETS)
+    assert message in caught.value.messages

@@ -81,6 +81,7 @@ class Line(msgspec.Struct, frozen=True):
     consumer: str | None = None
     sku: str | None = None
     token_class: str | None = None
+    context: str | None = None
     price_version: str | None = None
     policy: str | None = None
     reason: str | None = None

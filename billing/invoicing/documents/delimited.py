@@ -22,7 +22,7 @@ COLUMNS = (
     "charge_period", "cluster", "namespace", "consumer", "sku", "token_class", "quantity", "unit", "unit_price",
     "price_version", "policy", "reason", "jobs", "amount", "currency", "energy_kwh",
     "co2_location_kg", "co2_market_kg", "document_kind", "corrects_invoice",
-    "correction_reason", "style", "credits_document", "credits_position",
+    "correction_reason", "style", "credits_document", "credits_position", "context",
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def _line_cells(line: Line) -> dict[str, str]:
         name: harmless(getattr(line, name))
         for name in (
             "kind", "charge_class", "charge_period", "cluster", "namespace", "consumer", "sku", "token_class",
-            "unit", "price_version", "policy", "reason",
+            "unit", "price_version", "policy", "reason", "context",
         )
     }  # fmt: skip
     return {

@@ -68,6 +68,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "namespace": ("命名空间", "Namespace"),
     "sku_or_model": ("型号 / 模型", "SKU / model"),
     "token_class": ("Token 类别", "Token class"),
+    "context": ("提示长度（Token）", "Prompt tokens"),
     "reason": ("原因", "Reason"),
     "charge_class": ("费用性质", "Charge class"),
     "charge_period": ("用量账期", "Charge period"),

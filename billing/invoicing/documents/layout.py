@@ -192,7 +192,9 @@ def _row(line: Line, wording: Wording) -> dict[str, Any]:
         "item": wording.name(line.sku),
         "tag": wording.code(TOKEN_CLASSES, line.token_class) if line.token_class else [],
         "place": _place(line, wording),
-        "item_notes": _notes(wording, jobs=None if line.jobs is None else str(line.jobs)),
+        "item_notes": _notes(
+            wording, context=line.context, jobs=None if line.jobs is None else str(line.jobs)
+        ),
         "notes": _notes(
             wording,
             **{"commitment" if line.kind == "commitment" else "policy": line.policy},

@@ -81,6 +81,7 @@ COLUMNS = (
     Column("charge_class", "charge_class", "after", 13),
     Column("charge_period", "charge_period", "text", 13),
     Column("energy_kwh", "energy_kwh", "energy", 12),
+    Column("context", "context", "text", 18),
 )
 NOTE_COLUMNS = (
     *COLUMNS, Column("note_style", "style", "text", 22), Column("credits_line", "credited_line", "text", 30)

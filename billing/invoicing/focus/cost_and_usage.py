@@ -19,6 +19,7 @@ from metering.allocation import INTERRUPTIONS
 from pricing.allocation import ALLOCATED, IDLE, SHARED, Method
 from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import UNUSED, USED
+from pricing.contexts import priced_class
 from pricing.money import EXACT
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS
 
@@ -257,7 +258,8 @@ def description(line: Mapping[str, Any]) -> str:
         text = f"Efficiency {line['reason']} by policy {line['policy']} on {line['sku']} for {subject}"
     else:
         meter = TOKEN_CLASSES[line["token_class"]][0] if of_tokens(line) else line["unit"]
-        text = f"{meter} of {line['sku']} for {subject}, price version {line['price_version']}"
+        prompts = f" in requests of {line['context']} input tokens" if line.get("context") else ""
+        text = f"{meter} of {line['sku']}{prompts} for {subject}, price version {line['price_version']}"
     if style:
         return f"{STYLES[style]}: {text}, {line['charge_period']}"
     return f"{text}, reported late for {line['charge_period']}" if line["charge_class"] else text
@@ -303,7 +305,8 @@ def service(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def sku_price_id(line: Mapping[str, Any]) -> str:
     """One price of one price list; a resource may have a price of its own on each accelerator."""
-    parts = (line["price_version"], line["accelerator"], line["sku"], line["token_class"])
+    priced = priced_class(line["token_class"] or "", line.get("context", ""))
+    parts = (line["price_version"], line["accelerator"], line["sku"], priced)
     return "/".join(dict.fromkeys(part for part in parts if part))
 
 
@@ -325,7 +328,10 @@ def _price_details(line: Mapping[str, Any]) -> dict[str, Any]:
     """Properties per pricing unit; keys that FOCUS does not define begin with `x_`."""
     if of_tokens(line):
         _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
-        facts = {"x_CacheAction": cache_action, "x_Model": line["sku"], "x_TokenDirection": direction}
+        facts = {
+            "x_CacheAction": cache_action, "x_Model": line["sku"], "x_PromptTokens": line.get("context"),
+            "x_TokenDirection": direction,
+        }  # fmt: skip
         return {name: value for name, value in facts.items() if value}
     if line["unit"] == SLICE_HOURS:
         return {"InstanceType": line["accelerator"] or line["sku"], "x_Slice": line["sku"]}

@@ -26,8 +26,10 @@ from billing.rating.interruptions import times as carried_by_hour
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_with, changes_known, changes_through, last_change
 from billing.usage.selectors import JOB, EpochFilter, late_epochs, late_windows
+from billing.usage.token_sums import BUCKETED, Bounds, bucketed
 from metering.intervals import Interval, month_of
 from pricing.allocation import ALLOCATED
+from pricing.contexts import contexts_of, priced_class
 from pricing.money import EXACT
 from pricing.rate_card import MILLION_TOKENS, RateCard
 from pricing.rating import LineKey, gpu_key, measured
@@ -212,36 +214,58 @@ def _read_tokens(
 ) -> None:
     owners = books.books.consumers
     pieces = window.cut(books.card.changes() | owners.changes())
-    for index, hour, source, consumer, model, site, *counts in _counted(pieces, epochs):
+    bounds = [books.card.context_bounds(piece.start) for piece in pieces]
+    for index, hour, source, consumer, model, site, bucket, *counts in _counted(pieces, epochs, bounds):
         at = pieces[index].start
+        context = "" if bucket is None else str(contexts_of(bounds[index][model])[bucket])
         owner = owners.owner(source, consumer, at)
         if owner is None:
             continue
         for token_class, count in zip(CLASS_SUMS, counts, strict=True):
             if not count:
                 continue
-            version, _ = books.card.token_price(model, token_class, at)
+            priced = priced_class(token_class, context)
+            version, _ = books.card.token_price(model, priced, at)
             key = LineKey(
                 team=owner.team, platform=False, correction=correction, charge_period=month, kind="tokens",
-                consumer=consumer, sku=model, token_class=token_class, unit=MILLION_TOKENS, price_version=version.name,
+                consumer=consumer, sku=model, token_class=priced, unit=MILLION_TOKENS, price_version=version.name,
             )  # fmt: skip
             found.add(key, Place(hour, f"{source}/{model}", site), Decimal(count))
 
 
-def _counted(pieces: Sequence[Interval], epochs: EpochFilter) -> Iterator[tuple[Any, ...]]:
-    """Tokens by class per piece, UTC hour, source, consumer, model and site; cut hours are read from the events."""
+def _counted(
+    pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds]
+) -> Iterator[tuple[Any, ...]]:
+    """Tokens by class per piece, UTC hour, source, consumer, model, site and bucket of prompt lengths.
+
+    Cut hours, and models that have buckets, are read from the events; the bucket is None for all other models.
+    """
     ranges = [(index, *bounds) for index, piece in enumerate(pieces) for bounds in _whole_and_cut_hours(piece)]
     parts = (_counts("token_usage_hour", "hour", "w", ranges, True), _counts("token_event", "time", "c", ranges, False))
     sums = ", ".join(f"sum({expression})::bigint" for expression in CLASS_SUMS.values())
-    parameters: dict[str, Any] = {"first": epochs.first, "before": epochs.before}
+    parameters: dict[str, Any] = {"first": epochs.first, "before": epochs.before, **bucketed(bounds)}
     for _, named in parts:
         parameters |= named
+    columns = "u.i, u.hour, d.source, d.consumer, d.model, coalesce(d.site, '')"
     yield from _rows(
-        f"""SELECT u.i, u.hour, d.source, d.consumer, d.model, coalesce(d.site, ''), {sums}
+        f"""SELECT {columns}, NULL, {sums}
             FROM ({" UNION ALL ".join(statement for statement, _ in parts)}) u
-            JOIN token_dimension d ON d.id = u.dimension GROUP BY 1, 2, 3, 4, 5, 6""",  # noqa: S608 - as above
+            JOIN token_dimension d ON d.id = u.dimension
+            WHERE NOT EXISTS (SELECT 1 FROM {BUCKETED} AS c (i, model, firsts) WHERE c.i = u.i AND c.model = d.model)
+            GROUP BY 1, 2, 3, 4, 5, 6""",  # noqa: S608 - as above
         parameters,
     )
+    if any(bounds):
+        statement, named = _counts(
+            "token_event", "time", "b", [(i, piece.start, piece.end, False) for i, piece in enumerate(pieces)], False
+        )
+        yield from _rows(
+            f"""SELECT {columns}, width_bucket(u.input_tokens, string_to_array(c.firsts, ',')::bigint[]), {sums}
+                FROM ({statement}) u JOIN token_dimension d ON d.id = u.dimension
+                JOIN {BUCKETED} AS c (i, model, firsts) ON c.i = u.i AND c.model = d.model
+                GROUP BY 1, 2, 3, 4, 5, 6, 7""",  # noqa: S608 - as above
+            parameters | named,
+        )
 
 
 def _counts(

@@ -27,6 +27,7 @@ from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
 from metering.intervals import Interval
 from pricing.allocation import ALLOCATED
+from pricing.contexts import priced_class
 from pricing.money import split_amount
 from pricing.rating import LineKey
 
@@ -210,6 +211,7 @@ def line_key(team: str, line: Mapping[str, Any]) -> LineKey:
         team=team, platform=False, correction=line["charge_class"] is not None, charge_period=line["charge_period"],
         kind=line["kind"], cluster=line["cluster"] or "", namespace=line["namespace"] or "",
         consumer=line["consumer"] or "", accelerator=line["accelerator"] or "", sku=line["sku"],
-        token_class=line["token_class"] or "", unit=line["unit"], price_version=line["price_version"],
+        token_class=priced_class(line["token_class"] or "", line.get("context", "")), unit=line["unit"],
+        price_version=line["price_version"],
         policy=line["policy"] or "", reason=line["reason"] or "",
     )  # fmt: skip

@@ -13,6 +13,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 
 from billing.portal.sentences import in_language
+from pricing.contexts import class_and_context, priced_class
 
 register = template.Library()
 MINUS = "\N{MINUS SIGN}"
@@ -205,6 +206,7 @@ WORDS = {
     "step_gateway": _("First gateway"),
     "step_owners": _("Owners"),
     "step_price": _("First price"),
+    "up_to_tokens": _("Prompts up to"),
     "heat_devices": _("Devices in use, on average"),
     "heat_tokens": _("Tokens an hour, on average"),
 }
@@ -212,8 +214,17 @@ WORDS = {
 
 @register.filter
 def word(code: str) -> Any:
-    """The words for a code; a code nobody translated is shown as it is."""
+    """The words for a code; a code nobody translated is shown as it is. A class of tokens names its bucket of prompts."""
+    token_class, context = class_and_context(code)
+    if context:
+        return _("%(class)s, prompts of %(tokens)s tokens") % {"class": word(token_class), "tokens": context}
     return WORDS.get(code) or WORDS.get(code.partition(":")[0], code)
+
+
+@register.filter
+def in_context(token_class: str, context: str) -> Any:
+    """The words for a class of tokens in a bucket of prompt lengths."""
+    return word(priced_class(token_class, context))
 
 
 @register.filter

@@ -1,0 +1,224 @@
+"""PURE: load tests at several prompt lengths -> prices per bucket of prompt lengths.
+
+Each measured length is priced by itself, by the same method and terms. Lengths whose prices lie within 20 % of each other
+share a bucket; a bucket ends with the longest prompt measured in it, so a prompt between two buckets is priced as the
+longer, and the last bucket takes all longer prompts. A shared price recovers an hour of the deployment at each length.
+
+Source: FT2, a context-length bucket where prices differ by more than 20 %.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
+from typing import Any, Final
+
+from pricing.contexts import LONGEST, Context, contexts_of, priced_class
+from pricing.loadtests.own import LoadRun, LoadTest
+from pricing.money import exact_decimal
+from pricing.token_price import ClassCosts, LoadPointError
+from pricing.token_pricing import TokenTerms, class_rows, price_tokens
+
+LARGEST_DIFFERENCE: Final = Fraction(1, 5)
+SAME_LENGTH: Final = Fraction(5, 4)
+"""Runs whose mean prompts differ by less than this factor were of one length: load generators vary what they send."""
+CLASSES: Final = ("input", "cache_read", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLength:
+    """One prompt length as it was measured: the longest mean of its runs in tokens, the run that was selected, its costs."""
+
+    tokens: int
+    selected: LoadRun
+    costs: ClassCosts
+    gpus: int
+
+    def recovered(self, costs: ClassCosts) -> Fraction:
+        """What other costs would bring in from a GPU-hour at this length's selected run."""
+        point = self.selected.point
+        return costs.recovered_per_hour(
+            uncached_tps=point.uncached_input_tps / self.gpus, cached_tps=point.cached_input_tps / self.gpus,
+            output_tps=point.output_tps / self.gpus,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStep:
+    """From one measured length to the next: the class that differs most, by which ratio less 1, and whether it splits."""
+
+    shorter: int
+    longer: int
+    token_class: str
+    change: Fraction
+    splits: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the change as a ratio with 6 decimals; below 0 where the longer prompts cost less."""
+        return {
+            "from_tokens": self.shorter, "to_tokens": self.longer, "class": self.token_class,
+            "change": exact_decimal(self.change, 6), "splits": self.splits,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The lengths that share a price."""
+
+    context: Context
+    lengths: tuple[MeasuredLength, ...]
+    costs: ClassCosts
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The buckets, and each step between the measured lengths that decided them."""
+
+    buckets: tuple[Bucket, ...]
+    steps: tuple[LengthStep, ...]
+
+    @property
+    def lengths(self) -> list[MeasuredLength]:
+        """Every length, the shortest first."""
+        return [item for bucket in self.buckets for item in bucket.lengths]
+
+
+def one_price(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[ClassCosts, Fraction]:
+    """The costs of one price for every prompt, and what they bring in from a GPU-hour, averaged over the measured lengths.
+
+    Raises LoadPointError, ValueError.
+    """
+    if terms.by_context:
+        lengths = context_buckets(tests, terms).lengths
+        costs = shared_costs(lengths)
+    else:
+        selected, costs = price_tokens(tests, terms)
+        lengths = [MeasuredLength(0, selected, costs, tests[0].gpus)]
+    return costs, sum((item.recovered(costs) for item in lengths), Fraction(0)) / len(lengths)
+
+
+def priced_answer(tests: Sequence[LoadTest], terms: TokenTerms) -> dict[str, Any]:
+    """The answer of the contract. By context also the buckets; `classes` are then what one price for all lengths would be.
+
+    Raises LoadPointError where no run is sustainable or prices it, ValueError where the reports do not fit together.
+    """
+    if not terms.by_context:
+        selected, costs = price_tokens(tests, terms)
+        return _answer(tests, selected, costs, terms)
+    found = context_buckets(tests, terms)
+    several = found.buckets if len(found.buckets) > 1 else ()
+    return {
+        **_answer(tests, found.lengths[0].selected, shared_costs(found.lengths), terms),
+        "contexts": [_told(bucket, terms) for bucket in several],
+        "context_steps": [step.as_dict() for step in found.steps],
+    }
+
+
+def _answer(tests: Sequence[LoadTest], selected: LoadRun, costs: ClassCosts, terms: TokenTerms) -> dict[str, Any]:
+    return {
+        "model": tests[0].model, "method": terms.method, "selected": selected.fields,
+        "gpu_hour_cost": exact_decimal(terms.gpu_hour_cost), "classes": class_rows(costs, terms),
+    }  # fmt: skip
+
+
+def _told(bucket: Bucket, terms: TokenTerms) -> dict[str, Any]:
+    return {
+        "context": str(bucket.context), "up_to_tokens": bucket.context.last,
+        "measured": [{"tokens": item.tokens, "selected": item.selected.fields} for item in bucket.lengths],
+        "classes": class_rows(bucket.costs, terms),
+    }  # fmt: skip
+
+
+def figures_by_class(answer: Mapping[str, Any], figure: str) -> dict[str, Decimal]:
+    """`price_per_1m` or `cost_per_1m` of an answer by priced class: in its buckets, where it has some."""
+    contexts = answer.get("contexts") or [{"context": "", "classes": answer["classes"]}]
+    return {
+        priced_class(row["class"], part["context"]): Decimal(row[figure]) for part in contexts for row in part["classes"]
+    }
+
+
+def context_buckets(tests: Sequence[LoadTest], terms: TokenTerms) -> Buckets:
+    """Price every length that was measured, and put those that cost about the same together.
+
+    Raises LoadPointError where a length has no sustainable run or a run no prompt length, ValueError where the reports do
+    not fit together.
+    """
+    lengths = [_measured(tests, runs, terms) for runs in _by_length(tests)]
+    groups: list[list[MeasuredLength]] = []
+    steps: list[LengthStep] = []
+    for item in lengths:
+        if groups:
+            name, change = max(
+                (difference(before.costs, item.costs) for before in groups[-1]), key=lambda found: _size(found[1])
+            )
+            splits = _size(change) > LARGEST_DIFFERENCE
+            steps.append(LengthStep(groups[-1][-1].tokens, item.tokens, name, change, splits))
+        if not groups or steps[-1].splits:
+            groups.append([])
+        groups[-1].append(item)
+    contexts = contexts_of(group[-1].tokens for group in groups[:-1]) or (Context(0, None),)
+    buckets = (Bucket(context, tuple(group), shared_costs(group)) for context, group in zip(contexts, groups, strict=True))
+    return Buckets(tuple(buckets), tuple(steps))
+
+
+def shared_costs(lengths: Sequence[MeasuredLength]) -> ClassCosts:
+    """The mean of the costs, scaled so that a GPU-hour at each of the lengths recovers what it did by its own costs."""
+    sums = (sum((getattr(item.costs, name) for item in lengths), Fraction(0)) for name in CLASSES)
+    mean = ClassCosts(*(total / len(lengths) for total in sums))
+    whole, got = (sum((item.recovered(costs or item.costs) for item in lengths), Fraction(0)) for costs in (None, mean))
+    return mean.times(whole / got) if got else mean
+
+
+def difference(shorter: ClassCosts, longer: ClassCosts) -> tuple[str, Fraction]:
+    """The class whose cost differs most in either direction, and its ratio less 1.
+
+    >>> costs = [ClassCosts(Fraction(price), Fraction(0), Fraction(8)) for price in (2, 3)]
+    >>> difference(*costs), difference(*reversed(costs))
+    (('input', Fraction(1, 2)), ('input', Fraction(-1, 3)))
+    """
+    pairs = ((name, getattr(shorter, name), getattr(longer, name)) for name in CLASSES)
+    changes = [(name, new / old - 1 if old else Fraction(1 if new else 0)) for name, old, new in pairs]
+    return max(changes, key=lambda found: _size(found[1]))
+
+
+def _size(change: Fraction) -> Fraction:
+    """How far apart two prices are, the same whichever is looked at first: a fall of 1/3 is as far as a rise of 1/2."""
+    return change if change >= 0 else 1 / (1 + change) - 1 if change > -1 else Fraction(LONGEST)
+
+
+def _by_length(tests: Sequence[LoadTest]) -> list[list[tuple[int, LoadRun]]]:
+    """The runs, each with the number of its report, by mean prompt length."""
+    runs = [(number, run) for number, test in enumerate(tests) for run in test.runs]
+    groups: list[list[tuple[int, LoadRun]]] = []
+    first = Fraction(0)
+    for number, run in sorted(runs, key=lambda item: _length(item[1])):
+        if not groups or _length(run) > first * SAME_LENGTH:
+            groups.append([])
+            first = _length(run)
+        groups[-1].append((number, run))
+    return groups
+
+
+def _length(run: LoadRun) -> Fraction:
+    """Mean input tokens of a request, cached included.  Raises LoadPointError."""
+    point = run.point
+    if not point.completed_rps:
+        raise LoadPointError("a run completed no request: how long its prompts were is not known")
+    length = point.input_tps / point.completed_rps
+    if length > LONGEST:
+        raise LoadPointError(f"a run has prompts of {exact_decimal(length, 0)} tokens, must be at most {LONGEST}")
+    return length
+
+
+def _measured(tests: Sequence[LoadTest], runs: Sequence[tuple[int, LoadRun]], terms: TokenTerms) -> MeasuredLength:
+    tokens = ceil(max(_length(run) for _, run in runs))
+    numbers = sorted({number for number, _ in runs})
+    of_length = [
+        replace(tests[number], runs=tuple(run for other, run in runs if other == number)) for number in numbers
+    ]
+    try:
+        selected, costs = price_tokens(of_length, terms)
+    except LoadPointError as error:
+        raise LoadPointError(f"prompts of {tokens} tokens: {error}") from error
+    return MeasuredLength(tokens, selected, costs, of_length[0].gpus)

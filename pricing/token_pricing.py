@@ -1,0 +1,114 @@
+"""PURE: load tests + terms -> the sustainable run, and cost and price of 1M tokens by class at it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pricing.loadtests.own import LoadRun, LoadTest, merge_load_tests
+from pricing.money import exact_decimal, round_price
+from pricing.token_price import (
+    MILLION,
+    ClassCosts,
+    LatencyBounds,
+    LoadPoint,
+    MeasuredRun,
+    fit_gpu_seconds,
+    output_only_costs,
+    phase_costs,
+    ratio_costs,
+    sustainable_point,
+)
+
+
+@dataclass(frozen=True)
+class TokenTerms:
+    """How a load test is read: the cost of a GPU-hour, the bounds of the service, and the split over the classes.
+
+    `cache_creation_ratio`: where input written to the cache has a price. `by_context`: whether prompt lengths that differ in
+    price by more than 20 % get prices of their own.
+    """
+
+    gpu_hour_cost: Fraction
+    markup: Fraction
+    bounds: LatencyBounds
+    method: str
+    output_input_ratio: Fraction
+    cache_read_ratio: Fraction
+    serving_utilisation: Fraction
+    prefill_share: Fraction | None = None
+    cache_creation_ratio: Fraction | None = None
+    by_context: bool = False
+
+
+def price_tokens(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, ClassCosts]:
+    """The sustainable run and the cost of the classes at it.
+
+    Raises LoadPointError where no run is sustainable or prices it, ValueError where the tests do not fit together.
+    """
+    if terms.method == "least-squares":
+        selected, costs = _fitted(tests, terms)
+    else:
+        test = merge_load_tests(tests)
+        selected = test.run_of(sustainable_point([run.point for run in test.runs], terms.bounds))
+        costs = _split(selected.point, test.gpus, terms)
+    return selected, costs.at_utilisation(terms.serving_utilisation)
+
+
+def _split(point: LoadPoint, gpus: int, terms: TokenTerms) -> ClassCosts:
+    uncached, cached = point.uncached_input_tps / gpus, point.cached_input_tps / gpus
+    output, cost = point.output_tps / gpus, terms.gpu_hour_cost
+    if terms.method == "output-only":
+        return output_only_costs(cost, output_tps=output)
+    if terms.method == "phase":
+        return phase_costs(
+            cost, prefill_share=terms.prefill_share or Fraction(0), uncached_tps=uncached, cached_tps=cached,
+            output_tps=output, cached_ratio=terms.cache_read_ratio,
+        )  # fmt: skip
+    return ratio_costs(
+        cost, uncached_tps=uncached, cached_tps=cached, output_tps=output, output_ratio=terms.output_input_ratio,
+        cached_ratio=terms.cache_read_ratio,
+    )  # fmt: skip
+
+
+def _fitted(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, ClassCosts]:
+    chosen = fitted_runs(tests, terms.bounds)
+    fitted = fit_gpu_seconds([measured for _, measured in chosen], terms.cache_read_ratio)
+    selected = max((run for run, _ in chosen), key=lambda run: run.point.offered_rps)
+    return selected, fitted.costs(terms.gpu_hour_cost)
+
+
+def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[LoadRun, MeasuredRun]]:
+    """What least squares takes: the sustainable run of every report, or every passing run of a single report.
+
+    Raises LoadPointError where a report has no sustainable run, ValueError for reports of two models or accelerators.
+    """
+    if len({(test.model, test.accelerator) for test in tests}) > 1:
+        raise ValueError("the reports are not of one model on one accelerator")
+    chosen: list[tuple[LoadRun, MeasuredRun]] = []
+    for test in tests:
+        best = test.run_of(sustainable_point([run.point for run in test.runs], bounds))
+        single = len(tests) == 1
+        runs = [run for run in test.runs if (bounds.hold(run.point) if single else run is best)]
+        chosen += [(run, _measured(test, run.point)) for run in runs]
+    return chosen
+
+
+def _measured(test: LoadTest, point: LoadPoint) -> MeasuredRun:
+    seconds = point.duration_s or Fraction(0)
+    millions = seconds / MILLION
+    return MeasuredRun(
+        point.uncached_input_tps * millions, point.cached_input_tps * millions, point.output_tps * millions,
+        test.gpus * seconds,
+    )  # fmt: skip
+
+
+def class_rows(costs: ClassCosts, terms: TokenTerms) -> list[dict[str, str]]:
+    """The classes of the answer: costs with 12 decimals, prices rounded once to 4."""
+    rows = [("input", costs.input), ("cache_read", costs.cache_read), ("output", costs.output)]
+    if terms.cache_creation_ratio is not None:
+        rows.append(("cache_creation", costs.input * terms.cache_creation_ratio))
+    prices = [format(round_price(cost * (1 + terms.markup)), "f") for _, cost in rows]
+    return [
+        {"class": name, "cost_per_1m": exact_decimal(cost), "price_per_1m": price}
+        for (name, cost), price in zip(rows, prices, strict=True)
+    ]
