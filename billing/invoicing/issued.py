@@ -5,7 +5,7 @@ were issued while the month was open belong to it.
 """
 
 from billing.invoicing.models import BillingPeriod, Invoice, Note
-from billing.invoicing.selectors import invoices_of
+from billing.invoicing.selectors import drafts_of_close, invoices_of
 
 Issued = Invoice | Note
 
@@ -41,8 +41,9 @@ def issued_documents(month: str) -> tuple[BillingPeriod, list[Issued]]:
 
 def _refuse_unbuilt(period: BillingPeriod) -> None:
     """A voided draft that nobody rebuilt leaves a team without its invoice."""
-    kept = period.invoices.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow")
-    for invoice in period.invoices.filter(status=Invoice.Status.VOID).select_related("team"):
+    drafts = drafts_of_close(period)
+    kept = drafts.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow")
+    for invoice in drafts.filter(status=Invoice.Status.VOID).select_related("team"):
         if (invoice.team_id, invoice.shadow) not in kept:
             raise NotIssuedError(
                 f"the draft of {invoice.team.code} for {period.month} was voided: build it again with "

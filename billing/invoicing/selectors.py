@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from django.db.models import Case, F, QuerySet, When
+from django.db.models import Case, F, Max, QuerySet, When
 
 from billing.invoicing.effect import effect_of
 from billing.invoicing.models import (
@@ -26,6 +26,12 @@ def invoices_of(month: str) -> QuerySet[Invoice]:
     """The invoices, drafts and shadows of a month, by team; without those that were voided."""
     invoices = Invoice.objects.filter(period__month=month).exclude(status=Invoice.Status.VOID)
     return invoices.select_related("team", "period").prefetch_related("events").order_by("team__code", "shadow")
+
+
+def drafts_of_close(period: BillingPeriod) -> QuerySet[Invoice]:
+    """Every invoice and draft of a month, voided ones included, but not those of a close that was taken back."""
+    taken_back = period.reopenings.aggregate(last=Max("last_draft"))["last"] or 0
+    return Invoice.objects.filter(period=period, pk__gt=taken_back)
 
 
 def invoices_as_dict(month: str) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
 
 from billing.invoicing.authority import AuthorityError
+from billing.invoicing.journal import Chart
 from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import (
+    invoice_rebuild,
     invoices_issue,
     period_close,
     period_open,
@@ -25,6 +27,8 @@ from billing.invoicing.services import (
     reopening_reject,
     reopening_request,
 )
+from billing.invoicing.services.invoices import ApprovalError
+from billing.invoicing.services.journal import journal_export
 from billing.invoicing.services.reopening import ReopeningError
 from billing.rating.models import Charge
 from billing.rating.selectors import closed_until
@@ -337,3 +341,22 @@ def test_the_api_takes_people_and_no_tokens() -> None:
     assert (refused.status_code, "somebody else must approve" in refused.json()["detail"]) == (409, True)
     done = signed_in("ada").post(door, {"action": "approve"}, **said)
     assert (done.status_code, done.json()["decided_by"], done.json()["drafts_voided"]) == (200, "ada", 1)
+
+
+def test_a_team_whose_usage_moved_away_leaves_no_draft_that_has_to_be_built_again(tmp_path: Path) -> None:
+    ingest_allocations(allocation_record(2, **TEN_HOURS, namespace="cv"))
+    close()
+    assert totals("2026-10") == {"cv": Decimal("100.00"), "nlp": Decimal("100.00")}
+    reopen()
+    owners = [
+        {"cluster": "hq-1", "namespace": "nlp-*", "team": "nlp", "valid_from": "2026-01-01"},
+        {"cluster": "hq-1", "namespace": "cv", "team": "nlp", "valid_from": "2026-10-01"},
+    ]
+    apply(tmp_path, billing=ALLOWED, ownership=owners)
+    close()
+    assert totals("2026-10") == {"nlp": Decimal("200.00")}
+    invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER)
+    with pytest.raises(ApprovalError, match="has no voided draft of 2026-10"):
+        invoice_rebuild(month="2026-10", team="cv", actor="lin")
+    exported = journal_export(month="2026-10", path=tmp_path / "journal.csv", chart=Chart())
+    assert (len(exported.journals), exported.debit, exported.credit) == (1, Decimal("200.00"), Decimal("200.00"))

@@ -31,6 +31,7 @@ class PeriodReopening(models.Model):
     decided_at = models.DateTimeField(null=True)
     decision = models.TextField(blank=True, help_text="why it was turned down")
     drafts = models.IntegerField(null=True, help_text="how many drafts the reopening voided")
+    last_draft = models.BigIntegerField(null=True, help_text="id of the last draft of the close that it takes back")
 
     class Meta:
         ordering = ["id"]

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from billing.invoicing.lines import canonical_json, document_hash, invoice_lines, numbered_document
 from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
+from billing.invoicing.selectors import drafts_of_close
 from billing.invoicing.services.closing import charges_by_invoice, drafts_write, parties_of
 from billing.invoicing.services.mails import mails_queue
 from billing.rating.assessment import assess
@@ -80,8 +81,8 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
     Raises ApprovalError.
     """
     with transaction.atomic():
-        invoices = _of_month(month).select_for_update().filter(team__code=team, shadow=False)
-        known = list(invoices)
+        invoices = _of_month(month).select_for_update(of=("self",)).filter(team__code=team, shadow=False)
+        known = [] if not invoices else list(invoices.filter(pk__in=drafts_of_close(invoices[0].period)))
         if not known or any(invoice.status != Invoice.Status.VOID for invoice in known):
             raise ApprovalError(f"team {team} has no voided draft of {month}: nothing to build again")
         period, setup = known[0].period, billing_setup()

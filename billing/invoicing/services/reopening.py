@@ -8,6 +8,7 @@ learned since. Off unless the set-up says `reopening: two-persons`.
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Max
 
 from billing.invoicing.authority import require_right, require_second_person
 from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
@@ -61,6 +62,7 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
             raise ReopeningError(f"{period.month} was closed again since somebody asked: ask anew")
         asked.status, asked.decided_by, asked.decided_at = Status.APPROVED, actor, now
         asked.drafts = _void_drafts(period, asked)
+        asked.last_draft = period.invoices.aggregate(last=Max("id"))["last"] or 0
         asked.save()
         epoch_withdraw(ordinal=asked.closing, now=now)
         period.status, period.ordinal = BillingPeriod.Status.OPEN, None
