@@ -19,6 +19,7 @@ from billing.invoicing.selectors import journal_as_dict, last_export, reopening_
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
+from billing.usage.epochs import one_snapshot
 from billing.usage.gaps import metering_gaps
 from billing.usage.reconciliation import SequenceGaps, completeness, estimated_ends, sequence_gaps
 from billing.usage.selectors import (
@@ -157,7 +158,17 @@ def build_report(
 
     `assessment` where the caller has made it already.
     """
-    return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
+    with one_snapshot():
+        return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
+
+
+def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
+    """Of all that can hold a month, what takes no sum of its usage to find: asked again while no usage can come in."""
+    window, report = Interval(period.start, period.end), Report(period.month, period.status)
+    report.exceptions += _unended(period, now) + _gaps(window, min(window.end, now)) + _quarantined(window)
+    report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)] + _scans_differing(scan_sums(window))
+    _waive(report, period, now)
+    return report
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:

@@ -15,7 +15,7 @@ from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, id
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.commitments import Slice, covered_usage
 from billing.rating.corrected import CorrectedRateCard
-from billing.rating.efficiency import Verdict, judge_jobs
+from billing.rating.efficiency import Judged, Verdict, judge_jobs
 from billing.rating.interruptions import interrupted_usage
 from billing.rating.selectors import books_known
 from billing.usage.selectors import (
@@ -91,18 +91,21 @@ class Assessment:
     books: Books | None = None
 
 
-def assess(*, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None) -> Assessment:
+def assess(
+    *, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None, judged: bool = True
+) -> Assessment:
     """Assess [start, end) as the `ordinal`-th close saw it, or, where None, as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
-    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed.
+    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Without
+    `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price.
     """
     this = ordinal if ordinal is not None else last_ordinal() + 1
     books = books_known(this)
     if card is not None:
         books = replace(books, card=CorrectedRateCard(card.versions, ()))
     assessment = Assessment(books=books)
-    _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False)
+    _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False, judge=judged)
     _allocate(assessment, window, month_of(window.start, zone), ordinal)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
@@ -139,8 +142,9 @@ def _assess_late(assessment: Assessment, books: Books, late: ClosedSpan, this: i
 
 
 def _assess_window(
-    assessment: Assessment, books: Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool
-) -> None:
+    assessment: Assessment, books: Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool,
+    judge: bool = True,
+) -> None:  # fmt: skip
     month = month_of(window.start, zone)
     pieces = window.cut(books.device_changes())
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
@@ -155,7 +159,7 @@ def _assess_window(
     if not correction:
         _account_devices(assessment, books, owned)
         _account_carried(assessment, books, interrupted)
-        judged = judge_jobs(books, pieces, epochs, month, zone)
+        judged = judge_jobs(books, pieces, epochs, month, zone) if judge else Judged()
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
     pieces = window.cut(books.card.changes() | books.consumers.changes())

@@ -5,9 +5,11 @@ usage lock shared and stamps its rows with the current epoch; a close takes the 
 advances the epoch. So each row is either seen by the close or late, never both and never neither.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
-from django.db import connection
+from django.db import connection, transaction
 
 from billing.usage.models import ClosedWindow
 
@@ -48,6 +50,17 @@ def usage_freeze() -> None:
     """Let no usage in until the calling transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [USAGE_LOCK])
+
+
+@contextmanager
+def one_snapshot() -> Iterator[None]:
+    """Let every read inside see one instant, so that sums agree while usage comes in; within a transaction, that one's."""
+    if connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
 
 
 def _current(cursor) -> int:

@@ -1,8 +1,9 @@
 """Closing a month: once, completely, or not at all.
 
-Two transactions. The first holds all ingest for the instant in which it checks the month and sets the cut-off; the
-second rates what was learned before the cut-off and writes charges and drafts. Whoever dies between them leaves a
-period in `closing`, which the next run finishes with the same result.
+The month is looked at while usage goes on coming in. Two transactions follow. The first holds all ingest for an instant,
+in which it asks whether that look still holds and sets the cut-off; the second rates what was learned before the cut-off
+and writes charges and drafts. Whoever dies between them leaves a period in `closing`, which the next run finishes with
+the same result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +14,10 @@ from typing import Any, Final
 from django.db import transaction
 
 from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
+from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
-from billing.invoicing.report import Report, build_report
+from billing.invoicing.report import Report
 from billing.rating.assessment import assess
 from billing.rating.services import capacity_freeze, charges_write
 from billing.tenancy.audit import audit_record
@@ -65,14 +67,17 @@ def period_open(*, month: str) -> BillingPeriod:
 
 def period_close(*, month: str, actor: str, now: datetime) -> Closed:
     """Close the month and build its drafts; a closed month is left as it is.  Raises CloseRefusedError."""
-    period_open(month=month)
-    if not _cut_off(month, actor, now):
+    period = period_open(month=month)
+    looked = look(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
+    if looked is not None and not looked.report.closable:
+        raise CloseRefusedError(looked.report)
+    if not _cut_off(month, actor, now, looked):
         period = BillingPeriod.objects.get(month=month)
         return Closed(period, _live(period), changed=False)
     return _bill(month, now)
 
 
-def _cut_off(month: str, actor: str, now: datetime) -> bool:
+def _cut_off(month: str, actor: str, now: datetime, looked: Look | None = None) -> bool:
     """Set the cut-off if the month is complete; False where it is closed already."""
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
@@ -81,7 +86,7 @@ def _cut_off(month: str, actor: str, now: datetime) -> bool:
         if period.status == BillingPeriod.Status.CLOSING:
             return True
         usage_freeze()
-        report = build_report(period, now=now, thorough=False)
+        report = looked.still_holds(period, now=now) if looked else look(period, now=now).report
         if not report.closable:
             raise CloseRefusedError(report)
         period.ordinal = epoch_advance(start=period.start, end=period.end)

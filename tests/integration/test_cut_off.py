@@ -1,0 +1,148 @@
+"""The cut-off of a month: usage goes on coming in while the month is looked at and billed, and none falls between."""
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.services import CloseRefusedError, period_close, period_open, period_verify
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
+from tests.factories import ingest_tokens as tokens
+
+OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+LONG_ENOUGH = 60
+
+
+@pytest.fixture
+def house(transactional_db: None, tmp_path: Path) -> Path:
+    """nlp held 8 devices for 2:37:13 at 10.00: 209.62; really committed."""
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1))
+    return tmp_path
+
+
+class Step:
+    """A place in the close at which it waits until it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        module, _, function = name.rpartition(".")
+        self.reached, self.may_go = threading.Event(), threading.Event()
+        self.real = self._function(module, function)
+        monkeypatch.setattr(name, self)
+
+    @staticmethod
+    def _function(module: str, function: str) -> Callable[..., Any]:
+        real: Callable[..., Any] = getattr(__import__(module, fromlist=[function]), function)
+        return real
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        found = self.real(*arguments, **named)
+        if not self.reached.is_set():
+            self.reached.set()
+            assert self.may_go.wait(LONG_ENOUGH)
+        return found
+
+
+@pytest.fixture
+def close_elsewhere() -> Iterator[Callable[[], threading.Thread]]:
+    started: list[threading.Thread] = []
+
+    def start() -> threading.Thread:
+        def run() -> None:
+            try:
+                period_close(month="2026-10", actor="ops", now=OVER)
+            finally:
+                connections.close_all()
+
+        started.append(threading.Thread(target=run))
+        started[0].start()
+        return started[0]
+
+    yield start
+    for thread in started:
+        thread.join(LONG_ENOUGH)
+        assert not thread.is_alive()
+
+
+def total(team: str) -> Decimal:
+    return Invoice.objects.get(team__code=team).total
+
+
+def test_usage_is_taken_in_while_a_month_is_looked_at_and_is_billed_with_it(
+    house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
+) -> None:
+    step = Step(monkeypatch, "billing.invoicing.look.assess")
+    closing = close_elsewhere()
+    assert step.reached.wait(LONG_ENOUGH)
+    ingest_allocations(allocation_record(2))  # would fail after ten seconds of waiting for a lock
+    assert BillingPeriod.objects.get().status == "open"
+    step.may_go.set()
+    closing.join(LONG_ENOUGH)
+    assert BillingPeriod.objects.get().status == "closed"
+    assert total("nlp") == Decimal("419.24")  # 16 devices for 9,433 s at 10.00: 419.2444...
+
+
+def test_usage_is_taken_in_while_a_month_is_billed_and_comes_with_the_next(
+    house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
+) -> None:
+    step = Step(monkeypatch, "billing.invoicing.services.closing.assess")
+    closing = close_elsewhere()
+    assert step.reached.wait(LONG_ENOUGH)
+    ingest_allocations(allocation_record(2))
+    assert BillingPeriod.objects.get().status == "closing"
+    step.may_go.set()
+    closing.join(LONG_ENOUGH)
+    assert total("nlp") == Decimal("209.62")
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+    period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 1, 0, 5, tzinfo=UTC))
+    assert Invoice.objects.get(period__month="2026-11").total == Decimal("209.62")
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda: ingest_allocations(allocation_record(2, namespace="nobodys")),
+        lambda: tokens(token_record(1, consumer="nobodys")),
+    ],
+    ids=["devices", "tokens"],
+)
+def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
+    house: Path, late: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from billing.invoicing import look
+
+    real = look.assess
+
+    def assess_then_receive(**named: Any) -> Any:
+        found = real(**named)
+        monkeypatch.setattr(look, "assess", real)
+        thread = threading.Thread(target=lambda: (late(), connections.close_all()))
+        thread.start()
+        thread.join(LONG_ENOUGH)
+        return found
+
+    monkeypatch.setattr(look, "assess", assess_then_receive)
+    with pytest.raises(CloseRefusedError) as refused:
+        period_close(month="2026-10", actor="ops", now=OVER)
+    assert [item.kind.partition("_")[0] for item in refused.value.report.blocking] == ["unowned"]
+    assert BillingPeriod.objects.get().status == "open"
+
+
+def test_an_owner_that_goes_after_the_look_still_holds_the_month(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from billing.invoicing import look
+
+    period, real = period_open(month="2026-10"), look.names_used
+    ended = {**SET_UP["ownership"][0], "valid_until": "2026-02-01"}
+    looked = look.look(period, now=OVER)
+    assert looked.report.closable
+    apply(house, ownership=[ended, SET_UP["ownership"][1]])
+    assert real(looked.devices, looked.tokens) == looked.names
+    assert [item.kind for item in looked.still_holds(period, now=OVER).blocking] == ["unowned_namespace"]
