@@ -121,34 +121,3 @@ def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:
         at_old_price = Fraction(new.quantity) * Fraction(old.amount) / Fraction(old.quantity)
         price = round_amount(Fraction(new.amount) - at_old_price)
     return ItemChange(team, kind, sku, token_class, old.amount, new.amount, price, new.amount - old.amount - price)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One column of the picture, in percent of its height from the top: where it begins, how high it is."""
-
-    name: str
-    amount: Decimal
-    top: str
-    height: str
-    css: str
-
-
-def steps_of(bridge: Bridge) -> list[Step]:
-    """The columns of the picture: the earlier total, each effect hanging where the one before ended, the later total."""
-    levels, reached = [(ZERO, bridge.before)], bridge.before
-    for effect in bridge.effects:
-        levels.append((reached, reached + effect.amount))
-        reached += effect.amount
-    levels.append((ZERO, bridge.after))
-    low = min(min(pair) for pair in levels)
-    span = max(max(pair) for pair in levels) - low or Decimal(1)
-    names = ["before", *(effect.name for effect in bridge.effects), "after"]
-    return [_step(name, pair, low, span) for name, pair in zip(names, levels, strict=True)]
-
-
-def _step(name: str, pair: tuple[Decimal, Decimal], low: Decimal, span: Decimal) -> Step:
-    amount = pair[1] - pair[0]
-    top = 100 - (max(pair) - low) / span * 100
-    css = "whole" if name in ("before", "after") else "more" if amount > 0 else "less"
-    return Step(name, amount, f"{top:.3f}", f"{max(abs(amount) / span * 100, Decimal('0.4')):.3f}", css)

@@ -246,12 +246,6 @@ def money(value: Decimal | None) -> str:
 
 
 @register.filter
-def whole(value: Decimal) -> str:
-    """An amount in whole units, where two decimals would not fit and stand elsewhere."""
-    return _grouped(value, 0)
-
-
-@register.filter
 def price(value: Decimal | None) -> str:
     """A unit price: four decimals, or all it has where an adjustment needs more."""
     if value is None:
@@ -367,18 +361,6 @@ def share_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
         return "0"
     share = Decimal(part) / Decimal(whole) * 100
     return f"{min(max(share, Decimal(0)), Decimal(100)):.3f}"
-
-
-@register.filter
-def rest_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
-    """What a bar leaves free, in percent: where a column that stands on the ground begins."""
-    return f"{100 - Decimal(share_of(part, whole)):.3f}"
-
-
-@register.filter
-def largest_total(points: Sequence[Any]) -> Decimal:
-    """The tallest column of a trend."""
-    return max((point.total for point in points), default=Decimal(0))
 
 
 @register.filter

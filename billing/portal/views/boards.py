@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, team_or_404
 from billing.portal.board import Board
-from billing.portal.bridge import steps_of
+from billing.portal.charts import bridge_chart
 from billing.portal.filters import Filters
 from billing.portal.months import month_choice
 from billing.portal.splits import NAMES, SplitRow, first_rows
@@ -70,9 +70,11 @@ def _first_look(shown: Board, by: str, request: HttpRequest) -> dict[str, Any]:
 
 def _why(shown: Board) -> dict[str, Any]:
     bridge = shown.bridge()
-    steps = [] if bridge is None else steps_of(bridge)
     items = [] if bridge is None else bridge.items[:ITEMS_SHOWN]
-    return {"bridge": bridge, "steps": steps, "items": items}
+    return {
+        "bridge": bridge, "items": items,
+        "bridge_chart": None if bridge is None else bridge_chart(bridge, shown.setup.currency),
+    }  # fmt: skip
 
 
 def _end(shown: Board) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def _tables(shown: Board, by: str) -> dict[str, Callable[[], Table]]:
     return {
         "split": lambda: _split_table(shown, by),
         "why": lambda: _why_table(shown),
+        "effects": lambda: _effects_table(shown),
         "hours": lambda: _hours_table(shown),
         "wasting": lambda: _wasting_table(shown),
     }
@@ -117,6 +120,15 @@ def _why_table(shown: Board) -> Table:
             for item in (bridge.items if bridge else [])
         ],
     )  # fmt: skip
+
+
+def _effects_table(shown: Board) -> Table:
+    bridge = shown.bridge()
+    rows: list[list[str | Decimal]] = []
+    if bridge is not None:
+        effects = [[effect.name, effect.amount] for effect in bridge.effects]
+        rows = [["before", bridge.before], *effects, ["after", bridge.after]]
+    return Table(f"effects-to-{shown.period.month}", [Column("effect"), Column("amount", "money")], rows)
 
 
 def _hours_table(shown: Board) -> Table:

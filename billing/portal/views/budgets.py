@@ -25,7 +25,7 @@ from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_p
 from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS
 from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
-from billing.portal.budget_chart import Chart, chart_of
+from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
@@ -116,12 +116,13 @@ def budget_page(
     """The page of a budget, with what was refused on top of it."""
     now = timezone.now()
     standing = standing_now(found, now)
+    days, chart = ([], None) if standing is None else _course(found, standing, now, setup)
     alerts = Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN]
     context = {
         "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
         "remaining": None if standing is None else standing.amount - standing.spent,
         "available": None if standing is None else standing.amount - standing.spent - standing.encumbered,
-        "chart": None if standing is None else _chart(found, standing, now, setup.zone), "fewest_days": FEWEST_DAYS,
+        "days": days, "chart": chart, "fewest_days": FEWEST_DAYS,
         "thresholds": _thresholds(found, standing), "ladder": ladder_of(found), "alerts": alerts, "refusal": refusal,
         "percents": {name: ", ".join(str(value) for value in getattr(found, name)) for name in THRESHOLDS},
         "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
@@ -132,14 +133,15 @@ def budget_page(
     return render(request, "portal/budget.html", context, status=status)
 
 
-def _chart(found: Budget, standing: BudgetStanding, now: datetime, zone: str) -> Chart:
-    first, count, elapsed = progress_of(standing.start, standing.end, now, zone)
+def _course(found: Budget, standing: BudgetStanding, now: datetime, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
+    first, count, elapsed = progress_of(standing.start, standing.end, now, setup.zone)
     scope = scope_of(found, team_tree())
     sums: dict[date, Decimal] = defaultdict(Decimal)
     for row in SpendDay.objects.filter(day__gte=first, team__in=scope.teams):
         if scope.covers(row):
             sums[row.day] += row.amount
-    return chart_of(standing, sorted(sums.items()), first, count, elapsed)
+    rows = day_rows(sorted(sums.items()), first, min(int(elapsed), count))
+    return rows, course_chart(standing, rows, first, count, elapsed, setup.currency)
 
 
 def _errors(standing: BudgetStanding | None) -> list[tuple[str, Decimal, bool]]:

@@ -1,8 +1,6 @@
 """Can this month be closed? The report, and the operations that close and issue."""
 
 from datetime import datetime
-from decimal import Decimal
-from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -27,6 +25,7 @@ from billing.invoicing.services.reopening import why_not_reopenable
 from billing.invoicing.services.waivers import WaiverError, last_day
 from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
+from billing.portal.charts import pools_chart
 from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
 from billing.portal.tables import Column, Table, download
@@ -60,7 +59,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     invoices = [] if never_closed else list(drafted.values_list("status", flat=True))
     context = {
         "nav": "close", "waivable": WAIVABLE, "setup": setup, "choice": choice, "period": period, "report": report,
-        "pools": [_bar(pool) for pool in report.pools], "uses": USES, "operations": operations,
+        "pools_chart": pools_chart(report.pools, USES), "operations": operations,
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
         "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
@@ -149,18 +148,6 @@ def _pools(report: Report) -> Table:
 def _checks(report: Report) -> Table:
     rows = [[item.name, str(item.ok).lower(), item.detail] for item in report.checks]
     return Table(f"checks-{report.period}", [Column("check"), Column("ok"), Column("detail")], rows)
-
-
-def _bar(pool: dict[str, Any]) -> dict[str, Any]:
-    """A pool with the segments of its bar: of the capacity, or where that is unknown of what was held."""
-    whole = Decimal(pool["capacity"] or 0) or sum((Decimal(pool[name] or 0) for name in USES), Decimal(0))
-    offset, segments = Decimal(0), []
-    for name in USES:
-        width = Decimal(max(pool[name] or 0, 0))
-        if width and whole:
-            segments.append({"name": name, "offset": offset, "seconds": width})
-            offset += width
-    return {**pool, "segments": segments, "whole": max(whole, offset)}
 
 
 @require_POST

@@ -1,5 +1,6 @@
 """A month at a glance."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from django.core.paginator import Paginator
@@ -9,6 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
+from billing.portal.charts import trend_chart
 from billing.portal.months import month_choice
 from billing.portal.selectors import TeamRow, TrendPoint, invoiced_trend, team_rows
 from billing.portal.statements import MonthStatements, month_statements
@@ -29,14 +31,15 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     month = month_statements(period, teams, summed=True)
     rows, wanted = team_rows(month), request.GET.get("q", "").replace("\0", "").strip()
     found = [row for row in rows if _named(row, wanted)]
-    if (file := download(request, {"teams": lambda: _team_table(choice.month, found)})) is not None:
-        return file
     trend = invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview))
+    tables = {"teams": lambda: _team_table(choice.month, found), "trend": lambda: trend_table(trend)}
+    if (file := download(request, tables)) is not None:
+        return file
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
         "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")), "page_size": PAGE_SIZE,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
-        "trend": trend, "net": trend[-1],
+        "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),
         "totals": {
             "gpu": month.of_kind("gpu") + month.of_kind("commitment"), "tokens": month.of_kind("tokens"),
             "adjustments": sum((row.adjustments for row in rows if not row.shadow), Decimal("0.00")),
@@ -68,6 +71,13 @@ def _team_table(month: str, rows: list[TeamRow]) -> Table:
             for row in rows
         ],
     )  # fmt: skip
+
+
+def trend_table(trend: Sequence[TrendPoint]) -> Table:
+    """The months of a trend: what was invoiced, notes included, and the part of it that notes made."""
+    columns = [Column("month"), Column("state"), Column("total", "money"), Column("of_it_notes", "money")]
+    rows = [[point.month, "preview" if point.preview else "invoiced", point.total, point.noted] for point in trend]
+    return Table("by-month", columns, rows)
 
 
 def stage_of(month: MonthStatements) -> str:

@@ -13,11 +13,13 @@ from django.views.decorators.http import require_safe
 from billing.invoicing.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
+from billing.portal.charts import days_chart, trend_chart
+from billing.portal.levels import level_tables
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, idle_times, month_statements
 from billing.portal.tables import Column, Table, download
-from billing.portal.views.overview import stage_of
+from billing.portal.views.overview import stage_of, trend_table
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -34,8 +36,10 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
+    trend = invoiced_trend([found], TrendPoint(choice.month, statement.total, month.preview), shadow=statement.shadow)
     tables = {
-        "lines": lambda: _line_table(statement, choice.month), "verdicts": lambda: _verdict_table(month, found, choice.month)
+        "lines": lambda: _line_table(statement, choice.month), "trend": lambda: trend_table(trend),
+        "verdicts": lambda: _verdict_table(month, found, choice.month),
     }  # fmt: skip
     if (file := download(request, tables)) is not None:
         return file
@@ -44,9 +48,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
         "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,
         "budget_used": None if budget is None else statement.total / budget, "as_of": month.as_of or timezone.now(),
-        "trend": invoiced_trend(
-            [found], TrendPoint(choice.month, statement.total, month.preview), shadow=statement.shadow
-        ),
+        "trend": trend, "trend_chart": trend_chart(trend, choice.month, setup.currency),
         "idle_times": idle_times(month, found),
         "has_corrections": any(line.key.correction for line in statement.lines),
     }  # fmt: skip
@@ -105,6 +107,12 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         context |= _token_levels(request, shown, period, month)
     else:
         context |= _device_levels(request, shown, period, month, month.verdicts(found))
+    if (file := download(request, level_tables(context["levels"], shown, choice.month))) is not None:
+        return file
+    if (by_day := context.get("by_day")) is not None:
+        days = [(part.facts["day"], part.quantity, part.amount) for part in by_day.parts]
+        colour = "tokens" if shown.key.kind == "tokens" else "gpu"
+        context["days_chart"] = days_chart(days, shown.key.unit, setup.currency, colour)
     return render(request, "portal/line.html", context)
 
 
@@ -127,10 +135,11 @@ def _device_levels(
     found: dict[str, Any] = {"by_workload": drilldown.first_rows(by_workload), "verdicts": verdicts}
     chosen = request.GET.get("workload")
     if chosen is None:
-        return found | {"by_day": drilldown.days_held(line, scope, jobs)}
+        by_day = drilldown.days_held(line, scope, jobs)
+        return found | {"by_day": by_day, "levels": {"workloads": by_workload, "days": by_day}}
     part = _part(by_workload, "job", chosen)
     holds = drilldown.holds(line, scope, chosen, part)
-    return found | {"workload": chosen, "part": part, "holds": drilldown.first_rows(holds)}
+    return found | {"workload": chosen, "part": part, "holds": drilldown.first_rows(holds), "levels": {"holds": holds}}
 
 
 def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
@@ -145,19 +154,20 @@ def _token_levels(
 ) -> dict[str, Any]:
     scope = drilldown.scope_of(line, period, month.books)
     by_day = drilldown.days_of_tokens(line, scope)
-    found: dict[str, Any] = {"by_day": by_day}
+    found: dict[str, Any] = {"by_day": by_day, "levels": {"days": by_day}}
     if "day" not in request.GET:
         return found
     day = _day(request.GET["day"])
     part = _part(by_day, "day", day)
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(period.zone))
     by_hour = drilldown.hours_of_tokens(line, scope, midnight, part)
-    found |= {"day": day, "part": part, "by_hour": by_hour}
+    found |= {"day": day, "part": part, "by_hour": by_hour, "levels": {"hours": by_hour}}
     if "hour" not in request.GET:
         return found
     hour = _instant(request.GET["hour"])
     part = _part(by_hour, "hour", hour)
-    return found | {"hour": hour, "part": part, "requests": drilldown.requests(line, scope, hour, part)}
+    asked = drilldown.requests(line, scope, hour, part)
+    return found | {"hour": hour, "part": part, "requests": asked, "levels": {"requests": asked}}
 
 
 def _part(breakdown: drilldown.Breakdown, fact: str, value: object) -> drilldown.Part:

@@ -1,0 +1,154 @@
+"""What a chart shows, as the browser gets it: labels, series, and the text of every value. Chart.js draws it (`charts.js`).
+
+Values leave as decimals written out, texts as the page writes them elsewhere, so that nothing is computed in the browser.
+Beside every chart stands a table with the same figures, which is what a screen reader, and a browser without scripts, gets.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from billing.budgets.models import BudgetStanding
+from billing.portal.bridge import Bridge
+from billing.portal.selectors import TrendPoint
+from billing.portal.templatetags.portal import gpu_hours, money, quantity, signed_money, word_of
+
+Value = Decimal | tuple[Decimal, Decimal] | None
+HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values by label, a pair for a bar that floats, None where nothing is known; `texts` are what a pointer shows.
+
+    kind: bars, line, dashed, limit, edge, band (from the edge before it). Colours are names of variables of portal.css, one
+    for the series or one for each value.
+    """
+
+    name: str
+    kind: str
+    colour: str
+    values: Sequence[Value]
+    texts: Sequence[str]
+    colours: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another."""
+
+    labels: Sequence[str]
+    series: Sequence[Series]
+    unit: str = ""
+    links: Sequence[str] = ()
+    lying: bool = False
+
+    @property
+    def json(self) -> str:
+        """For an attribute of the canvas, where the template escapes it."""
+        series = [
+            {"name": str(item.name), "kind": item.kind, "colour": item.colour, "colours": list(item.colours),
+             "values": [_plain(value) for value in item.values], "texts": list(item.texts)}
+            for item in self.series
+        ]  # fmt: skip
+        shown = {"labels": list(self.labels), "series": series, "unit": self.unit, "links": list(self.links)}
+        return json.dumps({**shown, "lying": self.lying}, ensure_ascii=False)
+
+
+def _plain(value: Value) -> str | list[str] | None:
+    if isinstance(value, tuple):
+        return [f"{end:f}" for end in value]
+    return None if value is None else f"{value:f}"
+
+
+def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart:
+    """Totals by month, the month shown in full colour; a click leads to its month."""
+    totals = [point.total for point in trend]
+    colours = ["gpu" if point.month == month else "gpu-soft" for point in trend]
+    series = Series(_("Total"), "bars", "gpu", totals, [money(total) for total in totals], colours)
+    return Chart([point.month for point in trend], [series], currency, [f"?month={point.month}" for point in trend])
+
+
+def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currency: str, colour: str) -> Chart:
+    """(day, quantity, amount): bars of the quantity; the amount is told with it."""
+    texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for _day, used, amount in days]
+    series = Series("", "bars", colour, [used for _day, used, _amount in days], texts)
+    return Chart([day.isoformat() for day, _used, _amount in days], [series])
+
+
+def bridge_chart(bridge: Bridge, currency: str) -> Chart:
+    """From the earlier total over each effect, hanging where the one before ended, to the later total."""
+    reached, values = bridge.before, [(Decimal(0), bridge.before)]
+    for effect in bridge.effects:
+        values.append((reached, reached + effect.amount))
+        reached += effect.amount
+    values.append((Decimal(0), bridge.after))
+    names = ["before", *(effect.name for effect in bridge.effects), "after"]
+    texts = [money(bridge.before), *(signed_money(effect.amount) for effect in bridge.effects), money(bridge.after)]
+    colours = ["gpu", *("unowned" if effect.amount > 0 else "jade" for effect in bridge.effects), "gpu"]
+    series = Series("", "bars", "gpu", values, texts, colours)
+    return Chart([str(word_of(name, "effect")) for name in names], [series], currency)
+
+
+def pools_chart(pools: Sequence[Mapping[str, Any]], uses: Sequence[str]) -> Chart:
+    """Where the time of each pool went, in GPU-hours, one use on the other."""
+    words = {"charged": _("charged"), "platform": _("platform"), "unowned": _("unowned"), "unpriced": _("unpriced"),
+             "idle": _("idle")}  # fmt: skip
+    series = [
+        Series(words[use], "bars", "gpu" if use == "charged" else use,
+               [None if pool[use] is None else max(Decimal(pool[use]), Decimal(0)) / HOUR for pool in pools],
+               [gpu_hours(pool[use]) for pool in pools])
+        for use in uses
+    ]  # fmt: skip
+    return Chart([f"{pool['accelerator']} {pool['cluster']}" for pool in pools], series, "GPU-h", lying=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DayRow:
+    """One day of the period so far: what it cost, and the sum since the period began."""
+
+    day: date
+    amount: Decimal
+    total: Decimal
+
+
+def day_rows(days: Sequence[tuple[date, Decimal]], first: date, passed: int) -> list[DayRow]:
+    """The `passed` complete days of a period that begins on `first`; a day without spending is a day of zero."""
+    known = dict(days)
+    rows: list[DayRow] = []
+    total = Decimal(0)
+    for number in range(passed):
+        day = first + timedelta(days=number)
+        amount = known.get(day, Decimal(0))
+        total += amount
+        rows.append(DayRow(day, amount, total))
+    return rows
+
+
+def course_chart(
+    standing: BudgetStanding, rows: Sequence[DayRow], first: date, count: int, elapsed: Fraction, currency: str
+) -> Chart:
+    """A budget's period of `count` days, `elapsed` of them passed: sums by day, the budget, and where the forecast ends."""
+    today, end = min(int(elapsed), count - 1), count - 1
+
+    def placed(points: Mapping[int, Decimal | None]) -> tuple[list[Value], list[str]]:
+        return [points.get(day) for day in range(count)], [money(points.get(day)) for day in range(count)]
+
+    def towards(amount: Decimal | None) -> tuple[list[Value], list[str]]:
+        return placed({} if amount is None else {today: standing.spent, end: amount})
+
+    spent = placed({**{number: row.total for number, row in enumerate(rows)}, today: standing.spent})
+    series = [Series(_("Spent"), "line", "gpu", *spent)]
+    series.append(Series(_("Budget"), "limit", "unowned", *placed(dict.fromkeys(range(count), standing.amount))))
+    if standing.forecast_p50 is not None:
+        series.append(Series(_("Forecast"), "dashed", "tokens", *towards(standing.forecast_p50)))
+    if standing.forecast_p10 is not None and standing.forecast_p90 is not None:
+        series.append(Series(_("8 of 10 times above"), "edge", "tokens", *towards(standing.forecast_p10)))
+        series.append(Series(_("8 of 10 times below"), "band", "tokens", *towards(standing.forecast_p90)))
+    return Chart([(first + timedelta(days=day)).isoformat() for day in range(count)], series, currency)

@@ -1,0 +1,63 @@
+// Draws what `billing.portal.charts` says with Chart.js. Every value comes with its text; nothing is computed here but places.
+(() => {
+  const SOFT = "-soft";
+  const colourOf = (name) => {
+    const base = name.endsWith(SOFT) ? name.slice(0, -SOFT.length) : name;
+    const value = getComputedStyle(document.documentElement).getPropertyValue(`--${base}`).trim();
+    return name.endsWith(SOFT) ? `${value}73` : value;
+  };
+  const number = (value) => (value === null ? null : Array.isArray(value) ? value.map(Number) : Number(value));
+
+  const setOf = (series, index, lying) => {
+    const colour = colourOf(series.colour);
+    const set = { label: series.name, data: series.values.map(number), borderColor: colour, backgroundColor: colour, texts: series.texts };
+    if (series.kind === "bars") {
+      const colours = series.colours.length ? series.colours.map(colourOf) : colour;
+      return { ...set, type: "bar", backgroundColor: colours, borderWidth: 0, minBarLength: lying ? 0 : 2, maxBarThickness: lying ? 22 : 64 };
+    }
+    const edge = series.kind === "edge" || series.kind === "band";
+    return {
+      ...set, type: "line", spanGaps: true, pointHitRadius: 12, pointRadius: series.values.filter((v) => v !== null).length < 2 ? 3 : 0,
+      borderWidth: edge ? 0 : series.kind === "line" ? 2.5 : 1.5, borderDash: series.kind === "dashed" ? [6, 4] : [],
+      fill: series.kind === "band" ? index - 1 : false, backgroundColor: edge ? `${colour}38` : colour,
+    };
+  };
+
+  const optionsOf = (chart, canvas) => {
+    const ticks = { color: colourOf("soft"), maxRotation: 0, font: { size: 11 } };
+    const few = chart.labels.length <= 10;
+    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few ? 45 : 0 }, stacked: chart.lying };
+    const values = { beginAtZero: true, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6 }, stacked: chart.lying };
+    return {
+      animation: false, maintainAspectRatio: false, locale: document.documentElement.lang, indexAxis: chart.lying ? "y" : "x",
+      interaction: { mode: "index", axis: chart.lying ? "y" : "x", intersect: false },
+      scales: chart.lying ? { x: values, y: names } : { x: names, y: values },
+      plugins: {
+        legend: { display: chart.series.length > 1, align: "end", labels: { color: colourOf("soft"), boxWidth: 10, boxHeight: 10, font: { size: 11 } } },
+        tooltip: {
+          filter: (item) => item.raw !== null,
+          callbacks: { label: (item) => [item.dataset.label, item.dataset.texts[item.dataIndex], chart.unit].filter(Boolean).join(" ") },
+        },
+      },
+      onClick: (_event, hit) => { if (hit.length && chart.links.length) window.location.assign(chart.links[hit[0].index]); },
+      onHover: (event, hit) => { canvas.classList.toggle("leads", hit.length > 0 && chart.links.length > 0); },
+    };
+  };
+
+  const draw = (canvas) => {
+    Chart.getChart(canvas)?.destroy();
+    const chart = JSON.parse(canvas.dataset.chart);
+    const datasets = chart.series.map((series, index) => setOf(series, index, chart.lying));
+    new Chart(canvas, { data: { labels: chart.labels, datasets }, options: optionsOf(chart, canvas) });
+  };
+  const all = (root) => [...(root.matches?.("canvas[data-chart]") ? [root] : []), ...root.querySelectorAll("canvas[data-chart]")];
+
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  document.addEventListener("htmx:load", (event) => all(event.detail.elt).filter((canvas) => !Chart.getChart(canvas)).forEach(draw));
+  document.addEventListener("htmx:beforeCleanupElement", (event) => all(event.detail.elt).forEach((canvas) => Chart.getChart(canvas)?.destroy()));
+  all(document).forEach(draw);
+  const again = () => all(document).forEach(draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  addEventListener("beforeprint", () => all(document).forEach((canvas) => Chart.getChart(canvas)?.resize()));
+  addEventListener("afterprint", again);
+})();
