@@ -167,6 +167,7 @@ def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
     window, report = Interval(period.start, period.end), Report(period.month, period.status)
     report.exceptions += _unended(period, now) + _gaps(window, min(window.end, now)) + _quarantined(window)
     report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)] + _scans_differing(scan_sums(window))
+    report.exceptions += _double_held(window, blocks=True)
     _waive(report, period, now)
     return report
 

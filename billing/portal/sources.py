@@ -15,9 +15,9 @@ from django.db.models import QuerySet
 
 from billing.invoicing.models import BillingPeriod
 from billing.tenancy.models import ApiToken
+from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentNote, AgentWatermark, QuarantinedRecord
 from billing.usage.reconciliation import SequenceGaps, sequence_gaps
-from billing.usage.selectors import metering_gaps
 from metering.intervals import Interval
 
 SILENT = timedelta(minutes=5)

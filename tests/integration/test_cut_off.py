@@ -134,6 +134,15 @@ def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
     assert BillingPeriod.objects.get().status == "open"
 
 
+def test_a_hold_told_twice_after_the_look_still_holds_the_month(house: Path) -> None:
+    from billing.invoicing import look
+
+    period = period_open(month="2026-10")
+    looked = look.look(period, now=OVER)
+    ingest_allocations(allocation_record(2, pod_uid=allocation_record(1)["pod_uid"]))
+    assert [item.kind for item in looked.still_holds(period, now=OVER).blocking] == ["overlap"]
+
+
 def test_an_owner_that_goes_after_the_look_still_holds_the_month(
     house: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
