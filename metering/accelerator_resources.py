@@ -150,6 +150,9 @@ ASCEND_CORES_OF_TEMPLATE: Final = {
 Source: HAMi values.yaml (`vnpus: aiCore, templates`). No chip shares a template size with another of its family."""
 ASCEND_CORES_OF_CHIP: Final = {"910B2": 24, "910B3": 20, "910B4": 20, "910A": 30, "310P": 8}
 
+SAME_CHIPS: Final = (("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"),)
+"""Names under which a node offers the same chips at once; the first that it offers is its capacity."""
+
 NEURON_CORES_OF_INSTANCE: Final = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2, "trn2": 8}
 """Physical NeuronCores per chip, by instance family [M]."""
 

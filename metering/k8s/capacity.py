@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from metering.accelerator_resources import COUNTED
+from metering.accelerator_resources import COUNTED, SAME_CHIPS
 from metering.accelerators import NodeFacts, accelerator_name, device_share, resource_row, unit_share
 from metering.k8s.description import UNKNOWN, Scope
 from metering.k8s.objects import Node, node_condition, node_quantities
@@ -33,7 +33,11 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
     stored = stored_node(node)
     condition = node_condition(node)
     found = {}
-    for resource, units in sorted(node_quantities(node.status.allocatable).items()):
+    allocatable = node_quantities(node.status.allocatable)
+    again = {name for names in SAME_CHIPS for name in [name for name in names if name in allocatable][1:]}
+    for resource, units in sorted(allocatable.items()):
+        if resource in again:
+            continue
         if resource_row(resource).kind not in COUNTED and resource not in scope.extra_resources:
             continue
         product = scope.extra_resources.get(resource) or accelerator_name(resource, stored.labels) or UNKNOWN

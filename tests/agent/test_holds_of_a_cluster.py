@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from metering.k8s.description import Scope
+from tests.agent.cluster import stamp
 from tests.agent.rig import Rig, rig
 
 
@@ -170,6 +171,66 @@ def test_capacity_follows_cordon_and_removal(here: Rig) -> None:
         ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
         ("2026-10-10T10:01:40Z", "2026-10-10T10:03:20Z", 8, "cordoned"),
     ]
+
+
+def test_the_time_in_which_a_node_is_dark_is_kept_though_its_pods_go_on_holding(here: Rig) -> None:
+    """The node controller turns Ready to Unknown after 100 s, and back 200 s later; the pod has held all the while."""
+    here.cluster.create("u")
+    here.cluster.bind("u")
+    here.cluster.run("u")
+    here.settle()
+    for wait_s, status in ((100, "Unknown"), (200, "True"), (50, None)):
+        here.cluster.advance(wait_s)
+        if status:
+            node = here.cluster.objects["nodes"]["node-n-1"]
+            node["status"]["conditions"][0] |= {"status": status, "lastTransitionTime": stamp(here.cluster.now)}
+            here.cluster.put("nodes", node)
+        here.watch()
+    here.tell()
+    told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
+    assert told == [
+        ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
+        ("2026-10-10T10:01:40Z", "2026-10-10T10:05:00Z", 8, "unknown"),
+        ("2026-10-10T10:05:00Z", "2026-10-10T10:05:50Z", 8, None),
+    ]
+    assert here.platform.seconds("u") == 350
+
+
+def test_chips_that_a_node_offers_under_three_names_are_its_capacity_once(tmp_path: Path) -> None:
+    with rig(tmp_path / "agent.sqlite") as made:
+        node = made.cluster.add_node("n-1", **{"node.kubernetes.io/instance-type": "trn1.32xlarge"})
+        for place in ("capacity", "allocatable"):
+            node["status"][place] = {"aws.amazon.com/neuroncore": "32", "aws.amazon.com/neuron": "16",
+                                     "aws.amazon.com/neurondevice": "16", "cpu": "64"}  # fmt: skip
+        made.cluster.put("nodes", node)
+        made.settle()
+        made.cluster.advance(10)
+        made.watch()
+        made.tell()
+        told = {(item["resource"], item["quantity"]) for item in made.platform.capacity.values()}
+        assert told == {("aws.amazon.com/neuron", 16)}
+
+
+def test_values_of_the_environment_and_foreign_annotations_are_neither_kept_nor_told(here: Rig) -> None:
+    """A list of pods shows the API server's readers every value in a spec; what is written is what is billed."""
+    secret = "hunter2-of-the-environment"
+    containers = [{"name": "c", "image": "x", "command": [secret], "env": [{"name": "TOKEN", "value": secret}],
+                   "resources": {"limits": {"nvidia.com/gpu": "1"}}}]  # fmt: skip
+    here.cluster.create("u", containers=containers)
+    pod = here.cluster.pod("u")
+    pod["metadata"]["annotations"] = {
+        "kubectl.kubernetes.io/last-applied-configuration": json.dumps({"spec": containers}),
+        "example.com/note": secret, "volcano.sh/queue-name": "research",
+    }  # fmt: skip
+    here.cluster.put("pods", pod)
+    here.cluster.bind("u")
+    here.settle()
+    here.tell()
+    assert here.platform.hold("u")["queue"] == "research"
+    kept = b"".join(path.read_bytes() for path in here.state.parent.iterdir())
+    assert b"research" in kept
+    assert secret.encode() not in kept
+    assert secret not in json.dumps(list(here.platform.holds.values()))
 
 
 def test_a_relabelled_node_does_not_change_what_a_pod_was_bound_to(here: Rig) -> None:
