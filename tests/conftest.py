@@ -40,5 +40,6 @@ def _empty() -> None:
     from billing.usage.services import tokens
 
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE token_entry, token_hour, token_hour_delta, token_dimension RESTART IDENTITY")
+        cursor.execute("SELECT string_agg(tablename, ', ') FROM pg_tables WHERE tablename ~ '^token_'")
+        cursor.execute(f"TRUNCATE {cursor.fetchone()[0]} RESTART IDENTITY")
     tokens._dimension_ids.clear()

@@ -54,6 +54,7 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 def is_done(operation: Operation) -> bool:
     operation.refresh_from_db()
+    assert operation.status != Operation.Status.REFUSED, operation.message
     return operation.status == Operation.Status.DONE
 
 

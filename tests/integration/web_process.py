@@ -47,9 +47,7 @@ class WebProcess:
             "billing.config.wsgi:application",
         ]  # fmt: skip
         bounded = {**environment(), "MALLOC_ARENA_MAX": "2"}
-        self.process = subprocess.Popen(
-            argv, env=bounded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self.process = subprocess.Popen(argv, env=bounded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + STARTUP_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -58,6 +56,12 @@ class WebProcess:
             except httpx.TransportError:
                 time.sleep(0.05)
         raise AssertionError("the web process does not answer")
+
+    def keep(self) -> None:
+        """Start it if it ended, as its supervisor does: Granian gives up on workers that die again and again."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            self.start()
 
     def workers(self) -> list[int]:
         """Process ids of the workers that live now."""

@@ -5,7 +5,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.portal.bridge import Effect, bridge_of, steps_of
+from billing.portal.bridge import Effect, bridge_of
 from billing.portal.statements import StatementLine
 from pricing.rating import LineKey
 
@@ -32,15 +32,6 @@ def test_each_cause_gets_its_part() -> None:
     assert [(item.sku, item.price, item.usage) for item in bridge.items] == [
         ("A800", Decimal("120.00"), Decimal("200.00")), ("H800", Decimal("0.00"), Decimal("50.00")),
         ("llama", Decimal("0.00"), Decimal("-20.00")),
-    ]  # fmt: skip
-
-
-def test_the_picture_hangs_each_step_where_the_one_before_ended() -> None:
-    steps = steps_of(bridge_of([line("A800", "10", "100.00")], [line("A800", "10", "200.00")]))
-
-    assert [(step.name, step.top, step.height, step.css) for step in steps] == [
-        ("before", "50.000", "50.000", "whole"), ("price", "0.000", "50.000", "more"),
-        ("after", "0.000", "100.000", "whole"),
     ]  # fmt: skip
 
 
