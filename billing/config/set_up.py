@@ -12,6 +12,7 @@ from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.config.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
 from billing.config.set_up_allocation import allocation_policy_store
 from billing.config.set_up_budgets import read_budget, read_channel
+from billing.config.set_up_calendar import read_calendar, refuse_moved_deadlines
 from billing.config.set_up_commitments import commitment_store
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.config.set_up_interruptions import interruption_policy_store
@@ -144,11 +145,14 @@ class _Application:
             raise entry.error("issuer", f"{issuer!r} begins every invoice number and file name: no slash, no leading dot")
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
         reopening = entry.choice("reopening", tuple(BillingSetup.Reopening.values), BillingSetup.Reopening.NEVER)
+        calendar = read_calendar(entry)
         entry.finish()
         self._refuse_new_basis(entry)
+        refuse_moved_deadlines(entry, calendar)
         changed = billing_setup_put(
-            currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening
-        )
+            currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
+            holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
+        )  # fmt: skip
         told = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, told)
 

@@ -5,7 +5,7 @@ binary float. Every error names file, line and field.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TypeVar
@@ -166,6 +166,17 @@ class Entry:
             raise self.error(field, "must be a list of texts")
         return [item.strip() for item in items]
 
+    def days(self, field: str) -> frozenset[date]:
+        """A list of days such as 2026-10-01; none where it is absent."""
+        items = self.value(field)
+        if items is None or items == "":
+            return frozenset()
+        found = [_day(item) for item in items] if isinstance(items, list) else [None]
+        days = frozenset(day for day in found if day is not None)
+        if len(days) < len(found):
+            raise self.error(field, "must be a list of days such as 2026-10-01, each of them once")
+        return days
+
     def zone(self, field: str) -> str:
         """The name of a time zone."""
         return self._converted(field, lambda text: ZoneInfo(text).key, "a time zone such as Asia/Shanghai", None)
@@ -223,3 +234,10 @@ def _decimals(value: Decimal) -> int:
 def _shown(value: object) -> str:
     text = repr(value) if isinstance(value, str) else type(value).__name__.lower()
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _day(item: object) -> date | None:
+    try:
+        return item if type(item) is date else date.fromisoformat(item) if isinstance(item, str) else None
+    except ValueError:
+        return None

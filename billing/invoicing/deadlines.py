@@ -1,26 +1,51 @@
-"""PURE: deadlines in business days: Mondays to Fridays of the billing zone; public holidays are not known here."""
+"""PURE: deadlines in business days of the house: Mondays to Fridays without its holidays, and the days made up for them."""
 
-from datetime import datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 SATURDAY = 5
 TRIAGE_DAYS = 2
+ACCEPTANCE_DAYS = 5
+"""Who says nothing for so long has accepted a document."""
 DECISION_DAYS = 10
 DISPUTE_WINDOW_DAYS = 10
 
 
-def end_of_business_day(start: datetime, days: int, zone: str) -> datetime:
+@dataclass(frozen=True, slots=True)
+class BusinessCalendar:
+    """Days without work beside Saturdays and Sundays, and Saturdays and Sundays that are worked."""
+
+    holidays: frozenset[date] = frozenset()
+    working_days: frozenset[date] = frozenset()
+
+    def works(self, day: date) -> bool:
+        """Whether a day counts.
+
+        >>> week = BusinessCalendar(frozenset({date(2026, 10, 1)}), frozenset({date(2026, 10, 10)}))
+        >>> [week.works(date(2026, 10, number)) for number in (1, 2, 3, 10)]
+        [False, True, False, True]
+        """
+        return day in self.working_days or (day.weekday() < SATURDAY and day not in self.holidays)
+
+
+WEEKDAYS = BusinessCalendar()
+
+
+def end_of_business_day(start: datetime, days: int, zone: str, calendar: BusinessCalendar) -> datetime:
     """The end (local midnight after it) of the `days`-th business day after the day of `start`.
 
     >>> from datetime import UTC
     >>> friday = datetime(2026, 11, 6, 9, tzinfo=UTC)
-    >>> end_of_business_day(friday, 2, "UTC").isoformat()
+    >>> end_of_business_day(friday, 2, "UTC", WEEKDAYS).isoformat()
     '2026-11-11T00:00:00+00:00'
-    >>> end_of_business_day(datetime(2026, 11, 6, 17, tzinfo=UTC), 2, "Asia/Shanghai").isoformat()
+    >>> end_of_business_day(datetime(2026, 11, 6, 17, tzinfo=UTC), 2, "Asia/Shanghai", WEEKDAYS).isoformat()
     '2026-11-11T00:00:00+08:00'
+    >>> end_of_business_day(friday, 2, "UTC", BusinessCalendar(frozenset({date(2026, 11, 9)}))).isoformat()
+    '2026-11-12T00:00:00+00:00'
     """
     day = start.astimezone(ZoneInfo(zone)).date()
     while days:
         day += timedelta(days=1)
-        days -= day.weekday() < SATURDAY
+        days -= calendar.works(day)
     return datetime.combine(day + timedelta(days=1), time(), ZoneInfo(zone))

@@ -1,6 +1,6 @@
 """One document as a mail in the language of its recipient: what it is, its amount, until when to object, and the PDF."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from email.utils import parseaddr
 from zoneinfo import ZoneInfo
@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
-from billing.invoicing.deadlines import DISPUTE_WINDOW_DAYS, end_of_business_day
+from billing.invoicing.acceptance import due_of, house_calendar
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.models import DocumentMail, Invoice, Note
 from billing.invoicing.selectors import document_of
@@ -58,25 +58,18 @@ def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
         rows.append((_("Corrects"), str(document.invoice.number)))
     if isinstance(document, Note):
         rows.append((_("Reason"), content["reason"]["text"]))
-    if due_of(document) is not None:
-        rows.append((_("Due"), f"{_due(document)} ({content['period']['zone']})"))
+    if due := _due(document):
+        rows.append((_("Due"), f"{due} ({content['period']['zone']})"))
     return [*rows, ("SHA-256", document.sha256)]
-
-
-def due_of(document: Invoice | Note) -> datetime | None:
-    """When the time to object ends and the amount stands; a credit note asks for nothing and has no such day."""
-    if (isinstance(document, Note) and document.kind == Note.Kind.CREDIT) or document.issued_at is None:
-        return None
-    return end_of_business_day(document.issued_at, DISPUTE_WINDOW_DAYS, document_of(document)["period"]["zone"])
 
 
 def _due(document: Invoice | Note) -> str:
     """The last day, told as a day: the window ends at the midnight after it."""
-    due = due_of(document)
+    zone = document_of(document)["period"]["zone"]
+    due = due_of(document, zone, house_calendar())
     if due is None:
         return ""
-    zone = ZoneInfo(document_of(document)["period"]["zone"])
-    return (due.astimezone(zone).date() - timedelta(days=1)).isoformat()
+    return (due.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)).isoformat()
 
 
 def _subject(document: Invoice | Note) -> str:

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Sum
 
+from billing.invoicing.acceptance import acceptance_counts
 from billing.invoicing.engine_comparison import ModelComparison, compare
 from billing.invoicing.exception_kinds import ExceptionKind, kind_of
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice, JournalExport, PeriodReopening
@@ -96,6 +97,7 @@ class Report:
     scans: list[ScanSum] | None = None
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
+    acceptance: dict[str, int] = field(default_factory=dict)
 
     @property
     def blocking(self) -> list[ReportedException]:
@@ -129,6 +131,7 @@ class Report:
             "pools": self.pools,
             "tokens": self.tokens,
             "reopenings": [reopening_as_dict(item) for item in self.reopenings],
+            "acceptance": self.acceptance,
             "journal": None if self.journal is None else journal_as_dict(self.journal),
             "engines": [
                 {
@@ -177,6 +180,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
     if thorough:
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
+        report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
         report.exceptions += _unacknowledged(report.journal, now)
     _waive(report, period, now)
     report.checks.insert(2, _engines_agree(report))

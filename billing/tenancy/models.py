@@ -31,6 +31,8 @@ class BillingSetup(models.Model):
     issuer = models.CharField(max_length=64)
     review = models.CharField(max_length=16, choices=Review.choices, default=Review.NONE)
     reopening = models.CharField(max_length=16, choices=Reopening.choices, default=Reopening.NEVER)
+    holidays = ArrayField(models.DateField(), default=list, help_text="local days without work beside weekends")
+    working_days = ArrayField(models.DateField(), default=list, help_text="days of weekends that are worked")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(singleton=True), name="billing_setup_is_one_row")]

@@ -4,7 +4,8 @@ Whoever changes ownership checks in the same transaction that no closed period c
 (`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
 """
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -19,17 +20,35 @@ class SetupError(ValueError):
 
 
 def billing_setup_put(
-    *, currency: str, zone: str, issuer: str, review: str, actor: str, reopening: str = BillingSetup.Reopening.NEVER
+    *,
+    currency: str,
+    zone: str,
+    issuer: str,
+    review: str,
+    actor: str,
+    reopening: str = BillingSetup.Reopening.NEVER,
+    holidays: Sequence[date] = (),
+    working_days: Sequence[date] = (),
 ) -> bool:
     """Store how this installation bills; True if anything changed."""
-    wanted = {"currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening)}
+    wanted: dict[str, Any] = {
+        "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
+        "holidays": sorted(holidays), "working_days": sorted(working_days),
+    }  # fmt: skip
     known = BillingSetup.objects.first()
     before = {name: getattr(known, name) for name in wanted} if known else {}
     if before == wanted:
         return False
     BillingSetup.objects.update_or_create(singleton=True, defaults=wanted)
-    audit_record(actor=actor, action="billing_setup_put", subject="billing", detail={"before": before, "after": wanted})
+    detail = {"before": _told(before), "after": _told(wanted)}
+    audit_record(actor=actor, action="billing_setup_put", subject="billing", detail=detail)
     return True
+
+
+def _told(facts: dict[str, Any]) -> dict[str, Any]:
+    """The set-up as the log keeps it: days as text, and no word of lists that are empty."""
+    told = {name: [day.isoformat() for day in value] if isinstance(value, list) else value for name, value in facts.items()}
+    return {name: value for name, value in told.items() if value != []}
 
 
 def team_put(

@@ -75,7 +75,8 @@ def test_the_ledger_acknowledges_once_and_the_database_keeps_it(batch: str) -> N
     with pytest.raises(AcknowledgementError, match="name the posting in the ledger"):
         acknowledge(batch, " ")
     entry = AuditEntry.objects.get(action="journal_acknowledge")
-    assert (entry.actor, entry.subject, entry.detail) == ("sam", "2026-10", {"reference": "SAP-4711", "batch_hash": batch})
+    detail = {"reference": "SAP-4711", "batch_hash": batch, "settled": 1}
+    assert (entry.actor, entry.subject, entry.detail) == ("sam", "2026-10", detail)
     for statement in ("UPDATE invoicing_journalexport SET reference = 'x'", "DELETE FROM invoicing_journalexport"):
         refused = pytest.raises(DatabaseError, match="was exported and stays as it is")
         with refused, transaction.atomic(), connection.cursor() as c:

@@ -22,13 +22,13 @@ from billing.invoicing.focus.cost_and_usage import (
 TERMS = "internal transfer"
 
 
-def detail_rows(document: Mapping[str, Any], issued_at: datetime) -> pa.Table:
-    """Invoice Detail: one row a line. An internal transfer is due when it is issued; nobody pays later."""
+def detail_rows(document: Mapping[str, Any], issued_at: datetime, due_at: datetime | None = None) -> pa.Table:
+    """Invoice Detail: one row a line. `due_at`: when the amount stands; what asks for nothing is due when it is issued."""
     issued = whole_second(issued_at)
     head = billing_facts(document) | {
         "InvoiceDetailCreated": issued, "InvoiceDetailLastUpdated": issued, "InvoiceIssueDate": issued,
-        "InvoiceIssueStatus": "Issued", "PaymentCurrency": document["currency"], "PaymentDueDate": issued,
-        "PaymentTerms": TERMS,
+        "InvoiceIssueStatus": "Issued", "PaymentCurrency": document["currency"],
+        "PaymentDueDate": whole_second(due_at or issued_at), "PaymentTerms": TERMS,
     }  # fmt: skip
     rows = [
         {

@@ -1,5 +1,6 @@
 """Journals that were handed to the ledger, and what the ledger said."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
@@ -16,6 +17,7 @@ class JournalExport(models.Model):
     batch_hash = models.CharField(max_length=64)
     journals = models.IntegerField()
     debit = models.DecimalField(max_digits=20, decimal_places=2, help_text="sum of the debit side, equal to the credit side")
+    documents = ArrayField(models.CharField(max_length=100), default=list, help_text="numbers of what it posts")
     exported_at = models.DateTimeField()
     exported_by = models.CharField(max_length=200)
     reference = models.CharField(max_length=200, blank=True, help_text="of the posting in the ledger")

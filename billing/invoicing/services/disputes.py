@@ -11,12 +11,14 @@ from decimal import Decimal
 
 from django.db import transaction
 
+from billing.invoicing.acceptance import due_of, house_calendar
 from billing.invoicing.authority import AuthorityError, require_right
 from billing.invoicing.billed import billed_lines, credited_of, document_numbered
 from billing.invoicing.deadlines import (
     DECISION_DAYS,
     DISPUTE_WINDOW_DAYS,
     TRIAGE_DAYS,
+    BusinessCalendar,
     end_of_business_day,
 )
 from billing.invoicing.models import Dispute, DisputeStep, DocumentEvent, Invoice, Note
@@ -68,23 +70,29 @@ def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | 
             raise NoteError(f"document {claim.number}: {acting_for.code} has none of this number")
         _require_window(document, now)
         amount = _claimed(document, claim)
-        zone = billing_setup().zone
+        zone, house = _house()
         dispute = Dispute.objects.create(
             team=document.team, invoice=document if isinstance(document, Invoice) else None,
             note=document if isinstance(document, Note) else None, positions=sorted(claim.positions), amount=amount,
             currency=document.currency, reason_code=claim.reason_code, statement=claim.statement, opened_by=actor,
-            opened_at=now, triage_due=end_of_business_day(now, TRIAGE_DAYS, zone),
-            decision_due=end_of_business_day(now, DECISION_DAYS, zone),
+            opened_at=now, triage_due=end_of_business_day(now, TRIAGE_DAYS, zone, house),
+            decision_due=end_of_business_day(now, DECISION_DAYS, zone, house),
         )  # fmt: skip
         _step(dispute, "open", actor, now, claim.evidence)
         _event(dispute, DocumentEvent.Kind.DISPUTED, actor, now)
     return dispute
 
 
+def _house() -> tuple[str, BusinessCalendar]:
+    """The zone and the business days in which deadlines are told."""
+    setup = billing_setup()
+    return setup.zone, house_calendar(setup)
+
+
 def _require_window(document: Invoice | Note, now: datetime) -> None:
-    if isinstance(document, Note) and document.kind == Note.Kind.CREDIT:
+    end = due_of(document, *_house())
+    if end is None:
         raise DisputeError(f"{document.number} credits: dispute the invoice or the rebill that charges")
-    end = end_of_business_day(document.issued_at or now, DISPUTE_WINDOW_DAYS, billing_setup().zone)
     if now >= end:
         raise DisputeError(f"{document.number} could be disputed until {end.isoformat()}: ask finance for a correction")
 
@@ -227,11 +235,12 @@ def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -
         require_right(actor, f"escalate dispute {dispute.pk}", Right.DISPUTE, team=dispute.team)
         if dispute.escalated_at is not None:
             raise DisputeError(f"dispute {dispute.pk} was escalated already: its second decision is the last")
-        zone = billing_setup().zone
-        if dispute.decided_at is not None and now >= end_of_business_day(dispute.decided_at, DISPUTE_WINDOW_DAYS, zone):
+        zone, house = _house()
+        decided = dispute.decided_at
+        if decided is not None and now >= end_of_business_day(decided, DISPUTE_WINDOW_DAYS, zone, house):
             raise DisputeError(f"dispute {dispute.pk} was decided more than {DISPUTE_WINDOW_DAYS} business days ago")
         dispute.status, dispute.escalated_at = Status.ESCALATED, now
-        dispute.decision_due = end_of_business_day(now, DECISION_DAYS, zone)
+        dispute.decision_due = end_of_business_day(now, DECISION_DAYS, zone, house)
         dispute.save()
         _step(dispute, "escalated", actor, now, text)
         _event(dispute, DocumentEvent.Kind.DISPUTED, actor, now)

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from billing.invoicing.acceptance import due_of, house_calendar
 from billing.invoicing.billed import month_of_closing, row_key
 from billing.invoicing.focus.billing_records import detail_rows, period_rows
 from billing.invoicing.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
@@ -67,7 +68,7 @@ def focus_export(
     conformance = Conformance(window, windows_closed_before(period.ordinal or 0))
     totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
-    terms = _terms(period, issued)
+    terms, calendar = _terms(period, issued), house_calendar()
     with ExitStack() as stack:
         writers = {}
         committed = {"contract-commitment": CONTRACT_COMMITMENT} if terms else {}
@@ -77,7 +78,8 @@ def focus_export(
         for stored in issued:
             document = document_of(stored)
             split = notes.split(stored, document) if isinstance(stored, Note) else source.split(document)
-            rows, details = rows_of(document, split), detail_rows(document, _issued_at(stored))
+            due = due_of(stored, document["period"]["zone"], calendar)
+            rows, details = rows_of(document, split), detail_rows(document, _issued_at(stored), due)
             conformance.cost_and_usage(rows)
             conformance.invoice_detail(details)
             writers["cost-and-usage"].write(rows)

@@ -9,10 +9,12 @@ from typing import Any
 import yaml
 from django.db import transaction
 
-from billing.invoicing.issued import issued_documents
+from billing.invoicing.acceptance import acceptance_of, house_calendar
+from billing.invoicing.issued import Issued, NotIssuedError, issued_documents
 from billing.invoicing.journal import Chart, Journal, batch_hash, journal_csv, journal_of
 from billing.invoicing.models import BillingPeriod, JournalExport
 from billing.invoicing.selectors import document_of
+from billing.invoicing.services.settlement import documents_settle
 from billing.invoicing.whole_file import whole_file
 from billing.tenancy.audit import audit_record
 
@@ -47,14 +49,20 @@ class Exporter:
     now: datetime
 
 
-def journal_export(*, month: str, path: Path, chart: Chart, exporter: Exporter | None = None) -> Exported:
+def journal_export(
+    *, month: str, path: Path, chart: Chart, exporter: Exporter | None = None, accepted_at: datetime | None = None
+) -> Exported:
     """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
 
-    With `exporter` the ledger's acknowledgement is awaited from then on; without, the file is only for looking.
+    With `exporter` the ledger's acknowledgement is awaited from then on; without, the file is only for looking. With
+    `accepted_at` only what was accepted at that instant is posted; the rest follows with a later export, and what stands
+    in both carries the same ids.
 
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
     period, documents = issued_documents(month)
+    if accepted_at is not None:
+        documents = _accepted(period, documents, accepted_at)
     journals = [journal_of(document_of(document), chart) for document in documents]
     body = journal_csv(journals)
     with whole_file(path) as draft:
@@ -66,11 +74,23 @@ def journal_export(*, month: str, path: Path, chart: Chart, exporter: Exporter |
     return exported
 
 
+def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> list[Issued]:
+    """Of some documents those that nobody can hold off the ledger any more.  Raises NotIssuedError."""
+    calendar, found = house_calendar(), []
+    for document in documents:
+        acceptance = acceptance_of(document, zone=period.zone, calendar=calendar, now=now)
+        if acceptance is not None and acceptance.state == "accepted":
+            found.append(document)
+    if not found:
+        raise NotIssuedError(f"no document of {period.month} is accepted yet: nothing to post")
+    return found
+
+
 def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter: Exporter) -> None:
     """Remember the batch, unless the very same was exported before."""
     facts = {
         "journals": len(exported.journals), "debit": exported.debit, "exported_at": exporter.now,
-        "exported_by": exporter.actor,
+        "exported_by": exporter.actor, "documents": [journal.invoice_number for journal in exported.journals],
     }  # fmt: skip
     batch = batch_hash(exported.journals)
     with transaction.atomic():
@@ -83,6 +103,7 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter:
 def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
     """Record that the ledger took a batch, under its own reference; said again with the same reference, nothing changes.
 
+    What the batch posts is settled then; a document that is disputed stays so until that is decided.
     Raises AcknowledgementError for a batch that nobody exported, an empty reference, or another one than is recorded.
     """
     reference = reference.strip()
@@ -99,7 +120,8 @@ def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, n
             return found
         found.reference, found.acknowledged_at, found.acknowledged_by = reference, now, actor
         found.save(update_fields=["reference", "acknowledged_at", "acknowledged_by"])
-        detail = {"reference": reference, "batch_hash": batch}
+        settled = documents_settle(numbers=found.documents, reference=reference, actor=actor, now=now)
+        detail = {"reference": reference, "batch_hash": batch, "settled": settled}
         audit_record(actor=actor, action="journal_acknowledge", subject=month, detail=detail)
     return found
 

@@ -1,12 +1,13 @@
 """The last state of a document: the ledger posted it, under this reference."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
 
 from billing.invoicing.authority import require_right
 from billing.invoicing.billed import document_numbered
-from billing.invoicing.models import DocumentEvent, Invoice
+from billing.invoicing.models import DocumentEvent, Invoice, Note
 from billing.invoicing.selectors import state_of
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
@@ -16,6 +17,23 @@ Kind = DocumentEvent.Kind
 
 class SettlementError(ValueError):
     """A document that cannot be settled as asked."""
+
+
+def documents_settle(*, numbers: Sequence[str], reference: str, actor: str, now: datetime) -> int:
+    """Settle what a journal posted that the ledger took, in the calling transaction; returns how many were not before.
+
+    The ledger has it, so it is told even where a dispute is open: that ends with a credit note, or leaves it settled.
+    """
+    events = [
+        DocumentEvent(**{field: pk}, kind=Kind.SETTLED, at=now, actor=actor[:200], reference=reference)
+        for field, model in (("invoice_id", Invoice), ("note_id", Note))
+        for pk in model._default_manager.filter(number__in=numbers)
+        .exclude(events__kind=Kind.SETTLED)
+        .order_by("number")
+        .values_list("pk", flat=True)
+    ]
+    DocumentEvent.objects.bulk_create(events, ignore_conflicts=True)  # somebody may settle one by hand just now
+    return len(events)
 
 
 def document_settle(*, number: str, reference: str, actor: str, now: datetime) -> bool:

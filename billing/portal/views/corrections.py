@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from billing.invoicing.acceptance import acceptance_of, due_of, house_calendar
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.billed import credited_by_position
 from billing.invoicing.models import Correction, Invoice, Note
@@ -67,6 +68,10 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     document = document_of(found)
     context = {
         "nav": "corrections", "setup": setup, "note": found, "document": document, "sections": sections_of(document),
+        "acceptance": acceptance_of(
+            found, zone=document["period"]["zone"], calendar=house_calendar(setup), now=timezone.now()
+        ),
+        "due": due_of(found, document["period"]["zone"], house_calendar(setup)),
         "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
     }  # fmt: skip
     return render(request, "portal/note.html", context)

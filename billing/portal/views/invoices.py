@@ -8,9 +8,11 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoicing.acceptance import acceptance_of, due_of, house_calendar
 from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.lines import canonical_json
@@ -67,6 +69,10 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
         "sections": sections_of(document, _digests(found)),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
         "disputes": disputes_of().filter(invoice=found), "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
+        "acceptance": acceptance_of(
+            found, zone=document["period"]["zone"], calendar=house_calendar(setup), now=timezone.now()
+        ),
+        "due": due_of(found, document["period"]["zone"], house_calendar(setup)),
         "may_dispute": found.number is not None and access_of(request.user).may(Right.DISPUTE, found.team),
     }  # fmt: skip
     return render(request, "portal/invoice.html", context)

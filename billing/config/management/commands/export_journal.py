@@ -32,13 +32,19 @@ class Command(HouseCommand):
         parser.add_argument(
             "--posting-date", type=date.fromisoformat, metavar="2026-10-31", help="default: the last day of the month"
         )
+        parser.add_argument(
+            "--accepted", action="store_true", help="only what its team accepted, or did not dispute for 5 business days"
+        )
         self.add_actor(parser)
         self.add_json(parser)
 
     def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
+        now = timezone.now()
         try:
-            exported = journal_export(month=month, path=out, chart=_chart(accounts, options),
-                                      exporter=Exporter(actor_of(by), timezone.now()))  # fmt: skip
+            exported = journal_export(
+                month=month, path=out, chart=_chart(accounts, options), exporter=Exporter(actor_of(by), now),
+                accepted_at=now if options["accepted"] else None,
+            )  # fmt: skip
         except (NoPeriodError, ChartError) as error:
             fail(str(error))
         except (NotIssuedError, JournalError) as error:

@@ -39,6 +39,9 @@ def print_report(command: HouseCommand, report: Report) -> None:
         decided = f"{asked.status} by {asked.decided_by}" if asked.decided_by else "waits for a second person"
         word = "reopening" if asked.drafts is None else "reopened"
         command.say(f"  {word}: asked by {asked.requested_by}, {decided}: {asked.reason}")
+    if report.acceptance:
+        told = ", ".join(f"{count} {state}" for state, count in report.acceptance.items())
+        command.say(f"  acceptance of invoices (silence for 5 business days): {told}")
     for check in report.checks:
         command.say(f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
     for item in report.exceptions:
