@@ -44,6 +44,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "engine_difference": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it"), waivable=True),
     "engine_difference_day": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it")),
     "scan_difference": ExceptionKind(OPERATOR, "close", _("Find what the agent missed"), waivable=True),
+    "team_held": ExceptionKind(OPERATOR, "close", _("Repair what the message names, then close again")),
     "journal_unacknowledged": ExceptionKind(FINANCE, "close", _("Ask the ledger, then record its reference")),
     "over_capacity": ExceptionKind(OPERATOR, "close", _("Check reports of capacity and device fractions")),
 }

@@ -177,6 +177,7 @@ def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
     """What was found of a period under its waivers and with its journal: both can change without any usage."""
+    report.exceptions += _held_teams(period)
     if thorough:
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
@@ -205,6 +206,8 @@ def found_in(
         report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)]
         report.scans = scan_sums(window)
         report.exceptions += _scans_differing(report.scans)
+    if period.status == BillingPeriod.Status.CLOSING:
+        report.exceptions += _unowned(assessment) + _unpriced(assessment)
     report.exceptions += _double_held(window, blocks=period.ordinal is None)
     report.exceptions += _estimated_ends(window, period.zone)
     report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
@@ -404,6 +407,15 @@ def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
     months = [month for month in used if month not in closed]
     advice = "close it with `manage.py period_close`"
     return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
+
+
+def _held_teams(period: BillingPeriod) -> list[ReportedException]:
+    """Teams that the close could not bill while it billed the others."""
+    held = period.held_teams.all() if period.pk else ()
+    return [
+        ReportedException("team_held", item.team, Decimal(1), "teams", True, item.problem, amount=item.amount)
+        for item in held
+    ]
 
 
 def _unacknowledged(export: JournalExport | None, now: datetime) -> list[ReportedException]:

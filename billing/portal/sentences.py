@@ -129,6 +129,11 @@ REFUSALS: Final = (
         "a later month was closed after %(month)s and may have billed its late usage: correct %(same)s with notes"
     ),
     gettext_noop("%(month)s was closed again since somebody asked: ask anew"),
+    gettext_noop(
+        "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoices of others are drafted"
+    ),
+    gettext_noop("repair the facts, then close again"),
+    gettext_noop("and %(n)s more"),
     gettext_noop("period %(month)s has no exception %(what)s"),
 )
 PLACE: Final = re.compile(r"%\((\w+)\)s")

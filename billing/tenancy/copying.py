@@ -9,11 +9,14 @@ from django.db import connection, models
 def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Insert rows (values in the order of `columns`) in the current transaction; constraints and triggers hold as ever.
 
+    Raises what Django raises for the database's refusals.
+
     What Django fills in elsewhere (defaults, `auto_now`) is not filled in here: `columns` are all that have no default
     in the database.
     """
     table, names = (connection.ops.quote_name(model._meta.db_table), map(connection.ops.quote_name, columns))
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
+    statement = f"COPY {table} ({', '.join(names)}) FROM STDIN"
+    with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row(row)
 

@@ -12,6 +12,7 @@ from billing.invoicing.models.disputes import (
     Dispute,
     DisputeStep,
 )
+from billing.invoicing.models.held import HeldTeam
 from billing.invoicing.models.invoices import (
     BillingMode,
     BillingPeriod,
@@ -38,6 +39,7 @@ __all__ = [
     "DocumentEvent",
     "DocumentMail",
     "ExceptionWaiver",
+    "HeldTeam",
     "Invoice",
     "InvoiceLine",
     "JournalExport",

@@ -12,14 +12,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
 from billing.invoicing.look import Look, look
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.report import Report
-from billing.rating.assessment import assess
-from billing.rating.services import capacity_freeze, charges_write
+from billing.invoicing.services.team_bills import Held, as_detail, write_teams
+from billing.rating.assessment import Assessment, assess
+from billing.rating.services import capacity_freeze, charges_write, idle_shares_write
 from billing.tenancy.audit import audit_record
 from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
@@ -28,9 +30,25 @@ from billing.usage.epochs import epoch_advance, usage_freeze
 from metering.intervals import Interval, billing_month
 from pricing.rating import Charge
 
+TEAMS_TOLD = 5
+"""How many teams that are held a message names; the report names all."""
+
 
 class PeriodError(ValueError):
     """A month that cannot be billed as asked."""
+
+
+class TeamsHeldError(PeriodError):
+    """Teams whose facts are broken are held; the others are billed. The period is closing until these are, too."""
+
+    def __init__(self, month: str, held: list[Held], billed: int) -> None:
+        first = "; ".join(f"{item.team}: {item.problem}" for item in held[:TEAMS_TOLD])
+        more = f"; and {len(held) - TEAMS_TOLD} more" if len(held) > TEAMS_TOLD else ""
+        super().__init__(
+            f"period {month} is not closed: {len(held)} of its teams cannot be billed, {billed} invoices of others are "
+            f"drafted; repair the facts, then close again; {first}{more}"
+        )
+        self.held = held
 
 
 class CloseRefusedError(Exception):
@@ -66,14 +84,17 @@ def period_open(*, month: str) -> BillingPeriod:
 
 
 def period_close(*, month: str, actor: str, now: datetime) -> Closed:
-    """Close the month and build its drafts; a closed month is left as it is.  Raises CloseRefusedError."""
+    """Close the month and build its drafts; a closed month is left as it is.
+
+    Raises CloseRefusedError; TeamsHeldError once the others are billed; PeriodError.
+    """
     period = period_open(month=month)
     looked = look(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
     if looked is not None and not looked.report.closable:
         raise CloseRefusedError(looked.report)
     if not _cut_off(month, actor, now, looked):
         period = BillingPeriod.objects.get(month=month)
-        return Closed(period, _live(period), changed=False)
+        return Closed(period, _live(period).count(), changed=False)
     return _bill(month, now)
 
 
@@ -103,25 +124,54 @@ def _bill(month: str, now: datetime) -> Closed:
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
-            return Closed(period, _live(period), changed=False)
+            return Closed(period, _live(period).count(), changed=False)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
         if assessment.unowned or assessment.unpriced:
             raise PeriodError(f"period {month} lost an owner or a price after its cut-off: put it back, then close again")
-        charges_write(assessment=assessment, ordinal=period.ordinal or 0)
-        invoices = _draft_all(period, assessment.charges)
-        period.status = BillingPeriod.Status.CLOSED
-        period.closed_at = now
-        period.save()
+        held = _write(period, assessment, now)
+        if not held:
+            _closed(period, now)
+    if held:
+        raise TeamsHeldError(month, held, _live(period).count())
+    return Closed(period, _live(period).count(), changed=True)
+
+
+def _write(period: BillingPeriod, assessment: Assessment, now: datetime) -> list[Held]:
+    """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
+    ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
+
+    def write(part: Assessment) -> list[Invoice]:
+        charges_write(assessment=part, ordinal=ordinal)
+        return _draft_all(period, part.charges)
+
+    written = write_teams(assessment, before or None, write)
+    if not before:
+        idle_shares_write(assessment=assessment, ordinal=ordinal)
+    period.held_teams.all().delete()
+    HeldTeam.objects.bulk_create(
+        HeldTeam(period=period, team=item.team, problem=item.problem, amount=item.amount, held_at=now)
+        for item in written.held
+    )
+    if written.held:
         audit_record(
-            actor=period.closed_by, action="period_close", subject=month,
-            detail={"invoices": len(invoices), "total": str(sum(invoice.total for invoice in invoices))},
-        )  # fmt: skip
-    return Closed(period, len(invoices), changed=True)
+            actor=period.closed_by, action="period_hold", subject=period.month, detail=as_detail(written.held)
+        )
+    return written.held
 
 
-def _live(period: BillingPeriod) -> int:
-    return period.invoices.exclude(status=Invoice.Status.VOID).count()
+def _closed(period: BillingPeriod, now: datetime) -> None:
+    period.status, period.closed_at = BillingPeriod.Status.CLOSED, now
+    period.save()
+    totals = list(_live(period).values_list("total", flat=True))
+    audit_record(
+        actor=period.closed_by, action="period_close", subject=period.month,
+        detail={"invoices": len(totals), "total": str(sum(totals))},
+    )  # fmt: skip
+
+
+def _live(period: BillingPeriod) -> QuerySet[Invoice]:
+    return period.invoices.exclude(status=Invoice.Status.VOID)
 
 
 def _draft_all(period: BillingPeriod, charges: list[Charge]) -> list[Invoice]:

@@ -29,7 +29,7 @@ def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list
     """Approve the drafts of a closed month, by somebody else than who closed it."""
     with transaction.atomic():
         period = BillingPeriod.objects.filter(month=month).first()
-        if period is None or period.status != BillingPeriod.Status.CLOSED:
+        if period is None or not billed(period):
             raise ApprovalError(f"period {month} is not closed: there is nothing to approve")
         if actor == period.closed_by:
             raise ApprovalError(f"{actor} closed {month}: somebody else must approve")
@@ -44,6 +44,13 @@ def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list
             invoice.save(update_fields=["status", "approved_by"])
             audit_record(actor=actor, action="invoice_approve", subject=f"{month} {invoice.team.code}")
     return invoices
+
+
+def billed(period: BillingPeriod) -> bool:
+    """Whether a period has its drafts: it is closed, or its close holds some teams and has billed the others."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        return True
+    return period.status == BillingPeriod.Status.CLOSING and period.held_teams.exists()
 
 
 def invoices_preview(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
@@ -97,8 +104,8 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
 
 
 def _of_month(month: str) -> QuerySet[Invoice]:
-    period = BillingPeriod.objects.filter(month=month, status=BillingPeriod.Status.CLOSED).first()
-    if period is None:
+    period = BillingPeriod.objects.filter(month=month).first()
+    if period is None or not billed(period):
         raise ApprovalError(f"period {month} is not closed: it has no drafts")
     return Invoice.objects.filter(period=period).select_related("team", "period").order_by("team__code", "id")
 

@@ -100,6 +100,7 @@ WORDS = {
     "unowned_namespace": _("Namespace without owner"),
     "unowned_consumer": _("Consumer without owner"),
     "unpriced": _("No price"),
+    "team_held": _("Team that cannot be billed"),
     "metering_gap": _("Metering gap"),
     "estimated_end": _("End estimated"),
     "agent_problem": _("Not metered by its agent"),

@@ -7,7 +7,7 @@ from billing.rating.services.changes import (
     change_propose,
     change_reject,
 )
-from billing.rating.services.charges import capacity_freeze, charges_write
+from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write
 
 __all__ = [
     "ChangeError",
@@ -17,4 +17,5 @@ __all__ = [
     "change_propose",
     "change_reject",
     "charges_write",
+    "idle_shares_write",
 ]

@@ -20,8 +20,14 @@ VERDICT: Final = (
 
 
 def charges_write(*, assessment: Assessment, ordinal: int) -> None:
-    """Store the charges, idle shares and verdicts of a close, in the transaction that makes its drafts."""
+    """Store the charges and verdicts of a close, in the transaction that makes its drafts."""
     rows_copy(ChargeRow, CHARGE, (_charge(ordinal, charge) for charge in assessment.charges))
+    verdicts = (_verdict(ordinal, verdict) for verdict in assessment.verdicts)
+    rows_copy(EfficiencyVerdict, ("closing", "job_key", *VERDICT), verdicts)
+
+
+def idle_shares_write(*, assessment: Assessment, ordinal: int) -> None:
+    """Store what part of each pool's idle time falls to each team, once per close."""
     IdleShare.objects.bulk_create(
         IdleShare(
             closing=ordinal, team=team, cluster=pool.cluster, accelerator=pool.accelerator, pool_idle_us=pool.idle_us,
@@ -30,8 +36,6 @@ def charges_write(*, assessment: Assessment, ordinal: int) -> None:
         for pool in assessment.pools
         for team, share in pool.shares.items()
     )  # fmt: skip
-    verdicts = (_verdict(ordinal, verdict) for verdict in assessment.verdicts)
-    rows_copy(EfficiencyVerdict, ("closing", "job_key", *VERDICT), verdicts)
 
 
 def _charge(ordinal: int, charge: Charge) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail
 from billing.invoicing.models import BillingPeriod, Invoice
 from billing.invoicing.selectors import invoices_as_dict, invoices_of
 from billing.invoicing.services import operation_request, operation_run
+from billing.invoicing.services.invoices import billed
 
 
 class Command(HouseCommand):
@@ -21,7 +22,7 @@ class Command(HouseCommand):
         period = BillingPeriod.objects.filter(month=month).first()
         if period is None:
             fail(f"month {month!r}: no such period; close it first with `manage.py period_close {month}`")
-        if period.status != BillingPeriod.Status.CLOSED:
+        if not billed(period):
             self.stderr.write(f"refused: period {month} is {period.status}; close it first")
             return DECIDE
         operation_run(operation_id=operation_request(kind="issue", month=month, actor=actor_of(by)).pk)
