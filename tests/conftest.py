@@ -34,6 +34,15 @@ def tables_that_refuse_truncate_can_be_flushed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def nobody_has_chosen_a_language() -> Iterator[None]:
+    """A request leaves the language of its reader with the thread, and so with the test that comes next."""
+    yield
+    from django.utils import translation
+
+    translation.deactivate()
+
+
 def _empty() -> None:
     from django.db import connection
 
