@@ -22,6 +22,7 @@ from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.epochs import one_snapshot
 from billing.usage.gaps import metering_gaps
+from billing.usage.overheld import overheld
 from billing.usage.reconciliation import SequenceGaps, completeness, estimated_ends, sequence_gaps
 from billing.usage.selectors import (
     EpochFilter,
@@ -215,7 +216,7 @@ def found_in(
         report.exceptions += _unbilled_months(period)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
-    _account_capacity(report, assessment, window)
+    _account_capacity(report, assessment, window, thorough=thorough)
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:
@@ -475,9 +476,10 @@ def _all_tokens_accounted(assessment: Assessment) -> Check:
     return Check("tokens = charged + unowned + unpriced", reported == charged + left, detail)
 
 
-def _account_capacity(report: Report, assessment: Assessment, window: Interval) -> None:
+def _account_capacity(report: Report, assessment: Assessment, window: Interval, *, thorough: bool) -> None:
     """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
     offered: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    over = overheld(window) if thorough else {}
     for item in capacity_sums(window):
         offered[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
     sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
@@ -499,9 +501,9 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval) 
         capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
         pool |= {"idle": number(pool_idle), "capacity": number(pool_capacity)}
         report.pools.append(pool | allocated.get((cluster, accelerator), {}))
-        if pool_idle < 0:
+        if (beyond := max(-pool_idle, over.get((cluster, accelerator), Decimal(0)))) > 0:
             report.exceptions.append(
-                ReportedException("over_capacity", f"{cluster}/{accelerator}", -pool_idle, "gpu_seconds", False,
+                ReportedException("over_capacity", f"{cluster}/{accelerator}", beyond, "gpu_seconds", False,
                            "more was held than nodes offered: check capacity reports and device fractions")
             )  # fmt: skip
     report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}

@@ -1,0 +1,83 @@
+"""More devices held than offered at an instant is told, though the month as a whole has idle time. Computed by hand."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import period_of
+from billing.usage.overheld import overheld
+from billing.usage.services import Reporter
+from billing.usage.services import capacity_ingest as take_capacity
+from metering.intervals import Interval
+from metering.records import NodeCapacity, decode_batch
+from tests.factories import allocation_record, apply, ingest_allocations
+
+pytestmark = pytest.mark.django_db
+
+DAY = Interval(datetime(2026, 10, 10, tzinfo=UTC), datetime(2026, 10, 11, tzinfo=UTC))
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+H800 = ("hq-1", "NVIDIA-H800")
+
+
+def offered(start: str, until: str, quantity: int = 8, **changed: Any) -> None:
+    record = {"cluster": "hq-1", "node": f"n-{start}", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
+              "quantity": quantity, "from": f"2026-10-10T{start}Z", "until": f"2026-10-10T{until}Z", **changed}  # fmt: skip
+    raw = json.dumps(record).encode()
+    batch: Any = decode_batch(NodeCapacity, [raw])
+    take_capacity(records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/capacity"), now=OCTOBER_OVER)
+
+
+def held(number: int, start: str, until: str, quantity: int = 8, **changed: Any) -> None:
+    end = f"2026-10-10T{until}Z"
+    times = {"started_at": f"2026-10-10T{start}Z", "ended_at": end, "observed_until": end}
+    ingest_allocations(allocation_record(number, **{**times, "quantity": quantity, **changed}))
+
+
+def test_what_exceeds_the_nodes_for_a_while_is_told_though_the_month_has_room(tmp_path: Path) -> None:
+    """Eight cards; eight and four pods' devices from 10:00 to 11:30: four too many for 5,400 s."""
+    apply(tmp_path)
+    offered("00:00:00", "23:00:00")
+    held(1, "09:00:00", "12:00:00")
+    held(2, "10:00:00", "11:30:00", 4)
+    assert overheld(DAY) == {H800: Decimal(4 * 5400)}
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    (found,) = [item for item in report.exceptions if item.kind == "over_capacity"]
+    assert (found.subject, found.quantity, found.unit, found.blocks) == ("hq-1/NVIDIA-H800", 21_600, "gpu_seconds", False)
+    assert report.gpu_seconds["idle"] == 8 * 23 * 3600 - 8 * 3 * 3600 - 4 * 5400
+    quick = build_report(period_of("2026-10"), now=OCTOBER_OVER, thorough=False)
+    assert [item for item in quick.exceptions if item.kind == "over_capacity"] == []
+
+
+def test_less_than_a_minute_is_the_difference_of_clocks() -> None:
+    offered("00:00:00", "23:00:00")
+    held(1, "09:00:00", "10:00:30")
+    held(2, "10:00:00", "11:00:00")
+    assert overheld(DAY) == {}
+    held(3, "12:00:00", "12:00:50")
+    held(4, "12:00:00", "12:00:40", 1)  # 40 s of 9, 10 s of 12, 10 s of 20: one stretch of a minute
+    held(5, "12:00:40", "12:01:00", 4)
+    held(6, "12:00:50", "12:01:00", 16)
+    assert overheld(DAY) == {H800: Decimal(1 * 40 + 4 * 10 + 12 * 10)}
+
+
+def test_time_without_known_capacity_and_other_products_are_left_out() -> None:
+    offered("10:00:00", "12:00:00")
+    held(1, "08:00:00", "11:00:00", 16)
+    held(2, "08:00:00", "11:00:00", 16, accelerator="NVIDIA-H200")
+    held(3, "08:00:00", "11:00:00", 16, cluster="hq-2")
+    assert overheld(DAY) == {H800: Decimal(8 * 3600)}
+
+
+def test_slices_are_counted_by_their_part_of_a_card() -> None:
+    """Seven slices of a seventh, rounded to twelve decimals, are no more than the seven that are offered; eight are."""
+    mig = {"resource": "nvidia.com/mig-1g.10gb"}
+    offered("00:00:00", "23:00:00", 7, **mig)
+    held(1, "09:00:00", "10:00:00", 7, device_fraction="0.142857142857", **mig)
+    assert overheld(DAY) == {}
+    held(2, "09:00:00", "10:00:00", 1, device_fraction="0.142857142857", **mig)
+    assert overheld(DAY) == {H800: Decimal("514.2857142852")}
