@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS reservation (
     pod_uid TEXT NOT NULL, claim TEXT NOT NULL, version INTEGER NOT NULL, seen_us INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (pod_uid, claim)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS reservation_claim ON reservation (claim);
 CREATE TABLE IF NOT EXISTS device (
     driver TEXT NOT NULL, pool TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL, facts BLOB NOT NULL,
     PRIMARY KEY (driver, pool, name)
@@ -129,6 +130,14 @@ class ClaimStore:
         """Claims that were ever reserved for a pod, by name."""
         rows = self.connection.execute("SELECT claim, body FROM reservation WHERE pod_uid = ?", (pod_uid,))
         return {name: _claim.decode(body) for name, body in rows.fetchall()}
+
+    def others(self, pod_uid: str, namespace: str, name: str) -> list[tuple[str, Claim]]:
+        """Other pods for which a claim of that name was ever reserved, and what it said then."""
+        rows = self.connection.execute(
+            "SELECT pod_uid, body FROM reservation WHERE claim = ? AND pod_uid <> ? ORDER BY pod_uid", (name, pod_uid)
+        )
+        found = [(uid, _claim.decode(body)) for uid, body in rows.fetchall()]
+        return [(uid, claim) for uid, claim in found if claim.metadata.namespace == namespace]
 
     def put_slice(self, name: str, version: int, list_number: int, offer: SliceOffer) -> set[str]:
         """Write a slice as it is now; the nodes whose offer may have changed. One that was overtaken changes nothing."""

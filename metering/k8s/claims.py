@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from metering.accelerators import device_fraction
-from metering.allocation import Hold, Rule, hold_of
+from metering.allocation import TOLERANCE, Hold, Rule, hold_of
 from metering.claims import (
     EXTENDED_RESOURCE_CLAIM,
     Claim,
@@ -176,6 +176,8 @@ class ClaimBook:
     def _resolve(self, row: PodRow, hold: Hold, describe: Describe, now: datetime) -> None:
         """Learn what the pod holds. What is still unknown after a while is a problem, and the rest of it is metered."""
         claims, told = row.facts.claims, self.kept.reservations(row.uid)
+        if any(name not in told for name in claims.counted) and not self.waits(row.uid, claims, row.first_seen):
+            told = self._of_others(row, hold) | told
         places = {place for claim in told.values() for place in places_of(claim)}
         found = held_through_claims(claims, told, self.kept.devices(places), drivers=self._drivers)
         unknown = found.unknown
@@ -199,6 +201,25 @@ class ClaimBook:
             return
         self.kept.put_claimed(row.uid, Claimed(base, parts), whole=not unknown)
         self.kept.disturb(row.uid)
+
+    def _of_others(self, row: PodRow, hold: Hold) -> dict[str, Claim]:
+        """Claims of a pod as they were told for other pods that surely held them at the same time.
+
+        A claim's devices do not change while somebody holds it, and it cannot vanish: so they are the pod's as well,
+        though its own reservation came and went while nobody watched.
+        """
+        until = row.ending.earliest if row.ending else row.observed_until
+        found = {}
+        for name in row.facts.claims.counted:
+            for uid, claim in self.kept.others(row.uid, row.facts.namespace, name):
+                other = self._store.pod(uid)
+                theirs = hold_of(other.history) if other else None
+                if other is None or theirs is None:
+                    continue
+                their_end = other.ending.earliest if other.ending else other.observed_until
+                if max(hold.start, theirs.start) + TOLERANCE < min(until, their_end):
+                    found[name] = claim
+        return found
 
     def allocations(self, uid: str, ending: Ending | None, until: datetime) -> list[GpuAllocation]:
         """Allocations of a pod's claims that have news, by how its hold ended, or how far it was seen.

@@ -205,6 +205,80 @@ def test_a_pod_that_is_learned_of_late_corrects_the_shares_that_were_told(here: 
     assert round(device_seconds(here, "a", "b", "c"), 6) == 100
 
 
+def unseen(here: Rig, ends_s: int) -> None:
+    """While nobody watches, `b` shares the claim of `a` from 100 s to 160 s, `a` ends, and the claim is gone with both."""
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.cluster.advance(50)
+    here.watch()
+    here.tell()
+    here.kill()
+    here.cluster.advance(50)
+    launch(here, "b", "one")
+    here.cluster.finish("a", finished_at=START + timedelta(seconds=ends_s))
+    here.cluster.advance(60)
+    here.cluster.finish("b")
+    here.cluster.remove("resourceclaims", "claim-one")
+    here.cluster.compact()
+    here.cluster.advance(140)
+    here.start()
+    here.settle()
+    here.tell()
+    here.cluster.advance(180)  # longer than a claim is waited for
+    here.settle()
+    here.tell()
+    here.tell()
+
+
+def test_a_shared_claim_that_came_and_went_unseen_is_known_by_those_who_surely_held_it_with_the_pod(here: Rig) -> None:
+    unseen(here, 110)
+    changed = "share of a claim changed"
+    assert held(here, "a") == [
+        (GPU, PRODUCT, 1, "0.5", 100, 110, "completed"), (GPU, PRODUCT, 1, "1", 0, 100, changed),
+    ]  # fmt: skip
+    assert held(here, "b") == [
+        (GPU, PRODUCT, 1, "0.5", 100, 110, changed), (GPU, PRODUCT, 1, "1", 110, 160, "completed"),
+    ]  # fmt: skip
+    assert device_seconds(here, "a", "b") == 160
+    assert "problems" not in here.platform.agent
+
+
+@pytest.mark.parametrize("ends_s", [90, 105])
+def test_a_claim_that_others_may_have_given_back_before_is_unknown(here: Rig, ends_s: int) -> None:
+    """Five seconds are what clocks may differ by: between the two pods the claim may have been given other devices."""
+    unseen(here, ends_s)
+    assert held(here, "a") == [(GPU, PRODUCT, 1, "1", 0, ends_s, "completed")]
+    assert held(here, "b") == []
+    assert here.platform.agent["problems"] == {"pod nlp/b": "claim one: not seen as reserved for the pod"}
+
+
+def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig) -> None:
+    """The last that was told of them is of 20 s, and at 300 s they were gone: two estimated ends, bounded, and no problem."""
+    here.cluster.allocate("one", "gpu-0")
+    launch(here, "a", "one")
+    here.cluster.advance(20)
+    launch(here, "b", "one")
+    here.cluster.advance(30)
+    here.watch()
+    here.tell()
+    here.kill()
+    for uid in ("a", "b"):
+        here.cluster.delete(uid)
+    here.cluster.remove("resourceclaims", "claim-one")
+    here.cluster.compact()
+    here.cluster.advance(250)
+    here.start()
+    here.settle()
+    here.tell()
+    last = [item for item in here.platform.holds.values() if item["end_reason"] == "unknown"]
+    assert sorted((item["pod_uid"], item["end_estimated"], second(item["end_earliest"]), second(item["end_latest"]),
+                   second(item["started_at"]), item["device_fraction"]) for item in last) == [
+        ("a", True, 20, 300, 20, "0.5"), ("b", True, 20, 300, 20, "0.5"),
+    ]  # fmt: skip
+    assert device_seconds(here, "a", "b") == 300
+    assert "problems" not in here.platform.agent
+
+
 def test_a_pod_of_which_one_claim_stays_unknown_is_metered_for_the_others(here: Rig) -> None:
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
