@@ -19,7 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from metering.delivery import Delivery, Outcome
+from metering.numbering import Numbering
+from metering.records import RecordError, TokenUsage
 from metering.spool import Spool, SpoolFullError, open_state
 from metering.watermarks import WATERMARKS, watermark_body
 
@@ -39,6 +43,8 @@ WATERMARK_EVERY_S: Final = 60.0
 HINDERED_WAIT_S: Final = 5.0
 AGENT: Final = "litellm callback"
 FILE: Final = "outbox.sqlite"
+
+_decoder = msgspec.json.Decoder(TokenUsage)
 
 
 class Outbox:
@@ -100,7 +106,8 @@ def open_outbox(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connec
 def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: float = SETTLE_S) -> int:
     """Put what has waited for `settle_s` into one body of the spool, in one transaction; how many records that were.
 
-    Their keys are remembered for a day, so that what is told late is not told again.  Raises SpoolFullError.
+    They are numbered here and not when they are put: a record that is told again takes no second number. Their keys are
+    remembered for a day, so that what is told late is not told again.  Raises SpoolFullError.
     """
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -109,10 +116,19 @@ def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: 
             (now - settle_s, BATCH_RECORDS),
         ).fetchall()
         if rows:
-            spool.put(DOOR, b"[" + b",".join(body for _, body in rows) + b"]")
+            numbered = Numbering(connection).number([_record(body) for _, body in rows])
+            spool.put(DOOR, msgspec.json.encode(numbered))
             connection.executemany("UPDATE outbox SET packed = 1, body = '' WHERE id = ?", [(row[0],) for row in rows])
         connection.execute("DELETE FROM outbox WHERE packed AND put_at < ?", (now - REMEMBER_S,))
     return len(rows)
+
+
+def _record(body: bytes) -> TokenUsage | msgspec.Raw:
+    """What was put: a record, or what could not be understood, as it is."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, RecordError):
+        return msgspec.Raw(body)
 
 
 def waiting(connection: sqlite3.Connection) -> int:

@@ -24,6 +24,7 @@ from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.reading import FileReader, Gleaner, Sink, SpoolSink
+from metering.numbering import Numbering
 from metering.records import RecordError
 from metering.spool import Spool, SpoolFullError, open_state
 
@@ -140,7 +141,7 @@ def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
             checkpoints = Checkpoints(connection, options.state / "rejected.jsonl")
             began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
             since = began_at - ROTATED_BEFORE_S
-            sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20))
+            sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20), Numbering(connection))
             follower = _follower(options, translate, connection, checkpoints, sink, since=since)
             state = options.state / "tokens.sqlite"
             heartbeat = Heartbeat(connection, sink, options.agent, options.source or options.format)

@@ -23,7 +23,8 @@ from metering.logs.formats import Translate
 from metering.logs.harvest import Harvest, RejectedLine
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.sqlite_table import begins_anew, glean_rows
-from metering.records import RecordError, TokenUsage
+from metering.numbering import Numbering
+from metering.records import RecordError
 from metering.spool import Spool, SpoolFullError
 from metering.watermarks import WATERMARKS, watermark_body
 
@@ -42,15 +43,19 @@ class Sink(Protocol):
 
 
 class SpoolSink:
-    """Records on their way to `usage/tokens`."""
+    """Records on their way to `usage/tokens`, numbered."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, numbering: Numbering) -> None:
         self._spool = spool
+        self._numbering = numbering
 
     def put(self, told: list[Told]) -> None:
         """Bodies of at most 1,000 records; an incomplete one goes along, for the platform to keep it in quarantine."""
-        for start in range(0, len(told), BATCH_RECORDS):
-            batch = [item if isinstance(item, TokenUsage) else item.fields for item in told[start : start + BATCH_RECORDS]]
+        numbered = self._numbering.number(told)
+        for start in range(0, len(numbered), BATCH_RECORDS):
+            batch = [
+                item.fields if isinstance(item, Incomplete) else item for item in numbered[start : start + BATCH_RECORDS]
+            ]
             self._spool.put(DOOR, msgspec.json.encode(batch))
 
     def watched(self, agent: str, source: str, until: datetime) -> None:

@@ -1,6 +1,8 @@
 """From a gateway's log through reader, spool and door into the ledger: once, with the unknown in quarantine."""
 
 import json
+import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ from django.db import connection
 
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, QuarantinedRecord
+from billing.usage.reconciliation import sequence_gaps
 from metering.__main__ import main
+from metering.intervals import Interval
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,3 +56,28 @@ def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, li
     assert main([*read, "--state", str(tmp_path / "two"), str(log)]) == 3
     assert ledger() == told
     assert not AgentWatermark.objects.exists(), "one reading is no watching"
+
+
+def test_what_a_reader_numbers_shows_no_gap_until_a_body_is_lost(tmp_path: Path, live_server: Any) -> None:
+    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
+    token, log, state = tmp_path / "token", tmp_path / "access.log", tmp_path / "state"
+    token.write_text(presented)
+    read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token),
+            "--state", str(state), str(log)]  # fmt: skip
+    october = Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
+    log.write_text(line(0) + line(1))
+    assert main(read) == 0
+    with log.open("a") as more:
+        more.write(line(2))
+    assert main(read) == 0, "in another process the numbers go on"
+    assert sequence_gaps(october) == []
+    with sqlite3.connect(state / "tokens.sqlite") as connection:
+        connection.execute("UPDATE numbering SET following = following + 2")  # two records that never came
+    connection.close()
+    with log.open("a") as more:
+        more.write(line(3))
+    assert main(read) == 0
+    (gap,) = sequence_gaps(october)
+    assert (gap.source, gap.stretches, gap.missing) == ("envoy-hq", [(3, 4)], 2)
+    assert main([*read[:-3], "--state", str(tmp_path / "another"), str(log)]) == 0
+    assert len(sequence_gaps(october)) == 1, "a reader that begins anew numbers anew"

@@ -28,6 +28,7 @@ from metering.logs.following import Follower
 from metering.logs.formats import translator
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.reading import FileReader, Gleaner, SpoolSink
+from metering.numbering import Numbering
 from metering.spool import Spool, SpoolFullError, open_state
 from tests.cli import PROJECT
 
@@ -518,7 +519,7 @@ def test_the_spool_holds_bodies_of_at_most_a_thousand_records_with_the_incomplet
     told = [record for number in range(1500) for record in translate(json.loads(line(number)), "")]
     nothing = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
     with connection:
-        SpoolSink(spool).put([*told, *translate(json.loads(line(7, **nothing)), "")])
+        SpoolSink(spool, Numbering(connection)).put([*told, *translate(json.loads(line(7, **nothing)), "")])
     first = spool.oldest()
     assert first is not None
     spool.acknowledge(first.id)

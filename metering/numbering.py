@@ -1,0 +1,56 @@
+"""Numbers of the records that a reporter hands to its spool, by which the platform sees what never came.
+
+A number is taken in the transaction that puts its record into the spool: after a crash both are there or neither is, so
+no number is taken in vain. Each source has a run of its own, which lasts as long as the state file: a new file, as of a
+replica that is added or a disk that was lost, begins another run, and numbers that belong to the old one raise no gap.
+"""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from metering.records import TokenUsage
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS numbering (source TEXT PRIMARY KEY, run TEXT NOT NULL, following INTEGER NOT NULL);
+"""
+TAKE: Final = """
+INSERT INTO numbering (source, run, following) VALUES (?, ?, ?)
+ON CONFLICT (source) DO UPDATE SET following = following + excluded.following RETURNING run, following
+"""
+Other = TypeVar("Other")
+
+
+class Numbering:
+    """The numbers of one state file, from 0 in each source; it leaves the commit to its caller."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        connection.execute(SCHEMA)  # executescript would end the transaction that may be open
+
+    def number(self, records: Sequence[TokenUsage | Other]) -> list[TokenUsage | Other]:
+        """The same, with the next numbers in those records that have none.
+
+        What is no record goes along as it is: the platform keeps it in quarantine, where it is seen without a number.
+        """
+        numbered = list(records)
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, record in enumerate(records):
+            if isinstance(record, TokenUsage) and record.sequence is None:
+                places[record.source].append(place)
+        for source, mine in places.items():
+            run, first = self._take(source, len(mine))
+            for number, place in enumerate(mine, first):
+                record = numbered[place]
+                assert isinstance(record, TokenUsage)  # noqa: S101  (only such places were collected)
+                numbered[place] = replace(record, sequence=number, sequence_run=run)
+        return numbered
+
+    def _take(self, source: str, count: int) -> tuple[str, int]:
+        """Run and first of so many numbers that nobody has."""
+        run, following = self._connection.execute(TAKE, (source, uuid4().hex, count)).fetchone()
+        return run, following - count
