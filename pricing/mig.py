@@ -7,6 +7,7 @@ seven slices of compute and eight of memory; A30 and RTX PRO 6000 have four of e
 import re
 from decimal import Decimal
 from fractions import Fraction
+from math import ceil
 from typing import Final
 
 from metering.accelerators import mig_slices
@@ -57,3 +58,15 @@ def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80,
     fills = fraction.numerator == 1
     undercuts = fills and fraction_of(price) * fraction.denominator < fraction_of(full_price)
     return EXACT.add(price, SMALLEST_STEP) if undercuts else price
+
+
+def share_of_price(slice_price: Number, old_card: Number, new_card: Number) -> Decimal:
+    """A slice that keeps its share of the card's price, rounded up to the places of a list: slices never undercut the card.
+
+    >>> share_of_price(Decimal("2.5000"), 10, 11), share_of_price(Decimal("3.3334"), 10, 11)
+    (Decimal('2.7500'), Decimal('3.6668'))
+
+    Source: FE9, shared slices.
+    """
+    exact = fraction_of(slice_price) / fraction_of(old_card) * fraction_of(new_card)
+    return EXACT.scaleb(Decimal(ceil(exact * 10**PRICE_PLACES)), -PRICE_PLACES)

@@ -6,6 +6,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from django.utils.translation import gettext
+
 from billing.portal.price_lists import published_versions
 from pricing.efficiency import EfficiencyPolicy, Form, Verdict, judge, judge_linear
 from pricing.fields import Bound, exact_number
@@ -77,7 +79,7 @@ def planner_fields(
     if own is not None:
         given["mfu_p90"] = exact_decimal(Fraction(own), 4)
     values = {name: given.get(name, "") for name in NAMES}
-    return [(name, values[name], BOUNDS[name].unit if name in BOUNDS else "") for name in NAMES], values
+    return [(name, values[name], gettext(BOUNDS[name].unit) if name in BOUNDS else "") for name in NAMES], values
 
 
 def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -> Plan:
@@ -114,7 +116,9 @@ def _adjustment_row(
     cases: list[Estimate], policy: EfficiencyPolicy, hfu_over_mfu: Fraction
 ) -> tuple[str, str, list[Decimal]]:
     """Reward (below 0) or penalty of the main run, if its MFU is as planned."""
-    name = f"Efficiency adjustment by {policy.name}, not in the cost" + (" (shadow)" if policy.shadow else "")
+    name = gettext("Efficiency adjustment by %(policy)s, not in the cost") % {"policy": policy.name}
+    if policy.shadow:
+        name = gettext("%(adjustment)s (shadow)") % {"adjustment": name}
     verdicts = [(case, _verdict(case, policy, hfu_over_mfu)) for case in cases]
     return name, "money", [round_amount(case.main_cost * (verdict.multiplier - 1)) for case, verdict in verdicts]
 
@@ -128,16 +132,16 @@ def _verdict(case: Estimate, policy: EfficiencyPolicy, hfu_over_mfu: Fraction) -
 
 def _rows(cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str, list[Decimal]]]:
     rows = [
-        ("GPU-hours", "", [round_to(case.gpu_hours, 1) for case in cases]),
-        ("Days on all GPUs", "", [round_to(case.days, 1) for case in cases]),
-        ("Cost of the main run", "money", [case.main_cost for case in cases]),
-        ("Storage and requests", "money", [case.storage_cost for case in cases]),
-        ("Cost with overheads and contingency", "money", [case.total_cost for case in cases]),
-        ("Energy, kWh at the meter", "", [round_to(case.kwh, 0) for case in cases]),
-        ("CO2 by location, kg", "", [round_to(case.kg_co2, 0) for case in cases]),
+        (gettext("GPU-hours"), "", [round_to(case.gpu_hours, 1) for case in cases]),
+        (gettext("Days on all GPUs"), "", [round_to(case.days, 1) for case in cases]),
+        (gettext("Cost of the main run"), "money", [case.main_cost for case in cases]),
+        (gettext("Storage and requests"), "money", [case.storage_cost for case in cases]),
+        (gettext("Cost with overheads and contingency"), "money", [case.total_cost for case in cases]),
+        (gettext("Energy, kWh at the meter"), "", [round_to(case.kwh, 0) for case in cases]),
+        (gettext("CO2 by location, kg"), "", [round_to(case.kg_co2, 0) for case in cases]),
     ]
     if market is not None:
-        rows.append(("CO2 by contract (market), kg", "", [round_to(case.kwh * market, 0) for case in cases]))
+        rows.append((gettext("CO2 by contract (market), kg"), "", [round_to(case.kwh * market, 0) for case in cases]))
     return rows
 
 

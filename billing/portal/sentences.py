@@ -136,6 +136,24 @@ REFUSALS: Final = (
     gettext_noop("and %(n)s more"),
     gettext_noop("period %(month)s has no exception %(what)s"),
 )
+PLANS: Final = (
+    gettext_noop("mfu %(mfu)s is above what large runs report (0.38 to 0.55): plan with a measured one"),
+    gettext_noop("goodput 1 means no failure, restart or checkpoint loss: runs of weeks lose about a tenth"),
+    gettext_noop("the run takes %(days)s days: more GPUs, or a smaller run"),
+    gettext_noop("seq_len is not small against the model's width: attention is a large part of the FLOP"),
+    gettext_noop("without layers and model_width the FLOP of attention are left out"),
+    gettext_noop("the run is shorter than an hour: too small to plan this way"),
+    gettext_noop("total_params or gpu_memory_gb is not given: whether the model fits is not checked"),
+    gettext_noop(
+        "the model does not fit: weights, gradients and optimizer take %(needed)s GB of each GPU's %(has)s GB before "
+        "activations"
+    ),
+    gettext_noop("tokens are %(ratio)s times active_params: below 20 the model is larger than its data pays for"),
+    gettext_noop("deadline_days is not given: whether the run is done in time is not checked"),
+    gettext_noop("too late: %(queue)s days in the queue and %(days)s of running, deadline %(deadline)s days"),
+    gettext_noop("mfu_p90 of own runs is not known: the MFU is an assumption"),
+    gettext_noop("too hopeful: mfu %(mfu)s against %(own)s, which nine in ten of your own runs do not pass"),
+)
 PLACE: Final = re.compile(r"%\((\w+)\)s")
 LONGEST: Final = 600
 """Longer texts are of people, not of services."""
@@ -156,7 +174,7 @@ def in_language(text: str) -> str:
 @cache
 def _forms() -> list[tuple[str, list[str], re.Pattern[str]]]:
     """Every sentence with its own words and the expression that finds it; those with the most words of their own first."""
-    sentences = sorted((*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS), key=lambda text: -len(PLACE.sub("", text)))
+    sentences = sorted((*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS), key=lambda text: -len(PLACE.sub("", text)))
     return [(sentence, PLACE.split(sentence)[::2], re.compile(_expression(sentence))) for sentence in sentences]
 
 

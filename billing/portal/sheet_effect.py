@@ -7,6 +7,8 @@ from typing import Final
 from billing.invoicing.price_preview import month_effect
 from billing.invoicing.selectors import period_of
 from billing.portal.price_lists import published_versions
+from billing.portal.slices import Card, with_slices
+from billing.portal.workbench import published_price, slices_of
 from billing.rates.price_file import version_content
 from billing.rates.price_list import PriceListError, SheetPrice, parse_price_list
 from billing.rates.selectors import hypothetical_version, stored_sources
@@ -27,16 +29,18 @@ class ShownEffect:
     problems: list[str] = field(default_factory=list)
 
 
-def sheet_effect(sheet: CostSheet, *, month: str, currency: str) -> ShownEffect:
-    """The newest published list with the accelerator at the price of `sheet`, on the real usage of `month`.
+def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int) -> ShownEffect:
+    """The newest published list with the accelerator at the price of `sheet` and its slices after it, on usage of `month`.
 
     Every other price stays. Raises IntervalError for a month that is none.
     """
     version = published_versions().first()
     content = version_content(version) if version else {"gpu": [], "tokens": []}
     others = [row for row in content["gpu"] if row.get("accelerator") != sheet.accelerator or row.get("resource")]
-    content["gpu"] = [{"accelerator": sheet.accelerator, "cost_sheet": ON_THE_BENCH}, *others]
     cost = cost_of_gpu_hour(sheet)
+    card = Card(sheet.accelerator, cost.price, published_price(sheet.accelerator), memory_gb)
+    others = with_slices(others, slices_of(card, version))
+    content["gpu"] = [{"accelerator": sheet.accelerator, "cost_sheet": ON_THE_BENCH}, *others]
     own = SheetPrice(cost.price, cost.currency, cost.facility_kw.quantize(Decimal("1e-6")))
     stored = stored_sources()
     sources = replace(stored, gpu=lambda name: own if name == ON_THE_BENCH else stored.gpu(name))

@@ -6,6 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from billing.portal.price_hints import hint_of
 from billing.portal.price_lists import published_versions
 from billing.rates.models import TokenCostSheet
 from pricing.loadtests.own import LoadTest
@@ -84,8 +85,7 @@ def _terms(values: Mapping[str, str], told: Mapping[str, list[str]]) -> list[Ter
     terms = []
     for name in TERMS:
         bound, default = NUMBERS.get(name, (PART, None))
-        hint = bound.unit + (f", {bound.hint}" if bound.hint else "")
-        terms.append(Term(name, values[name] or default or "", hint, told.get(name, [])))
+        terms.append(Term(name, values[name] or default or "", hint_of(bound), told.get(name, [])))
     return terms
 
 

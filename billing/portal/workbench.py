@@ -11,9 +11,11 @@ from fractions import Fraction
 from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 
+from billing.portal.price_hints import hint_of
 from billing.portal.price_lists import published_versions
+from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.rates.models import CostSheet as StoredSheet
 from billing.rates.models import PriceVersion
 from billing.rates.price_file import version_content
@@ -40,16 +42,27 @@ LARGEST_SHEET: Final = 1 << 16
 SHOWN_SWINGS: Final = 12
 SOLD_SHARES: Final = ("0.50", "0.60", "0.65", "0.70", "0.80", "0.90", "1")
 GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("Names and price", ("accelerator", "currency", "markup", "reserve_ratio")),
-    ("Sold hours", ("sold_share", "availability", "installed_gpus", "spare_gpus", "hours_per_month")),
-    ("Purchase", ("gpu_price", "server_price", "gpus_per_server", "network_price_per_port", "ports_per_gpu", "life_years",
-                  "residual_ratio", "cost_of_capital", "maintenance_ratio_per_year", "fabric_price", "fabric_gpus")),
-    ("Power", ("gpu_power_kw", "server_other_power_kw", "metered_kwh_per_gpu_hour", "pue", "electricity_price_per_kwh",
-               "demand_charge_per_kw_month", "tariff")),
-    ("Hosting and operations", ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack", "labour_per_month",
-                                "software_per_month", "cluster_gpus", "scratch_tb_per_gpu", "storage_price_per_tb_month")),
+    (gettext_noop("Names and price"), ("accelerator", "currency", "markup", "reserve_ratio")),
+    (gettext_noop("Sold hours"), ("sold_share", "availability", "installed_gpus", "spare_gpus", "hours_per_month")),
+    (
+        gettext_noop("Purchase"),
+        ("gpu_price", "server_price", "gpus_per_server", "network_price_per_port", "ports_per_gpu", "life_years",
+         "residual_ratio", "cost_of_capital", "maintenance_ratio_per_year", "fabric_price", "fabric_gpus"),
+    ),
+    (
+        gettext_noop("Power"),
+        ("gpu_power_kw", "server_other_power_kw", "metered_kwh_per_gpu_hour", "pue", "electricity_price_per_kwh",
+         "demand_charge_per_kw_month", "tariff"),
+    ),
+    (
+        gettext_noop("Hosting and operations"),
+        ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack", "labour_per_month", "software_per_month",
+         "cluster_gpus", "scratch_tb_per_gpu", "storage_price_per_tb_month"),
+    ),
 )  # fmt: skip
-FIELDS: Final = tuple(name for _, names in GROUPS for name in names)
+CARD_MEMORY: Final = "card_memory_gb"
+"""Not of the sheet: what the prices of the card's slices follow from beside its own."""
+FIELDS: Final = (*(name for _, names in GROUPS for name in names), CARD_MEMORY)
 HINTS: Final = {
     "accelerator": "name as usage reports it", "currency": "three letters",
     "tariff": "YAML or JSON, instead of a flat price",
@@ -98,6 +111,7 @@ class Analysis:
     own_share: Fraction | None
     changes: list[tuple[ComponentChange, str, str, str]]
     before: GpuHourCost | None
+    slices: list[SlicePrice]
 
     @property
     def cost_text(self) -> str:
@@ -163,7 +177,7 @@ def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], list[str
 
 def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
     """What the sheet is parsed from: empty inputs are absent.  Raises CostSheetError for a tariff that is no YAML."""
-    fields: dict[str, Any] = {name: value for name, value in values.items() if value}
+    fields: dict[str, Any] = {name: value for name, value in values.items() if value and name != CARD_MEMORY}
     if "tariff" in fields:
         try:
             fields["tariff"] = parse_document(fields["tariff"].encode(), "tariff").value
@@ -184,16 +198,16 @@ def read_form(values: Mapping[str, str]) -> tuple[list[tuple[str, list[Field]]],
     for problem in problems:
         text = f"{path_text(problem.path)}: {problem.text}"
         told.setdefault(str(problem.path[0]) if problem.path else "", []).append(text)
-    return [(group, [_field(name, values[name], told) for name in names]) for group, names in GROUPS], sheet
+    return [(gettext(group), [_field(name, values[name], told) for name in names]) for group, names in GROUPS], sheet
 
 
 def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
     bound = SIMPLE.get(name) or COMPLETE.get(name)
-    hint = HINTS.get(name, "") if bound is None else bound.unit + (f", {bound.hint}" if bound.hint else "")
+    hint = hint_of(bound) if bound else gettext(HINTS[name])
     return Field(name, value, hint, name in SIMPLE or name in ("accelerator", "currency"), told.get(name, []))
 
 
-def analysis(sheet: CostSheet, old: CostSheet | None) -> Analysis:
+def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysis:
     """Bars, swings, break-even and comparison of a sheet; `old` is what it is compared with."""
     cost, simple = cost_of_gpu_hour(sheet), cost_of_gpu_hour(simple_sheet(sheet))
     published = published_price(sheet.accelerator)
@@ -204,7 +218,13 @@ def analysis(sheet: CostSheet, old: CostSheet | None) -> Analysis:
         cost, _waterfall_bars(cost, simple), swings, here, _by_share(sheet), simple, published,
         break_even(sheet, Fraction(published)) if published else None, break_even(sheet, Fraction(cost.price)),
         [(row, *(_money(value) for value in (row.old, row.new, row.difference))) for row in rows], before,
+        slices_of(Card(sheet.accelerator, cost.price, published, memory_gb), published_versions().first()),
     )  # fmt: skip
+
+
+def slices_of(card: Card, base: PriceVersion | None) -> list[SlicePrice]:
+    """The slices of the card in the newest list, at the prices that follow from the card's."""
+    return slice_prices(version_content(base)["gpu"], card) if base else []
 
 
 def _money(value: Fraction | None) -> str:
@@ -271,14 +291,17 @@ def published_price(accelerator: str) -> Decimal | None:
 def draft_document(
     values: Mapping[str, str], *, name: str, valid_from: str, reason: str, sheet_name: str, base: PriceVersion | None
 ) -> dict[str, Any]:
-    """The newest list with the accelerator priced by this sheet, as `price_draft_write` takes it.
+    """The newest list with the accelerator priced by this sheet and its slices after it, as `price_draft_write` takes it.
 
     Raises CostSheetError for a bad sheet.
     """
     fields = sheet_fields(values)
-    accelerator = parse_cost_sheet(fields).accelerator
+    sheet = parse_cost_sheet(fields)
+    accelerator, price = sheet.accelerator, cost_of_gpu_hour(sheet).price
     content = version_content(base) if base else {"gpu": [], "tokens": []}
+    card = Card(accelerator, price, published_price(accelerator), memory_of(accelerator, values.get(CARD_MEMORY, "")))
     others = [row for row in content["gpu"] if row.get("accelerator") != accelerator or row.get("resource")]
+    others = with_slices(others, slices_of(card, base))
     return {
         "name": name, "valid_from": valid_from, "reason": reason,
         "gpu": [{"accelerator": accelerator, "cost_sheet": sheet_name}, *others],

@@ -102,14 +102,11 @@ def _bucket_sums(pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequen
     ranges = [(index, piece.start, piece.end) for index, piece in enumerate(pieces) if bounds[index]]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""WITH c AS MATERIALIZED (SELECT c.i, d.id, d.source, d.consumer, d.model,
-                                               string_to_array(c.firsts, ',')::bigint[] AS firsts
-                                        FROM {BUCKETED} AS c (i, model, firsts)
-                                        JOIN token_dimension d ON d.model = c.model)
-                SELECT c.i, c.source, c.consumer, c.model, {_sums('e', '::bigint')},
-                       width_bucket(e.input_tokens, c.firsts) AS bucket
+            f"""SELECT e.i, d.source, d.consumer, d.model, {_sums('e', '::bigint')},
+                       width_bucket(e.input_tokens, string_to_array(c.firsts, ',')::bigint[]) AS bucket
                 FROM ({_token_source('token_event', 'time', '1', 'b')}) e
-                JOIN c ON c.i = e.i AND c.id = e.dimension
+                JOIN token_dimension d ON d.id = e.dimension
+                JOIN {BUCKETED} AS c (i, model, firsts) ON c.i = e.i AND c.model = d.model
                 GROUP BY 1, 2, 3, 4, bucket ORDER BY 1, 2, 3, 4, bucket""",
             {**_ranges("b", ranges), **bucketed(bounds), "first": epochs.first, "before": epochs.before},
         )

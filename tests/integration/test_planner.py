@@ -1,5 +1,6 @@
 """The planner of training runs: own experience from measured runs, efficiency beside the cost, experts, every check."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -7,12 +8,18 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils.translation import override
 
 from billing.portal.own_runs import own_mfu_p90
-from billing.portal.planner import START, planned, planner_fields
+from billing.portal.planner import BOUNDS, START, planned, planner_fields
+from billing.portal.price_hints import hint_of
 from billing.usage.models import EfficiencySample
+from pricing.cost_sheet import COMPLETE, SIMPLE
 from pricing.efficiency import EfficiencyPolicy, Form
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from pricing.token_sheet import NUMBERS
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.integration.test_price_drafts import SHEET
+from tests.integration.test_sentences import SENTENCE
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -107,3 +114,32 @@ def test_the_page_fills_in_what_own_runs_reached(client: Client, tmp_path: Path)
     assert dict((name, value) for name, value, _ in page.context["fields"])["mfu_p90"] == "0.3100"
     page = client.get("/planner/", {**START, "tokens": "10e12"})
     assert any("too hopeful: mfu 0.4 against 0.31" in text for text in page.context["plan"].warnings)
+
+
+def test_the_planner_and_the_workbench_speak_chinese(client: Client, tmp_path: Path) -> None:
+    """Rows, checks, hints and slices; names of fields stay what the command calls them."""
+    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "valid_from": "2024-01-01"}])
+    client.force_login(person("ana", "finance"))
+    asked = {
+        **START, "price_per_gpu_hour": "10", "total_params": "6e12", "gpu_memory_gb": "80", "deadline_days": "1",
+        "mfu_p90": "0.35", "goodput": "1", "seq_len": "900000", "model_width": "4608", "layers": "40", "mfu": "0.6",
+        "active_params": "600e9", "market_carbon_kg_per_kwh": "0.6",
+    }  # fmt: skip
+    pages = [
+        ("/planner/", asked, ("主训练成本", "来不及：排队 0 天", "过于乐观：mfu 0.6", "模型放不下：不含激活", "按地点")),
+        ("/planner/", START, ("未填 deadline_days", "注意力的 FLOP 未计入")),
+        ("/prices/workbench/", SHEET, ("随整卡调整的切片", "相对成本的比率，10 % = 0.10", "名称与价格", "整卡显存")),
+    ]
+    for path, values, expected in pages:
+        page = client.get(path, values, headers={"accept-language": "zh-CN"}).content.decode()
+        shown = re.sub(r"<[^>]+>", " ", re.sub(r"<(label|code).*?</\1>", "", page))
+        assert [text for text in expected if text not in shown] == []
+        assert SENTENCE.findall(shown) == []
+
+
+def test_every_hint_of_a_form_has_its_chinese() -> None:
+    bounds = [*BOUNDS.values(), *SIMPLE.values(), *COMPLETE.values(), *(bound for bound, _ in NUMBERS.values())]
+    with override("en"):
+        english = {hint_of(bound) for bound in bounds}
+    with override("zh-hans"):
+        assert not {hint_of(bound) for bound in bounds} & english

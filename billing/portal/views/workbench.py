@@ -14,7 +14,16 @@ from billing.portal.own_runs import own_mfu_p90
 from billing.portal.planner import planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
 from billing.portal.sheet_effect import ShownEffect, sheet_effect
-from billing.portal.workbench import analysis, draft_document, form_values, read_form, sheet_fields, uploaded_values
+from billing.portal.slices import memory_of
+from billing.portal.workbench import (
+    CARD_MEMORY,
+    analysis,
+    draft_document,
+    form_values,
+    read_form,
+    sheet_fields,
+    uploaded_values,
+)
 from billing.rates.models import CostSheet
 from billing.rates.selectors import PolicyBook
 from billing.rates.services import PriceDraftError, price_draft_write
@@ -44,6 +53,7 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
     values = form_values(asked, stored)
     groups, sheet = read_form(values)
     begun = "accelerator" in asked or stored is not None
+    memory = memory_of(values["accelerator"], values[CARD_MEMORY])
     against = asked.get("against", "") or name
     old = sheets.get(against)
     month = next_month(month_of(timezone.now(), setup.zone))
@@ -51,7 +61,8 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
         "nav": "workbench", "setup": setup, "sheets": list(sheets), "sheet_name": name, "against": against,
         "groups": groups, "begun": begun, "values": values,
         "refusals": [text for _, fields in groups for field in fields for text in field.errors] if begun else [],
-        "found": analysis(sheet, parse_cost_sheet(old.inputs) if old else None) if sheet else None,
+        "found": analysis(sheet, parse_cost_sheet(old.inputs) if old else None, memory) if sheet else None,
+        "memory": memory,
         "can_save": access_of(request.user).may(Right.EDIT_PRICES), "month": month,
         "start": billing_month(month, setup.zone).start, "effect_month": _month(asked), "address": urlencode(values),
     }  # fmt: skip
@@ -64,7 +75,8 @@ def workbench_effect(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     values, month = form_values(request.GET, None), _month(request.GET)
     try:
         sheet = parse_cost_sheet(sheet_fields(values))
-        shown = sheet_effect(sheet, month=month, currency=setup.currency)
+        memory = memory_of(sheet.accelerator, values[CARD_MEMORY])
+        shown = sheet_effect(sheet, month=month, currency=setup.currency, memory_gb=memory)
     except CostSheetError as error:
         shown = ShownEffect(problems=error.messages)
     except IntervalError as error:

@@ -1,0 +1,106 @@
+"""Slices that have a price of their own follow their card: what each would cost when the price of the card changes.
+
+A MIG slice pays for the larger of its shares of compute and of memory (`pricing.mig`); any other slice keeps its share of
+the card's price, rounded up, so that neither undercuts the card. What cannot be told stays as it is published, and says why.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from django.utils.translation import gettext
+
+from metering.accelerators import MIG
+from pricing.mig import MigProfileError, share_of_price, slice_fraction, slice_list_price
+from pricing.money import exact_decimal
+
+SLICE_HOUR: Final = "price_per_slice_hour"
+MEMORY_IN_NAME: Final = re.compile(r"(?:^|[-_ ])([0-9]{2,4})GB(?:$|[-_ ])", re.IGNORECASE)
+USUAL_MEMORY: Final = 80
+"""GB of the cards that are cut into slices most: asked for on the page, where the name does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePrice:
+    """One slice of the newest list. `price` is what it would cost; without one it stays, and `note` says why."""
+
+    accelerator: str
+    resource: str
+    published: Decimal
+    price: Decimal | None
+    share: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The card on the bench: its price as it would be, as it is published (or None), and the memory of a whole one in GB."""
+
+    accelerator: str
+    price: Decimal
+    published: Decimal | None
+    memory_gb: int
+
+
+def memory_of(accelerator: str, written: str) -> int:
+    """GB of a whole card: as written, else as its name says, else as usual.
+
+    >>> memory_of("NVIDIA-A100-SXM4-40GB", ""), memory_of("NVIDIA-H200", "141"), memory_of("NVIDIA-H800", "")
+    (40, 141, 80)
+    """
+    if written.isdecimal() and 0 < int(written) < 10_000:
+        return int(written)
+    named = MEMORY_IN_NAME.search(accelerator)
+    return int(named.group(1)) if named else USUAL_MEMORY
+
+
+def slice_prices(rows: Sequence[Mapping[str, str]], card: Card) -> list[SlicePrice]:
+    """The slices of the card in the rows of a list, each with the price that follows from the card's.
+
+    A slice that names no accelerator is the card's only where the list knows no other card.
+    """
+    others = {row.get("accelerator") for row in rows if not row.get("resource")} - {card.accelerator, None}
+    return [
+        _follow(row, card, alone=not others)
+        for row in rows
+        if SLICE_HOUR in row and row.get("resource") and row.get("accelerator", "") in ("", card.accelerator)
+    ]
+
+
+def _follow(row: Mapping[str, str], card: Card, *, alone: bool) -> SlicePrice:
+    accelerator, resource, published = row.get("accelerator", ""), row["resource"], Decimal(row[SLICE_HOUR])
+    if not accelerator and not alone:
+        note = gettext("stays: it names no accelerator, and the list has several")
+        return SlicePrice(accelerator, resource, published, None, note=note)
+    profile = MIG.search(resource)
+    if profile is None:
+        return _keeping_its_share(accelerator, resource, published, card)
+    try:
+        share = slice_fraction(profile.group(1), card.memory_gb, card.accelerator)
+        price = slice_list_price(card.price, profile.group(1), card.memory_gb, card.accelerator)
+    except MigProfileError:
+        note = gettext("stays: it does not fit on a card of %(memory)d GB") % {"memory": card.memory_gb}
+        return SlicePrice(accelerator, resource, published, None, note=note)
+    return SlicePrice(accelerator, resource, published, price, f"{share.numerator}/{share.denominator}")
+
+
+def _keeping_its_share(accelerator: str, resource: str, published: Decimal, card: Card) -> SlicePrice:
+    if not card.published:
+        note = gettext("stays: the card has no published price to compare with")
+        return SlicePrice(accelerator, resource, published, None, note=note)
+    price = share_of_price(published, card.published, card.price)
+    percent = Fraction(published) / Fraction(card.published) * 100
+    return SlicePrice(accelerator, resource, published, price, f"{exact_decimal(percent, 2)} %")
+
+
+def with_slices(rows: Iterable[Mapping[str, str]], slices: Iterable[SlicePrice]) -> list[dict[str, str]]:
+    """The rows of a list with the slices at the prices that follow from the card."""
+    found = {(item.accelerator, item.resource): item.price for item in slices if item.price is not None}
+    moved = []
+    for row in rows:
+        price = found.get((row.get("accelerator", ""), row.get("resource", "")))
+        moved.append({**row, **({} if price is None else {SLICE_HOUR: format(price, "f")})})
+    return moved
