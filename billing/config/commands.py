@@ -83,11 +83,16 @@ def fail(message: str) -> NoReturn:
 
 
 def actor_of(given: str | None) -> str:
-    """Who acts: what was said, else the login name; one printable line, since the audit log keeps it."""
+    """Who acts: what was said, else the login name; one printable line, since the audit log keeps it.
+
+    A name that is an account's but for its spelling becomes that account's.
+    """
     if given:
-        if len(given) > MAX_ACTOR or not given.isprintable():
-            fail(f"--by {given[:40]!r}: must be printable and at most {MAX_ACTOR} characters")
-        return given
+        if len(given) > MAX_ACTOR or not given.isprintable() or not given.strip():
+            fail(f"--by {given[:40]!r}: must be printable, not blank, and at most {MAX_ACTOR} characters")
+        from billing.tenancy.access import account_named
+
+        return account_named(given)
     try:
         return getpass.getuser()
     except (KeyError, OSError):

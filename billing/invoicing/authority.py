@@ -1,7 +1,8 @@
 """Who may ask for which credit, and who may approve it: by amount, and never the same person.
 
 Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them; a write-off
-takes an approver whatever its amount. An actor is the name of an account; a name without one may nothing.
+takes an approver whatever its amount, and so does a correction of usage of a fiscal year that is over. An actor is the
+name of an account; a name without one may nothing.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from decimal import Decimal
 
 from django.contrib.auth.models import User
 
-from billing.tenancy.access import Access, Right, access_of
+from billing.tenancy.access import Access, Right, access_of, same_person
 from billing.tenancy.models import Team
 
 
@@ -31,6 +32,8 @@ CREDITS = (
     Authority(Decimal("50000.00"), (Right.APPROVE,)),
     Authority(None, (Right.APPROVE,), persons=2),
 )
+PRIOR_YEARS = CREDITS[1:]
+"""Reported figures of that year stay; what finance gives back of them is a decision of its own."""
 WRITE_OFFS = (Authority(None, (Right.APPROVE,)),)
 
 
@@ -43,11 +46,16 @@ def authority_for(amount: Decimal, table: tuple[Authority, ...] = CREDITS) -> Au
     return next(row for row in table if row.limit is None or amount <= row.limit)
 
 
-def require_right(actor: str, what: str, *rights: Right, team: Team | None = None) -> None:
-    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house, or for `team`."""
+def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:
+    """Whether the account `actor` holds one of the rights for the whole house, or for `team`."""
     user = User.objects.filter(username=actor).first()
     access = Access() if user is None else access_of(user)
-    if not any(access.may(right, team) for right in rights):
+    return any(access.may(right, team) for right in rights)
+
+
+def require_right(actor: str, what: str, *rights: Right, team: Team | None = None) -> None:
+    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house, or for `team`."""
+    if not has_right(actor, *rights, team=team):
         needed = " or ".join(right.value for right in rights)
         raise AuthorityError(
             f"{actor} may not {what}: that takes an account with the right {needed} (`manage.py role grant`)"
@@ -55,6 +63,6 @@ def require_right(actor: str, what: str, *rights: Right, team: Team | None = Non
 
 
 def require_second_person(actor: str, maker: str, what: str) -> None:
-    """Raise AuthorityError where maker and checker are one."""
-    if actor == maker:
+    """Raise AuthorityError where maker and checker are one, however they are spelt."""
+    if same_person(actor, maker):
         raise AuthorityError(f"{actor} asked for {what}: somebody else must approve")

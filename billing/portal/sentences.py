@@ -114,6 +114,7 @@ REFUSALS: Final = (
     gettext_noop("recipients: %(n)s are more than %(most)s; use a mailing list"),
     gettext_noop("%(name)s: did not take the message"),
     gettext_noop("a waiver needs a reason"),
+    gettext_noop("correction %(n)s is of a year that is over and no approver agreed to it: void it and ask anew"),
     gettext_noop("say why the month is to be opened again"),
     gettext_noop("say why the reopening is turned down"),
     gettext_noop("somebody asked already to open %(month)s again: approve that, or turn it down"),

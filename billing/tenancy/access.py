@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
+from unicodedata import normalize
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import connection
@@ -48,6 +49,25 @@ BELOW = """WITH RECURSIVE below AS (
     SELECT id AS root, id FROM tenancy_team WHERE id = ANY(%s)
     UNION SELECT below.root, team.id FROM tenancy_team team JOIN below ON team.parent_id = below.id
 ) SELECT root, id FROM below"""
+
+
+def same_person(one: str, other: str) -> bool:
+    """Whether two names of actors are one however they are spelt: case, width and blanks tell nobody apart.
+
+    >>> same_person("Ann", " ann "), same_person("ａｎｎ", "ann"), same_person("ann", "anna"), same_person("", "")
+    (True, True, False, False)
+    """
+    first, second = (" ".join(normalize("NFKC", name).casefold().split()) for name in (one, other))
+    return first == second != ""
+
+
+def account_named(name: str) -> str:
+    """The account that a name means, however it is spelt; a name that is no account's, without blanks around it."""
+    plain = " ".join(normalize("NFKC", name).split())
+    if User.objects.filter(username=name).exists():
+        return name
+    alike = User.objects.filter(username__iexact=plain).order_by("username").values_list("username", flat=True)
+    return next((username for username in alike if same_person(username, name)), name.strip())
 
 
 @dataclass(frozen=True)

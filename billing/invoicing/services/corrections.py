@@ -15,9 +15,11 @@ from django.db import transaction
 
 from billing.invoicing.authority import (
     CREDITS,
+    PRIOR_YEARS,
     WRITE_OFFS,
     Authority,
     authority_for,
+    has_right,
     require_right,
     require_second_person,
 )
@@ -50,7 +52,7 @@ from billing.invoicing.note_lines import (
 from billing.invoicing.services.closing import period_open
 from billing.invoicing.services.mails import mails_queue
 from billing.rating.models import RetroactiveChange
-from billing.tenancy.access import Right
+from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -249,6 +251,12 @@ def _authority(amount: Decimal, reason_code: str) -> Authority:
     return authority_for(amount, WRITE_OFFS if reason_code == Correction.Reason.WRITE_OFF else CREDITS)
 
 
+def prior_year(correction: Correction, now: datetime) -> bool:
+    """Whether it corrects usage of a fiscal year before the one that is running; it is posted in the running one."""
+    first = f"{month_of(now, billing_setup().zone)[:4]}-01"
+    return NoteLine.objects.filter(note__correction=correction, charge_period__lt=first).exists()
+
+
 def _store_note(correction: Correction, plan: NotePlan, issuer: str) -> None:
     invoice, team = plan.invoice, plan.team
     reference = None if invoice is None else (str(invoice.number), invoice.sha256, invoice.period.month)
@@ -300,8 +308,11 @@ def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Corr
         what = f"correction {correction.pk} of {correction.amount} {correction.currency}"
         require_second_person(actor, correction.requested_by, what)
         authority = _authority(correction.amount, correction.reason_code)
+        if prior_year(correction, now):
+            authority = authority_for(correction.amount, PRIOR_YEARS)
         require_right(actor, f"approve {what}", *authority.checker)
-        CorrectionApproval.objects.get_or_create(correction=correction, actor=actor, defaults={"at": now})
+        if not any(same_person(actor, said.actor) for said in correction.approvals.all()):
+            CorrectionApproval.objects.create(correction=correction, actor=actor, at=now)
         audit_record(actor=actor, action="correction_approve", subject=f"correction {correction.pk}")
         if correction.approvals.count() >= authority.persons:
             correction.status = Correction.Status.APPROVED
@@ -356,12 +367,22 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
         if correction.status != Correction.Status.APPROVED:
             raise NoteError(f"correction {correction.pk} is {correction.status}: approve it first")
         period = open_period(now)
+        _require_approver_of_prior_year(correction, now)
         for note in correction.notes.select_for_update().order_by("kind", "team__code", "id"):
             _issue_note(note, period, actor, now)
         correction.status = Correction.Status.ISSUED
         correction.period, correction.issued_at = period, now
         correction.save(update_fields=["status", "period", "issued_at"])
     return True
+
+
+def _require_approver_of_prior_year(correction: Correction, now: datetime) -> None:
+    """What was approved before the year ended and is issued after it needs the approver all the same."""
+    approvers = [said.actor for said in correction.approvals.all()]
+    if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in approvers):
+        raise NoteError(
+            f"correction {correction.pk} is of a year that is over and no approver agreed to it: void it and ask anew"
+        )
 
 
 def open_period(now: datetime) -> BillingPeriod:

@@ -24,7 +24,7 @@ from billing.invoicing.deadlines import (
 from billing.invoicing.models import Dispute, DisputeStep, DocumentEvent, Invoice, Note
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.invoicing.services.corrections import LineCredit, Wanted, credit_note_draft
-from billing.tenancy.access import Right
+from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -218,7 +218,7 @@ def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) 
     dispute = _locked(dispute_id, UNDECIDED)
     right = Right.APPROVE if dispute.status == Status.ESCALATED else Right.CLOSE
     require_right(actor, f"decide dispute {dispute.pk}", right)
-    if actor in (dispute.opened_by, dispute.decided_by):
+    if any(same_person(actor, name) for name in (dispute.opened_by, dispute.decided_by)):
         raise AuthorityError(f"{actor} opened dispute {dispute.pk} or decided it before: somebody else must decide")
     dispute.status, dispute.decided_by, dispute.decided_at, dispute.decision = status, actor, now, text
     _step(dispute, status, actor, now, text)

@@ -13,6 +13,7 @@ from billing.invoicing.selectors import drafts_of_close
 from billing.invoicing.services.closing import charges_by_invoice, drafts_write, parties_of
 from billing.invoicing.services.mails import mails_queue
 from billing.rating.assessment import assess
+from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.selectors import billing_setup
@@ -31,7 +32,7 @@ def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list
         period = BillingPeriod.objects.filter(month=month).first()
         if period is None or not billed(period):
             raise ApprovalError(f"period {month} is not closed: there is nothing to approve")
-        if actor == period.closed_by:
+        if same_person(actor, period.closed_by):
             raise ApprovalError(f"{actor} closed {month}: somebody else must approve")
         waiting = (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)
         drafts = period.invoices.select_for_update().filter(status__in=waiting, shadow=False).order_by("team__code")

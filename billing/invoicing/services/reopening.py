@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Max
 
 from billing.invoicing.authority import require_right, require_second_person
-from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
+from billing.invoicing.models import BillingPeriod, Invoice, MonthPreview, PeriodReopening
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup
@@ -68,6 +68,7 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
         period.status, period.ordinal = BillingPeriod.Status.OPEN, None
         period.closed_at, period.closed_by = None, ""
         period.save()
+        MonthPreview.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
         _tell("period_reopen", asked, actor)
     return asked
 

@@ -16,6 +16,7 @@ from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish
 from billing.rates.services.sheets import RateError
+from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import billing_setup
 from pricing.fields import FieldProblem, shown
@@ -199,7 +200,7 @@ def _refuse_state(row: PriceDraft, allowed: tuple[str, ...], verb: str) -> None:
 
 
 def _refuse_maker(row: PriceDraft, actor: str) -> None:
-    if actor in row.makers:
+    if any(same_person(actor, maker) for maker in row.makers):
         raise _refused("actor", f"{actor} made {row.name}: a second person decides on it, who did not write or submit it")
 
 

@@ -13,6 +13,7 @@ from django.db import transaction
 from billing.rates.selectors import rate_card
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import closed_until
+from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal, last_sample
@@ -145,7 +146,7 @@ def change_acknowledge(*, change_id: int, team: str, actor: str, now: datetime) 
         change = proposed(change_id)
         if not Team.objects.filter(code=team, is_group=False).exists():
             raise ChangeError(f"team {team!r}: there is no such team")
-        if actor == change.requested_by:
+        if same_person(actor, change.requested_by):
             raise ChangeError(f"{actor} asked for {change.name}: somebody else must take note of it for {team}")
         change.acknowledged[team] = {"by": actor, "at": now.isoformat()}
         change.save(update_fields=["acknowledged"])
@@ -158,7 +159,7 @@ def change_approve(*, change: RetroactiveChange, actor: str, persons: int, now: 
 
     The caller has locked the change, entered the epoch (for samples: frozen usage) and checked who may approve.
     """
-    change.approvers = [*change.approvers, *([] if actor in change.approvers else [actor])]
+    change.approvers = [*change.approvers, *([] if any(same_person(actor, one) for one in change.approvers) else [actor])]
     audit_record(actor=actor, action="change_approve", subject=change.name, detail=_told(change))
     if len(change.approvers) < persons:
         change.save(update_fields=["approvers"])

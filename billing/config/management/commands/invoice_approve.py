@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from billing.config.commands import DONE, HouseCommand, fail
+from billing.config.commands import DONE, HouseCommand, actor_of, fail
 from billing.invoicing.services import invoices_approve
 from billing.invoicing.services.invoices import ApprovalError
 
@@ -18,7 +18,7 @@ class Command(HouseCommand):
 
     def run(self, *, month: str, team: str | None, by: str, **_: Any) -> int:
         try:
-            invoices = invoices_approve(month=month, actor=by, team=team)
+            invoices = invoices_approve(month=month, actor=actor_of(by), team=team)
         except ApprovalError as error:
             fail(str(error))
         for invoice in invoices:

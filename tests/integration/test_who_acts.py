@@ -1,0 +1,90 @@
+"""A person is an account, not a spelling: who closed does not approve as somebody with another capital letter."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from billing.config.commands import actor_of
+from billing.invoicing.authority import AuthorityError, require_second_person
+from billing.invoicing.models import Correction, Invoice
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.services import correction_approve, correction_issue, invoices_approve, period_close
+from billing.invoicing.services.corrections import LineCredit
+from billing.invoicing.services.invoices import ApprovalError
+from tests.correction_makers import FIRST, OCTOBER_OVER, bill, draft, issue, people
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+
+pytestmark = pytest.mark.django_db
+FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
+IN_DECEMBER = datetime(2026, 12, 31, 15, 59, tzinfo=UTC)
+IN_JANUARY = datetime(2026, 12, 31, 16, 0, tzinfo=UTC)
+"""Midnight in Shanghai: the new year has begun."""
+
+
+def usage(gpus: int = 10, **changed: Any) -> None:
+    """Ten hours of so many GPUs at 10.0000."""
+    end = "2026-10-10T10:00:00Z"
+    ingest_allocations(allocation_record(quantity=gpus, ended_at=end, observed_until=end, **changed))
+
+
+@pytest.mark.parametrize("spelt", ["ann", "Ann", " ann", "ann  ", "ＡＮＮ"])
+def test_who_closed_does_not_approve_however_they_spell_their_name(tmp_path: Path, spelt: str) -> None:
+    apply(tmp_path, billing=FOUR_EYES)
+    usage()
+    period_close(month="2026-10", actor="Ann", now=OCTOBER_OVER)
+    with pytest.raises(ApprovalError, match="closed 2026-10: somebody else must approve"):
+        invoices_approve(month="2026-10", actor=spelt)
+    with pytest.raises(SystemExit):
+        call_command("invoice_approve", "2026-10", "--by", spelt)
+    with pytest.raises(AuthorityError):
+        require_second_person(spelt, "ann", "this")
+    assert Invoice.objects.get().status == "draft"
+    call_command("invoice_approve", "2026-10", "--by", "anna")
+    assert Invoice.objects.get().approved_by == "anna"
+
+
+def test_a_name_that_is_an_account_but_for_its_spelling_is_that_account(capsys: pytest.CaptureFixture[str]) -> None:
+    person("Ann.Lee", "finance")
+    assert [actor_of(name) for name in ("ann.lee", "ANN.LEE ", "Ann.Lee")] == ["Ann.Lee"] * 3
+    assert actor_of(" nightly job ") == "nightly job"
+    person("ann.lee")
+    assert actor_of("ann.lee") == "ann.lee"
+    with pytest.raises(SystemExit):
+        actor_of("   ")
+    assert "must be printable, not blank" in capsys.readouterr().err
+
+
+def test_one_person_with_two_spellings_is_not_two_approvers(tmp_path: Path) -> None:
+    people()
+    person("HEAD", "approver")
+    apply(tmp_path)
+    usage(600)  # 60,000.00
+    bill()
+    correction = draft(LineCredit(1))
+    for actor in ("head", "HEAD"):
+        assert correction_approve(correction_id=correction.pk, actor=actor, now=OCTOBER_OVER).status == "draft"
+    assert correction_approve(correction_id=correction.pk, actor="fin", now=OCTOBER_OVER).status == "approved"
+
+
+def test_a_credit_of_a_year_that_is_over_takes_an_approver_and_stands_in_the_running_one(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    usage()
+    bill()
+    small = draft(LineCredit(1, amount=Decimal("10.00")), number=FIRST)
+    with pytest.raises(AuthorityError, match="lea may not approve correction"):
+        correction_approve(correction_id=small.pk, actor="lea", now=IN_JANUARY)
+    assert Correction.objects.get(pk=small.pk).status == "draft"
+    (note,) = issue(small, by="head", now=IN_JANUARY)
+    issued = Correction.objects.get(pk=small.pk)
+    assert (note.number, issued.period and issued.period.month) == ("AI-INFRA-CN-2027-000001", "2027-01")
+    another = draft(LineCredit(1, amount=Decimal("10.00")), number=FIRST)
+    assert correction_approve(correction_id=another.pk, actor="lea", now=IN_DECEMBER).status == "approved"
+    with pytest.raises(NoteError, match="is of a year that is over and no approver agreed to it"):
+        correction_issue(correction_id=another.pk, actor="sam", now=IN_JANUARY)
+    assert correction_issue(correction_id=another.pk, actor="sam", now=IN_DECEMBER)
+    assert Correction.objects.get(pk=another.pk).notes.get().number == "AI-INFRA-CN-2026-000001"
