@@ -1,28 +1,95 @@
-"""A file that appears whole under its final name, or not at all."""
+"""A file that appears whole under its final name, or not at all.
 
+A writer holds a lock on its draft, which the kernel gives back when the writer dies: so the next one tells what a killed
+writer left from what somebody writes just now.
+"""
+
+import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+DRAFT: Final = re.compile(r"\.(?P<name>.+)\.\d+", re.DOTALL)
 
 
 @contextmanager
 def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     """A draft beside `path` to write to; it takes the name of `path` if the block ends well, else it is removed.
 
-    The draft is on the disk before it is renamed, so that a power failure leaves no empty file under a good name.
+    Draft and folder are on the disk before this returns, so that a power failure leaves no empty file under a good name
+    and takes none back. Drafts of the same file that killed writers left are removed first.
     mode: permissions before the umask; a copy of the database is nobody else's to read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
-    try:
+    drafts_sweep(path.parent, {path.name})
+    with _draft(path, mode) as draft:
         yield draft
-        descriptor = os.open(draft, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    _sync(path.parent)
+
+
+@contextmanager
+def whole_files(directory: Path, names: Collection[str]) -> Iterator[Callable[[Path, bytes], Path]]:
+    """A function that writes whole files of those names into a folder, which is swept and synced once for all of them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    drafts_sweep(directory, names)
+    yield _written
+    _sync(directory)
+
+
+def _written(path: Path, body: bytes) -> Path:
+    with _draft(path, 0o666) as draft:
+        draft.write_bytes(body)
+    return path
+
+
+def drafts_sweep(directory: Path, names: Collection[str]) -> list[Path]:
+    """Remove the drafts of files of those names that nobody writes any more; returns them."""
+    removed = []
+    for entry in list(os.scandir(directory)):
+        found = DRAFT.fullmatch(entry.name)
+        if found and found["name"] in names and entry.is_file(follow_symlinks=False) and _abandoned(Path(entry.path)):
+            removed.append(Path(entry.path))
+    return removed
+
+
+def _abandoned(draft: Path) -> bool:
+    """Remove a draft on which nobody holds a lock."""
+    try:
+        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # gone, or another person's: not ours to remove
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.unlink(missing_ok=True)
+    except OSError:  # somebody writes it, or this folder keeps no locks: then nobody can tell
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+@contextmanager
+def _draft(path: Path, mode: int) -> Iterator[Path]:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    try:
+        with suppress(OSError):  # a folder that keeps no locks: its drafts are never swept
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield draft
+        os.fsync(descriptor)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _sync(directory: Path) -> None:
+    """The names in a folder are on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

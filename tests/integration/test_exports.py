@@ -432,3 +432,17 @@ def test_in_a_zone_of_half_an_hour_the_month_cuts_its_first_and_last_hour(tmp_pa
         ("30 18:30", until.format("19:00"), "5.00"), ("30 19:00", until.format("20:00"), "10.00"),
         ("30 18:30", until.format("19:00"), "8.00"),
     ]  # fmt: skip
+
+
+def test_an_export_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path, manage: Any) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    bill()
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for name in (".AI-INFRA-2026-000001.pdf.99", ".focus-cost-and-usage-2026-10.csv.99", ".somebody.else.99"):
+        (folder / name).write_bytes(b"half")
+    assert manage("export_invoices", "2026-10", "--out", folder).status == 0
+    assert manage("export_focus", "2026-10", "--out", folder).status == 0
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".somebody.else.99"]
+    assert (folder / "AI-INFRA-2026-000001.pdf").read_bytes().startswith(b"%PDF")

@@ -1,6 +1,5 @@
 """Writing the documents of a month to files: complete, or not there."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,16 +7,20 @@ from billing.invoicing.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoicing.issued import issued_notes
 from billing.invoicing.models import Invoice
 from billing.invoicing.selectors import document_of, invoices_of
+from billing.invoicing.whole_file import whole_files
+
+SUFFIXES = ("pdf", "csv", "xlsx")
 
 
 def invoices_export(
     *, month: str, directory: Path, language: str = "zh-en", advance: Callable[[int], None] = lambda _: None
 ) -> list[Path]:
     """PDF, CSV and XLSX of each issued invoice and note; a file appears whole, under its final name, or not at all."""
-    directory.mkdir(parents=True, exist_ok=True)
+    documents = [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]
+    names = {f"{document.number}.{suffix}" for document in documents for suffix in SUFFIXES}
     written: list[Path] = []
-    with PdfRenderer() as renderer:
-        for invoice in [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]:
+    with PdfRenderer() as renderer, whole_files(directory, names) as write:
+        for invoice in documents:
             document = document_of(invoice)
             facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
             for suffix, body in (
@@ -25,13 +28,6 @@ def invoices_export(
                 ("csv", render_csv(document, **facts)),
                 ("xlsx", render_xlsx(document, language=language, **facts)),
             ):
-                written.append(_write(directory / f"{invoice.number}.{suffix}", body))
+                written.append(write(directory / f"{invoice.number}.{suffix}", body))
             advance(1)
     return written
-
-
-def _write(path: Path, body: bytes) -> Path:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(body)
-    draft.replace(path)
-    return path

@@ -1,0 +1,113 @@
+"""A file is whole or absent, also where its writer is killed; what that one left goes with the next export."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from billing.invoicing.whole_file import drafts_sweep, whole_file, whole_files
+
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from billing.invoicing.whole_file import whole_file
+with whole_file(Path(sys.argv[1])) as draft:
+    draft.write_bytes(b"half of")
+    print("writing", flush=True)
+    sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def writer(path: Path) -> subprocess.Popen[str]:
+    """A process that has written half of a file; it kills itself on a line of input."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+def killed(process: subprocess.Popen[str]) -> None:
+    process.communicate("now\n", timeout=30)
+    assert process.returncode == -signal.SIGKILL
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def test_a_killed_writer_leaves_the_old_file_and_a_draft_that_the_next_one_removes(tmp_path: Path) -> None:
+    path = tmp_path / "journal.csv"
+    path.write_bytes(b"the old one")
+    process = writer(path)
+    killed(process)
+    assert names(tmp_path) == [f".journal.csv.{process.pid}", "journal.csv"]
+    assert path.read_bytes() == b"the old one"
+    with whole_file(path) as draft:
+        draft.write_bytes(b"the new one")
+        assert names(tmp_path) == [f".journal.csv.{os.getpid()}", "journal.csv"]
+    assert (names(tmp_path), path.read_bytes()) == (["journal.csv"], b"the new one")
+
+
+def test_what_somebody_writes_just_now_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.csv"
+    process = writer(path)
+    try:
+        with whole_file(path) as draft:
+            draft.write_bytes(b"whole")
+        assert names(tmp_path) == [f".journal.csv.{process.pid}", "journal.csv"]
+        assert path.read_bytes() == b"whole"
+    finally:
+        killed(process)
+    assert [found.name for found in drafts_sweep(tmp_path, {"journal.csv"})] == [f".journal.csv.{process.pid}"]
+
+
+def test_a_draft_under_our_own_number_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / f".journal.csv.{os.getpid()}").write_bytes(b"of a process that had this number before")
+    with whole_file(tmp_path / "journal.csv") as draft:
+        draft.write_bytes(b"whole")
+    assert names(tmp_path) == ["journal.csv"]
+
+
+def test_only_drafts_of_the_files_that_are_written_are_removed(tmp_path: Path) -> None:
+    others = [".a.pdf.17", ".b.pdf.17", ".bashrc", ".a.pdf.old", "a.pdf.17"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / ".link.pdf.1").symlink_to(tmp_path / ".bashrc")
+    with whole_files(tmp_path, {"a.pdf", "link.pdf"}) as write:
+        assert write(tmp_path / "a.pdf", b"whole") == tmp_path / "a.pdf"
+    assert names(tmp_path) == sorted([*others[1:], ".link.pdf.1", "a.pdf"])
+
+
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "journal.csv"
+    path.write_bytes(b"the old one")
+    with pytest.raises(IsADirectoryError), whole_file(path) as draft:
+        (draft.write_bytes(b"half"), tmp_path.read_bytes())
+    assert (names(tmp_path), path.read_bytes()) == (["journal.csv"], b"the old one")
+
+
+def test_file_and_folder_are_synced_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def noted(descriptor: int) -> None:
+        kept = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append("folder" if kept.is_dir() else f"{kept.name.partition('.csv')[0]}.csv {len(kept.read_bytes())}")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with whole_file(tmp_path / "journal.csv") as draft:
+        draft.write_bytes(b"whole")
+    assert synced == [".journal.csv 5", "folder"]
+    synced.clear()
+    with whole_files(tmp_path, {"a.csv", "b.csv"}) as write:
+        write(tmp_path / "a.csv", b"a")
+        write(tmp_path / "b.csv", b"bb")
+    assert synced == [".a.csv 1", ".b.csv 2", "folder"]
