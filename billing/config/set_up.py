@@ -14,6 +14,7 @@ from billing.config.set_up_allocation import allocation_policy_store
 from billing.config.set_up_budgets import read_budget, read_channel
 from billing.config.set_up_calendar import read_calendar, refuse_moved_deadlines
 from billing.config.set_up_commitments import commitment_store
+from billing.config.set_up_contacts import contact_store
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.config.set_up_interruptions import interruption_policy_store
 from billing.invoicing.models import BillingPeriod
@@ -111,6 +112,8 @@ class _Application:
         for entry in self.top.entries("carbon"):
             self._carbon(entry)
         self._terms()
+        for entry in self.top.entries("contacts"):
+            self.applied.note(*contact_store(entry, self._team(entry), self.actor))
         for entry in self.top.entries("channels"):
             self._channel(entry)
         for entry in self.top.entries("budgets"):

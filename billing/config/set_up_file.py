@@ -177,6 +177,14 @@ class Entry:
             raise self.error(field, "must be a list of days such as 2026-10-01, each of them once")
         return days
 
+    def day(self, field: str) -> date | None:
+        """A day such as 2026-10-01; None where it is absent."""
+        value = self.value(field)
+        found = _day(value)
+        if found is None and value not in (None, ""):
+            raise self.error(field, f"{str(value)[:40]!r} must be a day such as 2026-10-01")
+        return found
+
     def zone(self, field: str) -> str:
         """The name of a time zone."""
         return self._converted(field, lambda text: ZoneInfo(text).key, "a time zone such as Asia/Shanghai", None)

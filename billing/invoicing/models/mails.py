@@ -17,6 +17,7 @@ class BillingContact(models.Model):
 
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="billing_contacts")
     address = models.EmailField()
+    name = models.CharField(max_length=200, blank=True, help_text="of the person or the desk")
     language = models.CharField(max_length=8, choices=Language.choices)
     valid_from = models.DateField()
     valid_until = models.DateField(null=True, help_text="first day on which it gets nothing any more")

@@ -7,7 +7,7 @@ commit leaves a mail that is sent again, with the same Message-ID: never lost, t
 import smtplib
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -36,16 +36,35 @@ class MailError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ContactWish:
-    """An address that is to get a team's documents from a local day on."""
+    """An address that is to get a team's documents from a local day on, to the day before `valid_until` where it ends."""
 
     team: Team
     address: str
     language: str
     valid_from: date
+    name: str = ""
+    valid_until: date | None = None
 
 
 def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
     """Let an address have the documents of a team from a day on.  Raises MailError."""
+    address = _checked(wish)
+    with transaction.atomic():
+        Team.objects.select_for_update().get(pk=wish.team.pk)
+        known = wish.team.billing_contacts.filter(address=address)
+        if known.filter(Q(valid_until=None) | Q(valid_until__gt=wish.valid_from)).exists():
+            raise MailError(f"{address} is a contact of {wish.team.code} already: end that first")
+        contact = BillingContact.objects.create(
+            team=wish.team, address=address, language=wish.language, valid_from=wish.valid_from, set_by=actor,
+            name=wish.name.strip(), valid_until=wish.valid_until,
+        )  # fmt: skip
+        detail = {"address": address, "language": wish.language, "valid_from": wish.valid_from.isoformat()}
+        audit_record(actor=actor, action="billing_contact_add", subject=wish.team.code, detail=detail)
+    return contact
+
+
+def _checked(wish: ContactWish) -> str:
+    """The address as it is kept.  Raises MailError."""
     address = wish.address.strip().lower()
     try:
         validate_email(address)
@@ -53,17 +72,45 @@ def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
         raise MailError(f"address {wish.address[:80]!r}: is not a mail address") from error
     if wish.language not in BillingContact.Language.values:
         raise MailError(f"language {wish.language[:20]!r}: choose from {', '.join(BillingContact.Language.values)}")
+    if wish.valid_until is not None and wish.valid_until < wish.valid_from:
+        raise MailError(f"valid_until {wish.valid_until}: lies before valid_from {wish.valid_from}")
+    return address
+
+
+def contact_put(*, wish: ContactWish, actor: str) -> bool:
+    """Bring a contact to what is declared: add it, give it another name or language, or end it; True if that changed it.
+
+    A contact is known by its team, address and first day.  Raises MailError.
+    """
+    address = _checked(wish)
     with transaction.atomic():
         Team.objects.select_for_update().get(pk=wish.team.pk)
-        known = wish.team.billing_contacts.filter(address=address)
-        if known.filter(Q(valid_until=None) | Q(valid_until__gt=wish.valid_from)).exists():
-            raise MailError(f"{address} is a contact of {wish.team.code} already: end that first")
-        contact = BillingContact.objects.create(
-            team=wish.team, address=address, language=wish.language, valid_from=wish.valid_from, set_by=actor
-        )
-        detail = {"address": address, "language": wish.language, "valid_from": wish.valid_from.isoformat()}
-        audit_record(actor=actor, action="billing_contact_add", subject=wish.team.code, detail=detail)
-    return contact
+        known = wish.team.billing_contacts.filter(address=address, valid_from=wish.valid_from).first()
+        if known is None:
+            contact_add(wish=wish, actor=actor)
+            return True
+        wanted = {"name": wish.name.strip(), "language": wish.language, "valid_until": wish.valid_until}
+        before = {name: getattr(known, name) for name in wanted}
+        if before == wanted:
+            return False
+        if known.valid_until is not None and wish.valid_until is None:
+            raise MailError(
+                f"{address} ended as a contact of {wish.team.code} on {known.valid_until}: declare that as valid_until, or "
+                "a later valid_from"
+            )
+        later = wish.team.billing_contacts.filter(address=address, valid_from__gt=wish.valid_from)
+        if wish.valid_until is not None and later.filter(valid_from__lt=wish.valid_until).exists():
+            raise MailError(f"valid_until {wish.valid_until}: {address} is a contact again before that")
+        for name, value in wanted.items():
+            setattr(known, name, value)
+        known.save(update_fields=list(wanted))
+        detail = {"address": address, "before": _told(before), "after": _told(wanted)}
+        audit_record(actor=actor, action="billing_contact_put", subject=wish.team.code, detail=detail)
+    return True
+
+
+def _told(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if isinstance(value, date) else value for name, value in facts.items()}
 
 
 def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
