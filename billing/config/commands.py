@@ -11,6 +11,8 @@ from django.core.management.base import BaseCommand
 from django.db import DataError, OperationalError, ProgrammingError
 from psycopg.errors import UndefinedTable
 
+from billing.invoicing.progress import Tell, nobody, sparingly, words
+
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
 MAX_ACTOR = 200
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -61,6 +63,12 @@ class HouseCommand(BaseCommand):
     def say(self, text: str = "") -> None:
         """One line for people, on stdout."""
         self.stdout.write(text)
+
+    def progress(self) -> Tell:
+        """A listener that writes a line to stderr where that is a terminal; programs that read it hear only refusals."""
+        if not self.stderr.isatty():
+            return nobody
+        return sparingly(lambda step, done, total: self.stderr.write(words(step, done, total), self.style.NOTICE))
 
     def print_json(self, value: object) -> None:
         """One JSON document on stdout; decimals keep their digits."""

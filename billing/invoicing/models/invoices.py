@@ -195,6 +195,9 @@ class Operation(models.Model):
     attempts = models.IntegerField(default=0)
     message = models.TextField(blank=True)
     finished_at = models.DateTimeField(null=True)
+    step = models.CharField(max_length=16, blank=True, default="", help_text="what a runner was at when it last told")
+    done = models.IntegerField(default=0)
+    total = models.IntegerField(default=0, help_text="how many parts the step has, 0 where nobody counts")
 
     class Meta:
         ordering = ["id"]

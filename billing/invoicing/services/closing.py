@@ -18,6 +18,7 @@ from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines
 from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
+from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.report import Report
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
@@ -83,19 +84,21 @@ def period_open(*, month: str) -> BillingPeriod:
     return period
 
 
-def period_close(*, month: str, actor: str, now: datetime) -> Closed:
-    """Close the month and build its drafts; a closed month is left as it is.
+def period_close(*, month: str, actor: str, now: datetime, tell: Tell = nobody) -> Closed:
+    """Close the month and build its drafts; a closed month is left as it is. `tell` hears how far it is.
 
     Raises CloseRefusedError; TeamsHeldError once the others are billed; PeriodError.
     """
     period = period_open(month=month)
+    tell("look", 0, 0)
     looked = look(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
     if looked is not None and not looked.report.closable:
         raise CloseRefusedError(looked.report)
+    tell("cut_off", 0, 0)
     if not _cut_off(month, actor, now, looked):
         period = BillingPeriod.objects.get(month=month)
         return Closed(period, _live(period).count(), changed=False)
-    return _bill(month, now)
+    return _bill(month, now, tell)
 
 
 def _cut_off(month: str, actor: str, now: datetime, looked: Look | None = None) -> bool:
@@ -119,17 +122,18 @@ def _cut_off(month: str, actor: str, now: datetime, looked: Look | None = None) 
         return True
 
 
-def _bill(month: str, now: datetime) -> Closed:
+def _bill(month: str, now: datetime, tell: Tell) -> Closed:
     """Write charges and drafts of a period whose cut-off is set."""
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
             return Closed(period, _live(period).count(), changed=False)
+        tell("rate", 0, 0)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
         if assessment.unowned or assessment.unpriced:
             raise PeriodError(f"period {month} lost an owner or a price after its cut-off: put it back, then close again")
-        held = _write(period, assessment, now)
+        held = _write(period, assessment, now, tell)
         if not held:
             _closed(period, now)
     if held:
@@ -137,13 +141,14 @@ def _bill(month: str, now: datetime) -> Closed:
     return Closed(period, _live(period).count(), changed=True)
 
 
-def _write(period: BillingPeriod, assessment: Assessment, now: datetime) -> list[Held]:
+def _write(period: BillingPeriod, assessment: Assessment, now: datetime, tell: Tell) -> list[Held]:
     """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
     ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
 
     def write(part: Assessment) -> list[Invoice]:
+        tell("write", 0, 0)
         charges_write(assessment=part, ordinal=ordinal)
-        return _draft_all(period, part.charges)
+        return _draft_all(period, part.charges, tell)
 
     written = write_teams(assessment, before or None, write)
     if not before:
@@ -174,13 +179,13 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
     return period.invoices.exclude(status=Invoice.Status.VOID)
 
 
-def _draft_all(period: BillingPeriod, charges: list[Charge]) -> list[Invoice]:
-    setup = billing_setup()
+def _draft_all(period: BillingPeriod, charges: list[Charge], tell: Tell) -> list[Invoice]:
+    setup, drafts = billing_setup(), []
     teams = Team.objects.in_bulk(field_name="code")
-    drafts = [
-        (invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow)
-        for (code, shadow), items in sorted(charges_by_invoice(charges).items())
-    ]
+    grouped = charges_by_invoice(charges)
+    for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
+        drafts.append((invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow))
+        tell("draft", number, len(grouped))
     return drafts_write(period, setup, teams, drafts)
 
 

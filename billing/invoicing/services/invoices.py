@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from billing.invoicing.lines import canonical_json, document_hash, invoice_lines, numbered_document
 from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
+from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.selectors import drafts_of_close
 from billing.invoicing.services.closing import charges_by_invoice, drafts_write, parties_of
 from billing.invoicing.services.mails import mails_queue
@@ -111,14 +112,18 @@ def _of_month(month: str) -> QuerySet[Invoice]:
     return Invoice.objects.filter(period=period).select_related("team", "period").order_by("team__code", "id")
 
 
-def invoices_issue(*, month: str, actor: str, now: datetime) -> int:
+def invoices_issue(*, month: str, actor: str, now: datetime, tell: Tell = nobody) -> int:
     """Number and issue every approved draft of the month, by batches of one transaction; returns how many it issued.
 
     Any number of callers may do this at once and die at any point: numbers are taken and used in one transaction.
     """
     waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
-    batches = batched(list(waiting.values_list("id", flat=True)), ISSUE_BATCH)
-    return sum(_issue(batch, int(month[:4]), actor, now) for batch in batches)
+    ids, issued = list(waiting.values_list("id", flat=True)), 0
+    tell("issue", 0, len(ids))
+    for number, batch in enumerate(batched(ids, ISSUE_BATCH), start=1):
+        issued += _issue(batch, int(month[:4]), actor, now)
+        tell("issue", min(number * ISSUE_BATCH, len(ids)), len(ids))
+    return issued
 
 
 def batched(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:

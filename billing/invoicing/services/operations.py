@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.invoicing.models import Operation
+from billing.invoicing.progress import Tell, kept_with, nobody, told_to
 from billing.invoicing.services.closing import CloseRefusedError, PeriodError, period_close
 from billing.invoicing.services.invoices import invoices_issue
 from billing.invoicing.services.previews import month_assess
@@ -21,16 +22,18 @@ from billing.invoicing.services.previews import month_assess
 OPERATION_LOCK = 0x4F50
 
 
-def _close(operation: Operation, now: datetime) -> str:
-    closed = period_close(month=operation.month, actor=operation.requested_by, now=now)
+def _close(operation: Operation, now: datetime, tell: Tell) -> str:
+    closed = period_close(month=operation.month, actor=operation.requested_by, now=now, tell=tell)
     return f"{_invoices(closed.invoices)} drafted" if closed.changed else "was closed already"
 
 
-def _issue(operation: Operation, now: datetime) -> str:
-    return f"{_invoices(invoices_issue(month=operation.month, actor=operation.requested_by, now=now))} issued"
+def _issue(operation: Operation, now: datetime, tell: Tell) -> str:
+    issued = invoices_issue(month=operation.month, actor=operation.requested_by, now=now, tell=tell)
+    return f"{_invoices(issued)} issued"
 
 
-def _assess(operation: Operation, now: datetime) -> str:
+def _assess(operation: Operation, now: datetime, tell: Tell) -> str:
+    tell("assess", 0, 0)
     return month_assess(month=operation.month, now=now)
 
 
@@ -38,7 +41,7 @@ def _invoices(count: int) -> str:
     return "1 invoice" if count == 1 else f"{count} invoices"
 
 
-KINDS: dict[str, Callable[[Operation, datetime], str]] = {"close": _close, "issue": _issue, "assess": _assess}
+KINDS: dict[str, Callable[[Operation, datetime, Tell], str]] = {"close": _close, "issue": _issue, "assess": _assess}
 
 
 def operation_request(*, kind: str, month: str, actor: str, wake: Callable[[int], None] | None = None) -> Operation:
@@ -57,8 +60,9 @@ def operations_pending() -> list[int]:
     return list(Operation.objects.filter(status=Operation.Status.PENDING).order_by("id").values_list("id", flat=True))
 
 
-def operation_run(*, operation_id: int, wait: bool = True) -> Operation:
-    """Bring an operation about, unless it is done; with `wait=False` leave it to whoever is at work on it.
+def operation_run(*, operation_id: int, wait: bool = True, tell: Tell = nobody) -> Operation:
+    """Bring an operation about, unless it is done; with `wait=False` leave it to whoever is at work on it. How far it
+    is stands in its row, and `tell` hears it.
 
     A refusal of the close is an outcome, told in `message`; any other error leaves the operation pending for the next
     runner and is raised.
@@ -70,7 +74,9 @@ def operation_run(*, operation_id: int, wait: bool = True) -> Operation:
             return operation
         Operation.objects.filter(pk=operation.pk).update(attempts=operation.attempts + 1)
         try:
-            message, status = KINDS[operation.kind](operation, timezone.now()), Operation.Status.DONE
+            with kept_with(operation.pk) as kept:
+                message = KINDS[operation.kind](operation, timezone.now(), told_to(kept, tell))
+            status = Operation.Status.DONE
         except CloseRefusedError as refusal:
             message, status = str(refusal), Operation.Status.REFUSED
         except PeriodError as error:

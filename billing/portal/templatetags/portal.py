@@ -10,8 +10,10 @@ from zoneinfo import ZoneInfo
 from django import template
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.invoicing.progress import STEPS
 from billing.portal.sentences import in_language
 from pricing.contexts import class_and_context, priced_class
 
@@ -226,6 +228,12 @@ def word(code: str) -> Any:
 def in_context(token_class: str, context: str) -> Any:
     """The words for a class of tokens in a bucket of prompt lengths."""
     return word(priced_class(token_class, context))
+
+
+@register.filter
+def step_words(step: str) -> str:
+    """What a runner of an operation is at."""
+    return gettext(STEPS.get(step, step))
 
 
 @register.filter

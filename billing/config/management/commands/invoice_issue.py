@@ -25,7 +25,8 @@ class Command(HouseCommand):
         if not billed(period):
             self.stderr.write(f"refused: period {month} is {period.status}; close it first")
             return DECIDE
-        operation_run(operation_id=operation_request(kind="issue", month=month, actor=actor_of(by)).pk)
+        operation = operation_request(kind="issue", month=month, actor=actor_of(by))
+        operation_run(operation_id=operation.pk, tell=self.progress())
         if json:
             self.print_json(invoices_as_dict(month))
         else:

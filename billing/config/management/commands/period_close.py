@@ -28,7 +28,7 @@ class Command(HouseCommand):
         except (NoSetupError, ValueError) as error:
             fail(str(error))
         operation = operation_request(kind="close", month=month, actor=actor_of(by))
-        operation = operation_run(operation_id=operation.pk)
+        operation = operation_run(operation_id=operation.pk, tell=self.progress())
         period.refresh_from_db()
         refused = operation.status != Operation.Status.DONE
         if json:

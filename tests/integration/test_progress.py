@@ -1,0 +1,91 @@
+"""How far a close and an issue are: in the operation's row while they run, on a terminal, and on the page."""
+
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from billing.invoicing.models import Operation
+from billing.invoicing.progress import sparingly, words
+from billing.invoicing.services import operation_request, operation_run
+from tests import factories
+from tests.factories import allocation_record, apply, ingest_allocations
+
+pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
+MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+Told = tuple[str, int, int]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def used(transactional_db: None, tmp_path: Path) -> None:
+    """Two teams with devices; a ledger in which what is committed is seen by others."""
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
+
+
+def run(kind: str) -> tuple[list[Told], list[Told]]:
+    """What was told step by step, and what stood in the row at each of these moments for everybody to see."""
+    heard: list[Told] = []
+    seen: list[Told] = []
+    operation = operation_request(kind=kind, month=MONTH, actor="fin")
+
+    def tell(step: str, done: int, total: int) -> None:
+        heard.append((step, done, total))
+        row = Operation.objects.get(pk=operation.pk)
+        seen.append((row.step, row.done, row.total))
+
+    assert operation_run(operation_id=operation.pk, tell=tell).status == "done"
+    return heard, seen
+
+
+def test_a_close_and_an_issue_tell_how_far_they_are(used: None) -> None:
+    heard, seen = run("close")
+    assert heard == [
+        ("look", 0, 0), ("cut_off", 0, 0), ("rate", 0, 0), ("write", 0, 0), ("draft", 1, 2), ("draft", 2, 2),
+    ]  # fmt: skip
+    assert seen == heard  # also from within the transaction that nobody else sees yet
+    heard, seen = run("issue")
+    assert heard == [("issue", 0, 2), ("issue", 2, 2)]
+    assert seen == heard
+
+
+def test_the_page_shows_the_step_and_its_count(used: None) -> None:
+    operation = operation_request(kind="issue", month=MONTH, actor="fin")
+    Operation.objects.filter(pk=operation.pk).update(step="issue", done=300, total=1000, attempts=1)
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    page = client.get(f"/operations/{operation.pk}/").content.decode()
+    assert "numbering and issuing invoices" in page
+    assert '<progress value="300" max="1000"' in page
+    assert "300 of 1,000" in page
+    assert "every 1500ms" in page
+
+
+def test_a_terminal_sees_the_steps_and_a_program_none(used: None) -> None:
+    terminal, out = Terminal(), io.StringIO()
+    call_command("period_close", MONTH, "--json", "--by", "ops", stdout=out, stderr=terminal)
+    assert "rating the usage\n" in terminal.getvalue()
+    assert "drafting invoices 2 of 2\n" in terminal.getvalue()
+    assert out.getvalue().startswith("{")
+    pipe = io.StringIO()
+    call_command("invoice_issue", MONTH, "--json", "--by", "ops", stdout=out, stderr=pipe)
+    assert pipe.getvalue() == ""
+
+
+def test_between_its_beginning_and_end_a_step_is_told_twice_a_second_at_most() -> None:
+    now, heard = [0.0], []
+    tell = sparingly(lambda *told: heard.append(told), clock=lambda: now[0])
+    for done in range(1, 11):
+        tell("draft", done, 10)
+        now[0] += 0.2
+    assert heard == [("draft", 1, 10), ("draft", 4, 10), ("draft", 7, 10), ("draft", 10, 10)]
+    assert words("draft", 4, 10) == "drafting invoices 4 of 10"
+    assert words("look", 0, 0) == "looking at every reconciliation"
