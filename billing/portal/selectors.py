@@ -149,7 +149,7 @@ def consumers_owned(teams: QuerySet[Team]) -> QuerySet[ConsumerOwnership]:
     )
 
 
-def quarantined(status: str) -> tuple[list[QuarantinedRecord], int]:
-    """The newest quarantined records of a status, and how many there are."""
+def quarantined(status: str, most: int | None = QUARANTINE_SHOWN) -> tuple[list[QuarantinedRecord], int]:
+    """The newest quarantined records of a status, at `most` so many, and how many there are."""
     rows = QuarantinedRecord.objects.filter(status=status)
-    return list(rows.order_by("-received_at", "-id")[:QUARANTINE_SHOWN]), rows.count()
+    return list(rows.order_by("-received_at", "-id")[:most]), rows.count()

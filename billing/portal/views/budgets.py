@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -107,7 +107,44 @@ def own_budget(request: HttpRequest, pk: int) -> Budget:
 @page
 def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One budget: so far, where it will end, thresholds, who was told what."""
-    return budget_page(request, setup, budget_or_404(request, pk))
+    found = budget_or_404(request, pk)
+    file = download(request, _tables(found, setup))
+    return budget_page(request, setup, found) if file is None else file
+
+
+def _tables(found: Budget, setup: BillingSetup) -> dict[str, Callable[[], Table]]:
+    now = timezone.now()
+    standing = standing_now(found, now)
+    return {
+        "days": lambda: _day_table([] if standing is None else _course(found, standing, now, setup)[0]),
+        "thresholds": lambda: _threshold_table(_thresholds(found, standing)),
+        "methods": lambda: Table(
+            "forecast-methods", [Column("method"), Column("error", "ratio"), Column("chosen")],
+            [[name, error, str(chosen).lower()] for name, error, chosen in _errors(standing)],
+        ),
+        "alerts": lambda: _alert_table(Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")),
+    }  # fmt: skip
+
+
+def _day_table(rows: Iterable[DayRow]) -> Table:
+    columns = [Column("day"), Column("spent_at_list_price", "money"), Column("sum", "money")]
+    return Table("budget-by-day", columns, [[row.day.isoformat(), row.amount, row.total] for row in rows])
+
+
+def _threshold_table(thresholds: Iterable[dict[str, Any]]) -> Table:
+    columns = [Column("basis"), Column("percent", "count"), Column("amount", "money"), Column("fired")]
+    return Table("thresholds", columns, [[item[column.name] for column in columns] for item in thresholds])
+
+
+def _alert_table(alerts: Iterable[Alert]) -> Table:
+    columns = [Column(name) for name in ("fired_at", "kind", "basis", "period", "level", "told")]
+    sums = (Column("percent", "count"), Column("value", "money"), Column("amount", "money"))
+    rows = [
+        [row.fired_at, row.kind, row.basis, row.period, row.level,
+         ", ".join(item.channel.name for item in row.deliveries.all() if item.sent_at), row.percent, row.value, row.amount]
+        for row in alerts
+    ]  # fmt: skip
+    return Table("alerts", [*columns, *sums], rows)
 
 
 def budget_page(

@@ -17,6 +17,7 @@ from billing.invoicing.services.retroactive import (
     retroactive_reject,
 )
 from billing.portal.access import page
+from billing.portal.tables import Column, Table, download
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services import ChangeError
@@ -40,7 +41,21 @@ class ShownChange:
 @page
 def change_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Changes that reach a team that somebody may see; for the house all of them."""
-    return _list(request, setup)
+    file = download(request, {"effects": lambda: _effects(request)})
+    return _list(request, setup) if file is None else file
+
+
+def _effects(request: HttpRequest) -> Table:
+    """What each change does to each team and month that the person may see."""
+    columns = [Column(name) for name in ("change", "kind", "status", "month", "team")]
+    rows = [
+        [change.name, change.kind, change.status, row.month, row.team, row.charged, row.should_be, row.difference]
+        for change in changes_all()[:SHOWN]
+        if (found := _shown(request, change)) is not None
+        for row in found.effect
+    ]
+    sums = (Column("charged", "money"), Column("should_be", "money"), Column("difference", "money"))
+    return Table("changes-of-closed-time", [*columns, *sums], rows)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:

@@ -36,7 +36,9 @@ PAGE_SIZE = 50
 def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Issued notes of the teams that somebody may see; for the house also what waits."""
     notes = notes_visible(teams_visible_to(request.user))
-    file = download(request, {"notes": lambda: _table(notes)})
+    sees_waiting = access_of(request.user).may(Right.READ)
+    tables = {"notes": lambda: _table(notes), "waiting": lambda: _waiting(corrections_waiting() if sees_waiting else [])}
+    file = download(request, tables)
     return _list(request, setup) if file is None else file
 
 
@@ -48,6 +50,18 @@ def _table(notes: Iterable[Note]) -> Table:
         for row in notes
     ]  # fmt: skip
     return Table("notes", [*(Column(name) for name in names), Column("total", "money")], rows)
+
+
+def _waiting(corrections: Iterable[Correction]) -> Table:
+    """The notes of corrections that are not issued."""
+    names = ("correction", "status", "reason", "asked_by", "asked_at", "kind", "team", "corrects")
+    rows = [
+        [str(item.pk), item.status, item.reason_code, item.requested_by, item.requested_at, note.kind, note.team.code,
+         note.invoice and note.invoice.number, len(note.draft["lines"]), note.total]
+        for item in corrections for note in item.notes.all()
+    ]  # fmt: skip
+    columns = [*(Column(name) for name in names), Column("lines", "count"), Column("total", "money")]
+    return Table("corrections-waiting", columns, rows)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:

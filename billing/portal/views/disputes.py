@@ -116,7 +116,14 @@ def _claim(request: HttpRequest, number: str) -> Claim:
 @page
 def dispute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One dispute: what is claimed, what happened, and what the person may do next."""
-    return _shown(request, setup, _found(request, pk))
+    found = _found(request, pk)
+    file = download(request, {"steps": lambda: _history(found)})
+    return _shown(request, setup, found) if file is None else file
+
+
+def _history(found: Dispute) -> Table:
+    rows = [[step.at, step.actor, step.kind, step.text] for step in found.steps.all()]
+    return Table(f"dispute-{found.pk}", [Column(name) for name in ("at", "actor", "step", "text")], rows)
 
 
 def _found(request: HttpRequest, pk: int) -> Dispute:

@@ -14,6 +14,7 @@ from billing.invoicing.models import DocumentMail
 from billing.invoicing.selectors import contacts_all, mails_all
 from billing.invoicing.services.mails import ContactWish, MailError, contact_add, contact_end, mail_resend
 from billing.portal.access import page_for, staff_page
+from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -24,7 +25,28 @@ PAGE_SIZE = 50
 @staff_page
 def mail_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every mail, failures first, and every billing contact."""
-    return _list(request, setup)
+    file = download(request, {"mails": _mails, "contacts": _contacts})
+    return _list(request, setup) if file is None else file
+
+
+def _mails() -> Table:
+    names = ("address", "language", "document", "team", "status", "sent_at", "error")
+    rows = [
+        [mail.address, mail.language, mail.document.number, mail.document.team.code, mail.status, mail.sent_at, mail.error,
+         mail.attempts]
+        for mail in mails_all()
+    ]  # fmt: skip
+    return Table("mails", [*(Column(name) for name in names), Column("attempts", "count")], rows)
+
+
+def _contacts() -> Table:
+    names = ("team", "address", "language", "valid_from", "valid_until", "set_by")
+    rows = [
+        [row.team.code, row.address, row.language, row.valid_from.isoformat(),
+         row.valid_until and row.valid_until.isoformat(), row.set_by]
+        for row in contacts_all()
+    ]  # fmt: skip
+    return Table("billing-contacts", [Column(name) for name in names], rows)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:

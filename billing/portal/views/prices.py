@@ -24,7 +24,16 @@ from billing.portal.price_lists import (
     shown_draft,
     shown_version,
 )
+from billing.portal.price_tables import (
+    changes_table,
+    drafts_table,
+    effect_table,
+    list_table,
+    policies_table,
+    sheets_table,
+)
 from billing.portal.selectors import policies
+from billing.portal.tables import download
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_file import export_yaml, version_content
 from billing.rates.price_list import PriceListError
@@ -58,10 +67,17 @@ SHOWN_SHEETS = 500
 def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every price version with its validity, the efficiency policies, and for some the drafts."""
     sees_drafts = access_of(request.user).may(Right.READ_COSTS)
+    lists = [(version, shown_version(version)) for version in published_versions()]
+    drafts = open_drafts() if sees_drafts else []
+    tables = {
+        "prices": lambda: list_table((version.name, shown) for version, shown in lists),
+        "drafts": lambda: drafts_table(drafts), "policies": lambda: policies_table(policies()),
+    }  # fmt: skip
+    if (file := download(request, tables)) is not None:
+        return file
     context = {
         "nav": "prices", "setup": setup, "now": timezone.now(), "token_columns": TOKEN_CLASSES, "policies": policies(),
-        "lists": [(version, shown_version(version)) for version in published_versions()],
-        "drafts": open_drafts() if sees_drafts else [],
+        "lists": lists, "drafts": drafts,
     }  # fmt: skip
     return render(request, "portal/prices.html", context)
 
@@ -72,10 +88,13 @@ def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One published version: its prices, what changed with it, who made and who approved it."""
     found = get_object_or_404(published_versions(), pk=pk)
     before, changes = changes_of(found)
-    draft = getattr(found, "draft", None)
+    draft, shown = getattr(found, "draft", None), shown_version(found)
+    tables = {"prices": lambda: list_table([(found.name, shown)]), "changes": lambda: changes_table(changes)}
+    if (file := download(request, tables)) is not None:
+        return file
     context = {
         "nav": "prices", "setup": setup, "now": timezone.now(), "token_columns": TOKEN_CLASSES, "version": found,
-        "list": shown_version(found), "before": before, "changes": changes, "draft": draft,
+        "list": shown, "before": before, "changes": changes, "draft": draft,
         "steps": draft.steps.all() if draft else [],
     }  # fmt: skip
     return render(request, "portal/price_version.html", context)
@@ -85,7 +104,13 @@ def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 @page_for(Right.READ_COSTS)
 def draft(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One draft: its prices and what they change, and the steps that whoever looks may take."""
-    return _draft_page(request, setup, get_object_or_404(PriceDraft, pk=pk))
+    found = get_object_or_404(PriceDraft, pk=pk)
+    tables = {
+        "prices": lambda: list_table([(found.name, shown_draft(found))]),
+        "changes": lambda: changes_table(changes_of(found)[1]),
+    }
+    file = download(request, tables)
+    return _draft_page(request, setup, found) if file is None else file
 
 
 def _draft_page(request: HttpRequest, setup: BillingSetup, found: PriceDraft, **more: Any) -> HttpResponse:
@@ -206,6 +231,8 @@ def draft_effect(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
         effect, problems = None, error.messages
     else:
         problems = []
+    if (file := download(request, {"effect": lambda: effect_table(effect, month)})) is not None:
+        return file
     teams = [(row, effect.of_team(row.key.team)) for row in effect.by_team] if effect else []
     context = {
         "nav": "prices", "setup": setup, "draft": found, "month": month, "effect": effect, "teams": teams,
@@ -228,10 +255,14 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     old = request.GET.get("old", "") or next((key for key in keys if key != new), "")
     if (new and new not in choices) or (old and old not in choices):
         raise Http404("no such price list")
+    changes = changes_against(choices.get(old), choices[new]) if new else None
+    sheets = sheet_changes(choices.get(old), choices.get(new)) if sees_costs else []
+    tables = {"changes": lambda: changes_table(changes), "sheets": lambda: sheets_table(sheets)}
+    if (file := download(request, tables)) is not None:
+        return file
     context = {
         "nav": "prices", "setup": setup, "choices": choices, "old": choices.get(old), "new": choices.get(new),
-        "old_key": old, "new_key": new, "changes": changes_against(choices.get(old), choices[new]) if new else None,
-        "sheets": sheet_changes(choices.get(old), choices.get(new)) if sees_costs else [],
+        "old_key": old, "new_key": new, "changes": changes, "sheets": sheets,
     }  # fmt: skip
     return render(request, "portal/price_compare.html", context)
 

@@ -66,7 +66,20 @@ def _consumers(teams: QuerySet[Team]) -> Table:
 @staff_page
 def quarantine(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Records that could not enter the ledger, with the reason."""
-    return _quarantine(request, setup)
+    file = download(request, {"records": lambda: _records(request.GET.get("status", ""))})
+    return _quarantine(request, setup) if file is None else file
+
+
+def _records(status: str) -> Table:
+    """Every record of a status, the newest first, as it came."""
+    names = ("received_at", "at", "door", "reporter", "reason", "error", "key", "status", "resolved_by", "resolution",
+             "record", "corrected")  # fmt: skip
+    rows = [[*(getattr(row, name) for name in names), row.times_received] for row in quarantined(_status(status), None)[0]]
+    return Table("quarantine", [*(Column(name) for name in names), Column("times_received", "count")], rows)
+
+
+def _status(wanted: str) -> str:
+    return wanted if wanted in QuarantinedRecord.Status.values else QuarantinedRecord.Status.OPEN
 
 
 @require_POST
@@ -93,8 +106,7 @@ def quarantine_decide(request: HttpRequest, setup: BillingSetup, pk: int) -> Htt
 def _quarantine(
     request: HttpRequest, setup: BillingSetup, refused: tuple[int, str, str] | None = None, status: int = 200
 ) -> HttpResponse:
-    wanted = request.GET.get("status", "")
-    shown = wanted if wanted in QuarantinedRecord.Status.values else QuarantinedRecord.Status.OPEN
+    shown = _status(request.GET.get("status", ""))
     rows, total = quarantined(shown)
     context = {
         "nav": "quarantine", "setup": setup, "rows": rows, "total": total, "status": shown,
