@@ -253,7 +253,7 @@ def test_a_claim_that_others_may_have_given_back_before_is_unknown(here: Rig, en
 
 
 def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig) -> None:
-    """The last that was told of them is of 20 s, and at 300 s they were gone: two estimated ends, bounded, and no problem."""
+    """The last that was told of them is of 20 s, and at 300 s they were gone: two estimated ends, bounded, no problem."""
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.cluster.advance(20)
