@@ -26,6 +26,7 @@ class Health:
             "unknown_resources": "extended resources that nobody knows",
             "unreadable_objects": "objects that could not be metered",
             "reconciliation_difference": "pods on which the last scan and the holds did not agree",
+            "queue_difference": "units on which Volcano's queues and the holds did not agree at the last scan",
             "leading": "1 where this agent reports",
         }
         self.gauges = {

@@ -23,6 +23,7 @@ from metering.k8s.health import Health
 from metering.k8s.leader import Leader
 from metering.k8s.reconciliation import Scan, confirmed, scan, suspects
 from metering.k8s.stream import CLAIMS, NODES, PODS, SLICES, Kind, Step, Stream, claim_kinds
+from metering.k8s.volcano_queues import queue_difference
 from metering.spool import Spool, open_state
 
 log = logging.getLogger(__name__)
@@ -190,6 +191,7 @@ class Service:
                 log.warning("the scan has to wait: %s", error)
                 return
             self._scan = Scan(found.version, found.at, found.holding, suspects(found, agent.store))
+            self._compare_queues(agent, api)
         if self._scan is None:
             return
         difference = confirmed(self._scan, agent.store, agent.scope)
@@ -201,6 +203,16 @@ class Service:
         if difference.pods:
             log.error("the scan found %d pods that the watch does not know as they are: %s", difference.pods, difference)
             streams["pods"].list_next()
+
+    def _compare_queues(self, agent: Agent, api: Api) -> None:
+        try:
+            differing = queue_difference(api, agent.store, agent.scope)
+        except ApiError as error:
+            log.warning("queues of Volcano have to wait: %s", error)
+            return
+        for (name, resource), (held, told) in (differing or {}).items():
+            log.warning("queue %s: %d of %s are held, Volcano says %d", name, held, resource, told)
+        self.health.set(queue_difference=sum(abs(held - told) for held, told in (differing or {}).values()))
 
     def _tell_health(self, agent: Agent, streams: dict[str, Stream], now: datetime, *, leading: bool) -> None:
         errors = {name: stream.error for name, stream in list(streams.items())} | self._refusals

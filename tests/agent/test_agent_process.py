@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from metering.k8s.volcano_queues import QUEUES
 from tests.agent.cluster import ApiServer, Cluster
 from tests.agent.rig import Platform
 
@@ -177,6 +178,31 @@ def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[.
     assert read("/readyz") == "ok\n"
     asked = re.findall(r"(\w+)Probe: {httpGet: {path: (\S+), port: metrics}", MANIFEST.read_text(encoding="utf-8"))
     assert [(probe, read(path)) for probe, path in asked] == [("liveness", "ok\n"), ("readiness", "ok\n")]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+
+
+def test_each_scan_compares_what_is_held_with_what_volcano_gave(
+    api: ApiServer, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    cluster = api.cluster
+    cluster.add_node("n-1")
+    cluster.create("u", 4, schedulerName="volcano")
+    cluster.bind("u")
+    given = {"metadata": {"name": "default"}, "status": {"allocated": {"nvidia.com/gpu": "7"}}}
+    api.others[QUEUES] = {"kind": "QueueList", "items": [given]}
+    process = start("--scan-seconds", "0.2")
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "health and metrics on port" in line)
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{line.split()[-1]}/metrics") as answer:
+            return str(answer.read().decode())
+
+    until(lambda: "suanpan_agent_queue_difference 3.0" in metrics())
+    assert any("queue default: 4 of nvidia.com/gpu are held, Volcano says 7" in text for text in process.stderr)
+    given["status"] = {"allocated": {"nvidia.com/gpu": "4"}}
+    until(lambda: "suanpan_agent_queue_difference 0.0" in metrics())
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
 

@@ -7,6 +7,7 @@ import yaml
 
 from metering.k8s.leader import Leader
 from metering.k8s.surroundings import Lookup
+from metering.k8s.volcano_queues import queue_difference
 from tests.agent.rig import Rig, rig
 
 MANIFEST = Path(__file__).resolve().parents[2] / "docker" / "k8s" / "rbac.yaml"
@@ -46,6 +47,7 @@ def exercise(here: Rig) -> None:
     here.cluster.bind("u")
     here.watch()
     here.scan()
+    queue_difference(here.api, here.agent.store, here.agent.scope)
 
 
 def test_what_is_granted_is_what_is_asked_for(tmp_path: Path) -> None:
