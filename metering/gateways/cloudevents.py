@@ -52,7 +52,7 @@ def _numbered(event: Fields) -> Fields:
     if isinstance(number, bool) or not isinstance(number, str | int):
         return {}
     digits = str(number)
-    if not (digits.isascii() and digits.isdigit() and int(digits[:40]) <= MAX_SEQUENCE):
+    if not (digits.isascii() and digits.isdigit() and int(digits) <= MAX_SEQUENCE):
         return {}
     return {"sequence": int(digits), "sequence_run": text(event, "sequencerun")}
 

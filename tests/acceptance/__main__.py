@@ -237,6 +237,13 @@ def cut_streams(rig: Rig) -> bool:
     return same and marked and told["ours"].total() == len(given)
 
 
+def numbered(rig: Rig) -> bool:
+    """Whether our reporter numbered what it told, and no number is missing after all that was done to it."""
+    runs = rig.house.runs()
+    sys.stdout.write(f"\nnumbered records by source (numbers, gaps): {runs}\n")
+    return [(source, gaps) for source, _, gaps in runs] == [(SOURCES["ours"], 0)]
+
+
 TRIALS: dict[str, Callable[[Rig], tuple[list[Answer], list[Event]]]] = {
     "everything": everything, "routes": other_routes, "slow": slow_receiver, "busy": busy_receiver,
     "gone": receiver_gone, "sigterm": terminated, "kill": killed_after_the_answer, "kill-random": killed_at_random,
@@ -261,6 +268,7 @@ def main() -> int:
                         for name, trial in TRIALS.items() if not options.only or name in options.only]  # fmt: skip
                 if not options.only or "cut" in options.only:
                     good.append(cut_streams(rig))
+                good.append(numbered(rig))
             finally:
                 rig.proxy.end()
                 relay.close()

@@ -26,6 +26,15 @@ with connection.cursor() as cursor:
     print(json.dumps(cursor.fetchall()))
 """
 
+RUNS = """
+import json
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute('''SELECT source, sum(last - first + 1)::int, count(*) - count(DISTINCT (source, run))
+                      FROM token_sequence_island GROUP BY source''')
+    print(json.dumps(cursor.fetchall()))
+"""
+
 
 def free_port() -> int:
     with socket.socket() as found:
@@ -84,3 +93,9 @@ class House:
         """Every event (source, consumer, usage source, status, call id, input, cached, output, reasoning); quarantine."""
         lines = self._home.run("shell", "-v0", "-c", LEDGER).stdout.splitlines()
         return json.loads(lines[-2]), json.loads(lines[-1])
+
+    def runs(self) -> list[list[Any]]:
+        """Of every source that numbers its records: how many numbers arrived, and how many gaps are between them."""
+        lines = self._home.run("shell", "-v0", "-c", RUNS).stdout.splitlines()
+        runs: list[list[Any]] = json.loads(lines[-1])
+        return runs
