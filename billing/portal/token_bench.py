@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from billing.portal.price_hints import hint_of
 from billing.portal.price_lists import published_versions
-from billing.rates.models import TokenCostSheet
 from pricing.loadtests.own import LoadTest
 from pricing.money import exact_decimal
 from pricing.token_methods import MethodOutcome, RunVerdict, compared_methods, run_verdicts
-from pricing.token_sheet import METHODS, NUMBERS, PART, TokenSheet, TokenSheetError, parse_token_sheet
+from pricing.token_sheet import BY_CONTEXT, METHODS, NUMBERS, PART, TokenSheet, TokenSheetError, parse_token_sheet
 
 TERMS: Final = (*NUMBERS, "prefill_share")
 CLASSES: Final = ("input", "cache_read", "cache_creation", "output")
@@ -43,35 +42,91 @@ class ShownMethod:
 
 
 @dataclass(frozen=True)
+class ShownContext:
+    """A bucket of prompt lengths: the lengths that were measured in it, and its price of each class."""
+
+    context: str
+    measured: list[int]
+    prices: list[Decimal | None]
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """From one measured length to the next, in percent of the class that differs most."""
+
+    shorter: int
+    longer: int
+    token_class: str
+    percent: Decimal
+    splits: bool
+
+
+@dataclass(frozen=True)
 class TokenBench:
     """Everything that the page tells about one load test; `problems` where the terms price nothing."""
 
     terms: list[Term]
     method: str
+    by_context: bool
     runs: list[tuple[LoadTest, list[tuple[RunVerdict, list[str]]]]] = field(default_factory=list)
     methods: list[ShownMethod] = field(default_factory=list)
     published: list[Decimal | None] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    contexts: list[ShownContext] = field(default_factory=list)
+    steps: list[ShownStep] = field(default_factory=list)
 
 
-def token_bench(stored: TokenCostSheet, asked: Mapping[str, Any]) -> TokenBench:
-    """The stored load test under its own terms, or under those that are asked for."""
-    values = {name: str(asked.get(name, stored.inputs.get(name, ""))).strip() for name in TERMS}
-    method = str(asked.get("method", stored.inputs.get("method", METHODS[0])))
-    own = {"currency": stored.inputs["currency"], "report": stored.inputs["report"], "method": method}
-    given = {**own, **{name: value for name, value in values.items() if value}}
+def sheet_asked(inputs: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The sheet of `inputs` under its own terms, or under those that are asked for."""
+    values = {name: str(asked.get(name, inputs.get(name, ""))).strip() for name in TERMS}
+    by_context = asked.get(BY_CONTEXT, "") if "method" in asked else inputs.get(BY_CONTEXT, "")
+    return {
+        "currency": inputs["currency"], "report": inputs["report"],
+        "method": str(asked.get("method", inputs.get("method", METHODS[0]))),
+        **({BY_CONTEXT: str(by_context)} if by_context else {}), **{name: value for name, value in values.items() if value},
+    }  # fmt: skip
+
+
+def token_bench(given: Mapping[str, Any]) -> TokenBench:
+    """What follows from the fields of a sheet: every method, every run, and the buckets of prompt lengths if asked for."""
+    values = {name: given.get(name, "") for name in TERMS}
+    method, by_context = given["method"], given.get(BY_CONTEXT, "") == "true"
     try:
         sheet = parse_token_sheet(given)
     except TokenSheetError as error:
         told: dict[str, list[str]] = {}
         for problem in error.problems:
             told.setdefault(str(problem.path[0]), []).append(str(problem))
-        return TokenBench(_terms(values, told), method, problems=error.messages)
+        return TokenBench(_terms(values, told), method, by_context, problems=error.messages)
     runs = [
         (test, [(verdict, _figures(verdict)) for verdict in run_verdicts(test.runs, sheet.terms.bounds)])
         for test in sheet.tests
     ]
-    return TokenBench(_terms(values, {}), method, runs, _methods(sheet, method), _published(stored.model))
+    problems, contexts, steps = _contexts(sheet)
+    published = _published(sheet.tests[0].model)
+    return TokenBench(
+        _terms(values, {}), method, by_context, runs, _methods(sheet, method), published, problems, contexts, steps
+    )
+
+
+def _contexts(sheet: TokenSheet) -> tuple[list[str], list[ShownContext], list[ShownStep]]:
+    """What is wrong, the price of each class in each bucket, and what each step between the measured lengths changed."""
+    try:
+        answer = sheet.result()
+    except ValueError as error:
+        return [str(error)], [], []
+    contexts = [
+        ShownContext(
+            part["context"], [item["tokens"] for item in part["measured"]],
+            [{row["class"]: Decimal(row["price_per_1m"]) for row in part["classes"]}.get(name) for name in CLASSES],
+        )
+        for part in answer.get("contexts", ())
+    ]  # fmt: skip
+    steps = [
+        ShownStep(step["from_tokens"], step["to_tokens"], step["class"], _percent(Fraction(step["change"])), step["splits"])
+        for step in answer.get("context_steps", ())
+    ]
+    return [], contexts, steps
 
 
 def _figures(verdict: RunVerdict) -> list[str]:

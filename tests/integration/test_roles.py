@@ -240,6 +240,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "prices/workbench/file/": ("POST", {who: 400 if status == 200 else status for who, status in HOUSE.items()}),  # none
     "prices/workbench/draft/": ("POST", only("finance", "admin", status=400)),
     "prices/workbench/tokens/": ("GET", HOUSE),
+    "prices/workbench/tokens/report/": ("POST", {who: 400 if status == 200 else status for who, status in HOUSE.items()}),
+    "prices/workbench/tokens/draft/": ("POST", only("finance", "admin", status=400)),
     "planner/": ("GET", SIGNED_IN),
     "prices/versions/<int:pk>/": ("GET", SIGNED_IN),
     "prices/drafts/new/": ("GET", only("finance", "admin", status=200)),
