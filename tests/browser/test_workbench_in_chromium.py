@@ -3,6 +3,7 @@
 import json
 from decimal import Decimal
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from tests.browser.test_portal_in_chromium import page as page
 from tests.browser.test_price_lists_in_chromium import october as october
 from tests.browser.test_price_lists_in_chromium import person, shot, sign_in
 from tests.integration.test_price_drafts import SHEET
+from tests.unit.test_token_contexts import THREE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -206,3 +208,47 @@ def test_neither_page_is_wider_than_the_screen(
         shot(page, f"w{width}-{scheme}-{name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     context.close()
+
+
+def test_a_report_in_a_file_is_priced_by_prompt_length_and_saved(page: Page, october: Path, tmp_path: Path) -> None:
+    """As in tests.unit.test_token_contexts: 1,000 and 2,000 tokens share 0.4386, 8,000 cost 0.6667 a million of input."""
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps(THREE))
+    person("ana", "finance")
+    sign_in(page, "ana")
+    page.goto("/prices/workbench/tokens/")
+    page.get_by_text("Reports in files").click()
+    page.get_by_label("Reports of vLLM").set_input_files(report)
+    page.get_by_role("button", name="Read it").click()
+    expect(page.get_by_role("alert")).to_contain_text("gpu_hour_cost: is missing, must be a number")
+    for name, value in (("gpu_hour_cost", "10"), ("markup", "0.2"), ("ttft_p99_ms", "1000"), ("tpot_p99_ms", "50")):
+        page.get_by_label(name, exact=True).fill(value)
+    page.get_by_label("context_buckets").select_option("true")
+    page.get_by_role("button", name="Price it").click()
+    expect(page.get_by_role("row", name="0-2000 measured at 1000, 2000 0.4386 0.0439 0.4386 1.7544")).to_be_visible()
+    expect(page.get_by_role("row", name="2001+ measured at 8000 0.6667 0.0667 0.6667 2.6667")).to_be_visible()
+    expect(page.get_by_text("2000 → 8000 tokens: Input +60.00%, a bucket of its own")).to_be_visible()
+    shot(page, "token-report-1-priced")
+    page.get_by_label("Why do prices change?").fill("Long prompts cost more")
+    page.get_by_role("button", name="Save as a draft").click()
+    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    expect(page.get_by_role("row", name="long prompts of 2001+ tokens")).to_contain_text("2.6667")
+    shot(page, "token-report-2-draft")
+    assert PriceDraft.objects.get().content["tokens"][-1]["model"] == "long"
+
+
+def test_the_workbenches_fit_on_a_phone(page: Page, october: Path) -> None:
+    """At 390 pixels nothing is wider than the page, and no two things of the header stand on each other."""
+    person("ana", "finance")
+    sign_in(page, "ana")
+    page.set_viewport_size({"width": 390, "height": 844})
+    for number, address in enumerate(("/prices/workbench/?sheet=h800-hq", "/prices/workbench/tokens/", "/planner/")):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+        found = page.locator("header.side .brand > *, header.side .account a, header.side .account button").all()
+        boxes = [box for item in found if item.is_visible() and (box := item.bounding_box())]
+        for one, other in combinations(boxes, 2):
+            beside = one["x"] + one["width"] <= other["x"] + 1 or other["x"] + other["width"] <= one["x"] + 1
+            below = one["y"] + one["height"] <= other["y"] + 1 or other["y"] + other["height"] <= one["y"] + 1
+            assert beside or below, (address, one, other)
+        shot(page, f"phone-{number}")
