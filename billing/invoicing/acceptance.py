@@ -69,11 +69,13 @@ def acceptance_of(
 
 def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
     """How many issued invoices of a month wait, are held by a dispute, and are accepted; empty before any is issued."""
-    issued = period.invoices.filter(number__isnull=False).only("issued_at", "number").prefetch_related("events")
+    issued = list(period.invoices.filter(number__isnull=False).only("issued_at", "number").prefetch_related("events"))
+    if not issued:
+        return {}
     calendar = house_calendar()
     found = (acceptance_of(invoice, zone=period.zone, calendar=calendar, now=now) for invoice in issued)
     counts = Counter(item.state for item in found if item is not None)
-    return {state: counts[state] for state in ("waiting", "held", "accepted")} if counts else {}
+    return {state: counts[state] for state in ("waiting", "held", "accepted")}
 
 
 def last_deadline(calendar: BusinessCalendar, zone: str) -> datetime | None:

@@ -215,6 +215,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "disputes/<int:pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302, "other": 404}),
     "notes/<int:pk>/": ("GET", OWN),
     "notes/<int:pk>/download.<str:kind>": ("GET", OWN),
+    "commitments/": ("GET", SIGNED_IN),
     "budgets/": ("GET", SIGNED_IN),
     "budgets/<int:pk>/": ("GET", OWN),
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),

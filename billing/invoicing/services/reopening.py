@@ -102,10 +102,10 @@ def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datet
     return reopening_reject(reopening_id=waiting.pk, reason=reason, actor=actor, now=now)
 
 
-def why_not_reopenable(period: BillingPeriod) -> str:
+def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None) -> str:
     """Why a month cannot be opened again, in a sentence that says what to do instead; empty where it can."""
     month = period.month
-    if billing_setup().reopening != BillingSetup.Reopening.TWO_PERSONS:
+    if (setup or billing_setup()).reopening != BillingSetup.Reopening.TWO_PERSONS:
         return "closed months stay closed here: `reopening: two-persons` under `billing:` in the set-up file allows it"
     if period.status != BillingPeriod.Status.CLOSED:
         return f"period {month} is {period.status}: only a closed month is opened again"

@@ -1,4 +1,7 @@
-"""Credits for faults of the platform: GPU-hours of work lost, up to one checkpoint interval, at the price of the line."""
+"""Credits for faults of the platform: GPU-hours of work lost, up to one checkpoint interval, at the price of the line.
+
+The line says what the hours cost its team: the list price, or that of the commitment that paid for them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +15,8 @@ from billing.invoicing.lines import QUANTITY_PLACES
 from billing.invoicing.models import Correction
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.invoicing.services.corrections import LineCredit, Wanted, credit_note_draft
+from pricing.commitments import KIND as COMMITMENT
+from pricing.commitments import USED
 from pricing.money import round_amount, round_to
 from pricing.rate_card import MILLION_TOKENS
 
@@ -45,7 +50,8 @@ def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Want
         line = next(iter(billed_lines(document_numbered(number), [position])), None)
         if line is None:
             raise NoteError(f"line {position}: {number} charges no line of that position")
-        if line.key.kind != "gpu" or line.key.unit == MILLION_TOKENS:
+        covered = (line.key.kind, line.key.reason) == (COMMITMENT, USED)  # paid for at the committed price
+        if not (covered or line.key.kind == "gpu") or line.key.unit == MILLION_TOKENS:
             raise NoteError(f"line {position} of {number} charges no GPU hours: credit an amount instead")
         _refuse_carried_twice(line, billed_lines(document_numbered(number)), lost)
         credit = LineCredit(

@@ -65,7 +65,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
-        "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period),
+        "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period, setup),
         "waits": any(item.status == PeriodReopening.Status.REQUESTED for item in report.reopenings),
         "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip

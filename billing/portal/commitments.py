@@ -1,0 +1,77 @@
+"""What teams committed to for a month, and how much of it they used: from the lines that bill it, which no page adds to."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from billing.portal.statements import MonthStatements, StatementLine
+from billing.rates.selectors import commitment_book
+from billing.tenancy.models import Team
+from metering.intervals import Interval
+from pricing.commitments import KIND, UNUSED, USED, Commitment
+from pricing.rating import DIVISOR, GPU_HOURS
+
+ZERO = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentUse:
+    """A commitment in one month: GPU-hours bought, used and left, what each part costs, and hours beyond it on demand."""
+
+    team: Team
+    commitment: Commitment
+    bought: Decimal
+    used: Decimal
+    unused: Decimal
+    used_amount: Decimal
+    unused_amount: Decimal
+    beyond: Decimal
+
+    @property
+    def share(self) -> Decimal | None:
+        """Used over bought hours; None where nothing was bought."""
+        return self.used / self.bought if self.bought else None
+
+    @property
+    def amount(self) -> Decimal:
+        """What is paid for the month, used or not."""
+        return self.used_amount + self.unused_amount
+
+
+def commitment_uses(month: MonthStatements, teams: Iterable[Team]) -> list[CommitmentUse]:
+    """The commitments of some teams that are in force in a month, by team, accelerator and start.
+
+    Usage that came late stands in the month that billed it and is left out here.
+    """
+    of_team: dict[str, list[StatementLine]] = defaultdict(list)
+    for statement in month.statements:
+        of_team[statement.team.code] += [line for line in statement.lines if not line.key.correction]
+    known = {team.code: team for team in teams}
+    window = Interval(month.period.start, month.period.end)
+    return [
+        _use(known[one.team], one, window, of_team[one.team])
+        for one in commitment_book().of_month(window)
+        if one.team in known
+    ]
+
+
+def _use(team: Team, one: Commitment, window: Interval, lines: list[StatementLine]) -> CommitmentUse:
+    of_it = [line for line in lines if line.key.kind == KIND and line.key.policy == one.name]
+    parts = {reason: [line for line in of_it if line.key.reason == reason] for reason in (USED, UNUSED)}
+    beyond = [
+        line for line in lines
+        if (line.key.kind, line.key.accelerator, line.key.unit) == ("gpu", one.accelerator, GPU_HOURS)
+    ]  # fmt: skip
+    return CommitmentUse(
+        team, one, bought=one.bought(window) / DIVISOR[GPU_HOURS], used=_hours(parts[USED]), unused=_hours(parts[UNUSED]),
+        used_amount=_amount(parts[USED]), unused_amount=_amount(parts[UNUSED]), beyond=_hours(beyond),
+    )  # fmt: skip
+
+
+def _hours(lines: Iterable[StatementLine]) -> Decimal:
+    return sum((line.quantity for line in lines), ZERO)
+
+
+def _amount(lines: Iterable[StatementLine]) -> Decimal:
+    return sum((line.amount for line in lines), Decimal("0.00"))

@@ -1,0 +1,88 @@
+"""A team sees what it committed to: bought, used, unused and what is beyond, to the hour, of an open and an issued month."""
+
+import csv
+import io
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from billing.invoicing.models import Correction, Invoice
+from billing.invoicing.note_lines import NoteError
+from billing.invoicing.services import invoices_issue, period_close
+from billing.invoicing.services.sla import LostWork, sla_credit_draft
+from tests.correction_makers import people, wanted
+from tests.factories import allocation_record, apply, ingest_allocations, person
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+TERMS = [
+    {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000",
+     "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"},
+    {"name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "100",
+     "price_per_gpu_hour": "9.0000", "valid_from": "2026-10-01", "valid_until": "2027-01-01"},
+]  # fmt: skip
+PAGE = "/commitments/?month=2026-10"
+
+
+@pytest.fixture(autouse=True)
+def october(tmp_path: Path) -> None:
+    """nlp used 850 of 1,000 hours, cv 120 where it bought 100."""
+    people()
+    apply(tmp_path, commitments=TERMS)
+    for number, namespace, count, end in ((1, "nlp-a", 10, "2026-10-08T13"), (2, "cv", 2, "2026-10-07T12")):
+        seen = {"started_at": "2026-10-05T00:00:00Z", "ended_at": f"{end}:00:00Z", "observed_until": f"{end}:00:00Z"}
+        ingest_allocations(allocation_record(number, namespace=namespace, quantity=count, **seen))
+    person("tom", "lead", team="nlp")
+
+
+def get(who: str, address: str = PAGE, language: str = "en") -> str:
+    client = Client(headers={"accept-language": language})
+    client.force_login(User.objects.get(username=who))
+    return client.get(address).content.decode()
+
+
+def rows(who: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(get(who, PAGE + "&table=commitments&as=csv").removeprefix("\ufeff"))))
+
+
+def figures(row: dict[str, str]) -> tuple[Decimal, ...]:
+    names = ("bought_gpu_hours", "used_gpu_hours", "unused_gpu_hours", "beyond_gpu_hours", "used_amount", "unused_amount")
+    return tuple(Decimal(row[name]) for name in names)
+
+
+@pytest.mark.parametrize("issued", [False, True])
+def test_bought_used_unused_and_beyond_of_each_commitment(issued: bool) -> None:
+    if issued:
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+        invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    cv, nlp = rows("sam")
+    assert (cv["commitment"], nlp["commitment"]) == ("cv-2026", "nlp-2026")
+    assert figures(nlp) == (1000, 850, 150, 0, 6800, 1200)
+    assert figures(cv) == (100, 100, 0, 20, 900, 0)
+    assert (Decimal(nlp["used_share"]), Decimal(cv["used_share"])) == (Decimal("0.85"), 1)
+    shown = get("sam")
+    assert all(text in shown for text in ("85.0%", "6,800.00", "1,200.00", "8,000.00", "20.0"))
+
+
+def test_a_lead_sees_only_the_own_commitments() -> None:
+    assert [row["team"] for row in rows("tom")] == ["nlp"]
+    assert "cv-2026" not in get("tom")
+    assert "已用" in get("tom", language="zh-hans")
+    assert "No team that you may see has a commitment in this month" in get("tom", "/commitments/?month=2026-09")
+
+
+def test_work_lost_under_a_commitment_is_credited_at_its_price() -> None:
+    """64 GPUs lose one hour of work at 8.0000 each: 512.00, not the 640.00 of the list price."""
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    invoice = Invoice.objects.get(team__code="nlp")
+    positions = dict(invoice.lines.values_list("reason", "position"))
+    lost = LostWork(64, Decimal("3.5"), Decimal("1"))
+    found = sla_credit_draft(number=str(invoice.number), position=positions["used"], lost=lost, wanted=wanted("sla"))
+    assert Correction.objects.get(pk=found.pk).amount == Decimal("512.00")
+    with pytest.raises(NoteError, match="charges no GPU hours"):
+        sla_credit_draft(number=str(invoice.number), position=positions["unused"], lost=lost, wanted=wanted("sla"))
