@@ -46,6 +46,20 @@ def round_to(value: Number, places: int) -> Decimal:
     return EXACT.scaleb(Decimal(-units if exact < 0 else units), -places)
 
 
+def round_part(value: Decimal, divisor: int, places: int) -> Decimal:
+    """`value` / `divisor` with `places` decimals, rounded as `round_to` rounds it, several times as fast.
+
+    >>> round_part(Decimal("9433"), 450, 2), round_part(Decimal("-5"), 1000, 2), round_part(Decimal("5"), 1000, 2)
+    (Decimal('20.96'), Decimal('-0.01'), Decimal('0.01'))
+    """
+    if not value.is_finite():
+        raise MoneyError(f"{value} is not a number")
+    numerator, denominator = value.as_integer_ratio()
+    whole = 2 * denominator * divisor
+    units = (2 * abs(numerator) * 10**places + denominator * divisor) // whole
+    return EXACT.scaleb(Decimal(-units if numerator < 0 else units), -places)
+
+
 def round_amount(value: Number) -> Decimal:
     """An invoice line: 2 decimals.
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Final
 
 from pricing.carbon import kg_co2
-from pricing.money import EXACT, round_amount
+from pricing.money import AMOUNT_PLACES, EXACT, round_part
 from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
@@ -124,7 +124,11 @@ class Charge:
         >>> Charge(key, Decimal(8 * 9433 * 10**6), Decimal("10")).amount  # 8 GPUs for 2 h 37 min 13 s
         Decimal('209.62')
         """
-        return round_amount(self.quantity * Fraction(self.unit_price))
+        return round_part(EXACT.multiply(self.usage_quantity, self.unit_price), DIVISOR[self.key.unit], AMOUNT_PLACES)
+
+    def rounded_quantity(self, places: int) -> Decimal:
+        """In pricing units, rounded for people and documents; amounts never follow from it."""
+        return round_part(self.usage_quantity, DIVISOR[self.key.unit], places)
 
     @property
     def energy_kwh(self) -> Fraction | None:

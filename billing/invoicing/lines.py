@@ -86,7 +86,7 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
         Line(
             position=position,
             charge=charge,
-            quantity=round_to(charge.quantity, QUANTITY_PLACES),
+            quantity=charge.rounded_quantity(QUANTITY_PLACES),
             amount=charge.amount,
             energy_kwh=_energy(charge),
             co2_location_kg=round_to(charge.carbon.location_kg, ENERGY_PLACES) if charge.carbon else None,

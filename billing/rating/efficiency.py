@@ -283,6 +283,8 @@ def _weighted(parts: Sequence[tuple[Sample, Fraction]], metric: str) -> Decimal 
     values = [(sample, share, getattr(sample, metric)) for sample, share in parts if sample.gpu_seconds]
     if not values or any(value is None for _, _, value in values):
         return None
+    if len(values) == 1:
+        return _decimal(Fraction(values[0][2]), 20)  # its weight cancels out
     peaks = {(s.accelerator, s.dtype): dense_peak_tflops(s.accelerator, s.dtype) for s, _, _ in values}
     if len(peaks) > 1 and any(peak is None for peak in peaks.values()):
         return None

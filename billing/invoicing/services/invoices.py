@@ -143,8 +143,7 @@ def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> i
         for invoice in invoices:
             _number(invoice, series[invoice.issuer], now)
         _store(invoices, actor)
-        for invoice in invoices:
-            mails_queue(invoice, now=now)
+        mails_queue(*invoices, now=now)
         for row in series.values():
             row.save(update_fields=["last_number", "last_sha256"])
     return len(invoices)

@@ -5,6 +5,7 @@ commit leaves a mail that is sent again, with the same Message-ID: never lost, t
 """
 
 import smtplib
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Final
@@ -126,19 +127,24 @@ def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
     return contact
 
 
-def contacts_of(team: Team, day: date) -> QuerySet[BillingContact]:
-    """The contacts that are in force on a local day."""
-    return team.billing_contacts.filter(valid_from__lte=day).filter(Q(valid_until=None) | Q(valid_until__gt=day))
+def in_force(contacts: QuerySet[BillingContact], day: date) -> QuerySet[BillingContact]:
+    """Those of some contacts that are in force on a local day."""
+    return contacts.filter(valid_from__lte=day).filter(Q(valid_until=None) | Q(valid_until__gt=day))
 
 
-def mails_queue(document: Invoice | Note, *, now: datetime) -> int:
-    """Queue a document that is being issued for the contacts of its team; to be called in the issuing transaction."""
+def mails_queue(*documents: Invoice | Note, now: datetime) -> int:
+    """Queue documents that are being issued for the contacts of their teams; to be called in the issuing transaction."""
     day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
-    owner = {"invoice": document} if isinstance(document, Invoice) else {"note": document}
+    contacts: dict[int, list[BillingContact]] = defaultdict(list)
+    for contact in in_force(BillingContact.objects.filter(team__in={item.team_id for item in documents}), day):
+        contacts[contact.team_id].append(contact)
     made = [
-        DocumentMail(**owner, address=contact.address, language=contact.language, queued_at=now, next_attempt_at=now)
-        for contact in contacts_of(document.team, day)
-    ]
+        DocumentMail(
+            **({"invoice": document} if isinstance(document, Invoice) else {"note": document}),
+            address=contact.address, language=contact.language, queued_at=now, next_attempt_at=now,
+        )
+        for document in documents for contact in contacts[document.team_id]
+    ]  # fmt: skip
     return len(DocumentMail.objects.bulk_create(made))
 
 
