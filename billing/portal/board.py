@@ -84,6 +84,7 @@ class Board:
             "namespace": sorted({key.namespace for key in keys if key.namespace}),
             "accelerator": sorted({key.sku for key in keys if key.kind != "tokens"}),
             "model": sorted({key.sku for key in keys if key.kind == "tokens"}),
+            "consumer": sorted({key.consumer for key in keys if key.consumer}),
         }
 
     def rows(self, by: str) -> list[SplitRow]:
@@ -96,7 +97,7 @@ class Board:
     @cached_property
     def verdicts(self) -> list[AnyVerdict]:
         """What was said of the jobs under the filters; tokens and accelerators are no part of a verdict."""
-        if self.filters.model:
+        if self.filters.model or self.filters.consumer:
             return []
         if self.month.assessment is not None:
             known: Sequence[AnyVerdict] = [item for item in self.month.assessment.verdicts if item.team in self.codes]
@@ -122,7 +123,7 @@ class Board:
         if not self.running:
             return None
         names = {"cluster": self.filters.site, "namespace": self.filters.namespace}
-        names |= {"accelerator": self.filters.accelerator, "model": self.filters.model}
+        names |= {name: getattr(self.filters, name) for name in ("accelerator", "model", "consumer")}
         patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
         scope = Scope(frozenset(self.codes), **patterns)
         window = Interval(self.period.start, self.period.end)
@@ -227,7 +228,8 @@ def _hours_of(window: Interval, zone: str) -> Counter[WeekHour]:
 
 def _asked(filters: Filters) -> Q:
     asked = Q()
-    for name, field in (("site", "cluster"), ("namespace", "namespace"), ("team", "invoice__team__code")):
+    fields = {"site": "cluster", "namespace": "namespace", "consumer": "consumer", "team": "invoice__team__code"}
+    for name, field in fields.items():
         if value := getattr(filters, name):
             asked &= Q(**{field: value})
     if filters.accelerator:

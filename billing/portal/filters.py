@@ -18,6 +18,7 @@ class Filters:
     namespace: str = ""
     accelerator: str = ""
     model: str = ""
+    consumer: str = ""
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
@@ -36,6 +37,7 @@ class Filters:
             self.team in ("", key.team)
             and self.site in ("", key.cluster)
             and self.namespace in ("", key.namespace)
+            and self.consumer in ("", key.consumer)
             and (not self.accelerator or (key.kind != "tokens" and self.accelerator in (key.accelerator, key.sku)))
             and (not self.model or (key.kind == "tokens" and self.model == key.sku))
         )

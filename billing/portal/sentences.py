@@ -59,6 +59,7 @@ CHECKS: Final = (
     gettext_noop("invoices %(invoiced)s, charges %(charged)s"),
 )
 OUTCOMES: Final = (
+    gettext_noop("%(what)s was reported before with other content; the first one stays"),
     gettext_noop("1 invoice drafted"),
     gettext_noop("%(n)s invoices drafted"),
     gettext_noop("1 invoice issued"),

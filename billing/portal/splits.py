@@ -53,6 +53,7 @@ NAMES: Mapping[str, Callable[[Piece], str]] = {
     "namespace": lambda piece: piece.line.key.namespace,
     "workload": lambda piece: piece.job,
     "queue": lambda piece: piece.queue,
+    "consumer": lambda piece: piece.line.key.consumer,
     "model": lambda piece: piece.line.key.sku if piece.line.key.kind == "tokens" else "",
     "accelerator": lambda piece: piece.line.key.sku if piece.line.key.kind != "tokens" else "",
     "site": lambda piece: piece.line.key.cluster,

@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing.progress import STEPS
+from billing.portal.audit_words import AUDIT
 from billing.portal.sentences import in_language
 from pricing.contexts import class_and_context, priced_class
 
@@ -180,12 +181,14 @@ WORDS = {
     "by_workload": _("Workload"),
     "by_queue": _("Queue"),
     "by_model": _("Model"),
+    "by_consumer": _("Consumer"),
     "by_accelerator": _("Accelerator"),
     "by_site": _("Cluster"),
     "nameless_team": _("Without a team"),
     "nameless_namespace": _("Tokens, which have no namespace"),
     "nameless_workload": _("Not of one workload: tokens, late usage"),
     "nameless_queue": _("Without a queue"),
+    "nameless_consumer": _("Devices, which have no consumer"),
     "nameless_model": _("Devices, which have no model"),
     "nameless_accelerator": _("Tokens, which have no accelerator"),
     "nameless_site": _("Tokens, which have no cluster"),
@@ -212,6 +215,7 @@ WORDS = {
     "up_to_tokens": _("Prompts up to"),
     "heat_devices": _("Devices in use, on average"),
     "heat_tokens": _("Tokens an hour, on average"),
+    **{f"audit_{kind}": words for kind, words in AUDIT.items()},
 }
 
 

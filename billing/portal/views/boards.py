@@ -22,7 +22,8 @@ from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 from metering.intervals import previous_month
 
-DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "team"}
+DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "consumer",
+         "consumer": "model"}
 """What a click on a row of a split shows next, under the row's name as a filter."""
 ITEMS_SHOWN = 8
 

@@ -1,0 +1,44 @@
+"""Every kind of entry that code writes into the audit log has words of its own, and no word is left over."""
+
+import ast
+from pathlib import Path
+
+import billing
+from billing.invoicing.models import Dispute
+from billing.portal.audit_words import AUDIT
+from billing.rates.models import PriceDraftStep
+
+MADE = {
+    "{}_put": {"namespaceownership_put", "consumerownership_put"},
+    "price_draft_{}": {f"price_draft_{action}" for action in PriceDraftStep.Action.values},
+    "dispute_{}": {f"dispute_{status}" for status in Dispute.Status.values},
+}
+"""Kinds that code puts together."""
+ROWS = {"row_insert", "row_update", "row_delete"}
+"""What the database notes by itself."""
+
+
+def kinds_in_code() -> set[str]:
+    found = set(ROWS)
+    for path in Path(billing.__file__).parent.glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            if getattr(node.func, "id", "") == "_tell" and isinstance(node.args[0], ast.Constant):
+                found.add(str(node.args[0].value))
+            for keyword in node.keywords:
+                if keyword.arg == "action" and getattr(node.func, "id", "") in ("audit_record", "AuditEntry"):
+                    found |= named(keyword.value)
+    return found
+
+
+def named(value: ast.expr) -> set[str]:
+    if isinstance(value, ast.Constant):
+        return {str(value.value)}
+    if isinstance(value, ast.JoinedStr):
+        return MADE["".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in value.values)]
+    return set()
+
+
+def test_every_kind_of_entry_has_its_words() -> None:
+    assert kinds_in_code() == set(AUDIT)
