@@ -1,7 +1,7 @@
 """Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -38,7 +38,7 @@ from billing.usage.token_sums import rollup_difference
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.allocation import IDLE
-from pricing.money import EXACT, round_amount, round_to
+from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.rating import DIVISOR, Unpriced
 
 ACKNOWLEDGED_WITHIN = timedelta(days=5)
@@ -220,7 +220,7 @@ def found_in(
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:
-        report.checks += [_charges_follow(period, assessment), _invoices_equal_charges(period)]
+        report.checks += _charges_agree(period, assessment)
     return report
 
 
@@ -412,7 +412,7 @@ def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
 
 def _held_teams(period: BillingPeriod) -> list[ReportedException]:
     """Teams that the close could not bill while it billed the others."""
-    held = period.held_teams.all() if period.pk else ()
+    held = period.held_teams.all() if period.status == BillingPeriod.Status.CLOSING else ()
     return [
         ReportedException("team_held", item.team, Decimal(1), "teams", True, item.problem, amount=item.amount)
         for item in held
@@ -541,8 +541,17 @@ def _rollups_equal_events(window: Interval) -> Check:
     return Check("token roll-ups = token events", not difference, detail)
 
 
-def _charges_follow(period: BillingPeriod, assessment: Assessment) -> Check:
-    stored = {row.line_key: row.usage_quantity for row in ChargeRow.objects.filter(closing=period.ordinal)}
+def _charges_agree(period: BillingPeriod, assessment: Assessment) -> list[Check]:
+    """What a close stored, against its usage rated again and against its invoices; read once for both."""
+    columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
+    stored, charged = {}, Decimal("0.00")
+    for key, quantity, platform, unit, price in ChargeRow.objects.filter(closing=period.ordinal).values_list(*columns):
+        stored[key] = quantity
+        charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
+    return [_charges_follow(stored, assessment), _invoices_equal_charges(period, charged)]
+
+
+def _charges_follow(stored: Mapping[str, Decimal], assessment: Assessment) -> Check:
     again = {charge.key.digest(): charge.usage_quantity for charge in assessment.charges}
     return Check(
         "rating the stored usage again gives the same charges", stored == again,
@@ -550,14 +559,6 @@ def _charges_follow(period: BillingPeriod, assessment: Assessment) -> Check:
     )  # fmt: skip
 
 
-def _invoices_equal_charges(period: BillingPeriod) -> Check:
+def _invoices_equal_charges(period: BillingPeriod, charged: Decimal) -> Check:
     invoiced = period.invoices.exclude(status=Invoice.Status.VOID).aggregate(total=Sum("total"))["total"] or Decimal("0.00")
-    rows = ChargeRow.objects.filter(closing=period.ordinal, platform=False)
-    charged = sum(
-        (
-            round_amount(Fraction(row.usage_quantity) / DIVISOR[row.unit] * Fraction(row.unit_price))
-            for row in rows.iterator()
-        ),
-        Decimal("0.00"),
-    )
     return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced:,}, charges {charged:,}")

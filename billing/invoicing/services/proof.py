@@ -65,9 +65,8 @@ def closed_periods_check() -> None:
     Called after a change of ownership or prices, in the transaction of that change.
     """
     for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal"):
-        stored = {
-            row.line_key: (row.usage_quantity, row.unit_price) for row in ChargeRow.objects.filter(closing=period.ordinal)
-        }
+        rows = ChargeRow.objects.filter(closing=period.ordinal).values_list("line_key", "usage_quantity", "unit_price")
+        stored = {key: (quantity, price) for key, quantity, price in rows}
         again = {
             charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in _again(period).charges
         }
