@@ -187,13 +187,13 @@ class Sender:
 
     def _turn(self, connection: sqlite3.Connection, spool: Spool, delivery: Delivery, idle_s: float) -> float:
         """One body packed and one delivered; how long to wait until the next turn (s)."""
+        packed, now = 0, time.time()
         try:
-            packed = pack(connection, spool, now=time.time())
+            packed = pack(connection, spool, now=now)
+            if not packed:
+                self._watched(connection, spool, now - SETTLE_S)
         except (SpoolFullError, sqlite3.Error) as error:
             log.error("outbox: %s; the records stay in it", error)
-            packed = 0
-        if not packed:
-            self._watched(connection, spool)
         try:
             attempt = delivery.run_once()
         except (OSError, sqlite3.Error) as error:
@@ -203,18 +203,14 @@ class Sender:
             return 0.0
         return attempt.wait_s or (0.0 if packed else idle_s)
 
-    def _watched(self, connection: sqlite3.Connection, spool: Spool) -> None:
-        """Tell up to when everything was told, if nothing older waits and it is time."""
-        until = time.time() - SETTLE_S
+    def _watched(self, connection: sqlite3.Connection, spool: Spool, until: float) -> None:
+        """Tell, if it is time, that everything is told until then; nothing older may wait.  Raises SpoolFullError."""
         if not self._source or until < self._next_watermark:
             return
-        self._next_watermark = until + WATERMARK_EVERY_S
         body = watermark_body(agent=AGENT, source=self._source, watermark=datetime.fromtimestamp(until, UTC))
-        try:
-            with connection:
-                spool.put(WATERMARKS, body)
-        except (SpoolFullError, sqlite3.Error) as error:
-            log.error("outbox: %s", error)
+        with connection:
+            spool.put(WATERMARKS, body)
+        self._next_watermark = until + WATERMARK_EVERY_S
 
     def _open(self) -> tuple[sqlite3.Connection, Spool, Delivery]:
         connection = open_outbox(self._folder / FILE)

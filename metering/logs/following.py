@@ -63,7 +63,7 @@ class Follower:
             return
         while not stop.is_set():
             began = datetime.now(UTC)
-            if not self.look():
+            if not self.look() and not stop.is_set():  # who is stopped while the spool is full is not at the end
                 at_end(began)
                 stop.wait(poll_s)
         self.close()

@@ -279,6 +279,25 @@ def test_while_the_spool_is_full_nothing_is_read_and_then_everything(
     assert [item["line"] for item in reader.rejected] == ["garbage"]
 
 
+def test_who_is_stopped_while_the_spool_is_full_does_not_say_that_all_was_read(
+    log: Path, reading: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metering.logs.following.FULL_WAIT_S", 0.01)
+    reader, stop, watched = reading(), threading.Event(), []
+    log.write_text(line(1))
+    refuse = reader.sink.put
+    reader.sink.full = 3
+
+    def put(told: list[Told]) -> None:
+        if reader.sink.full == 1:
+            stop.set()
+        refuse(told)
+
+    monkeypatch.setattr(reader.sink, "put", put)
+    reader.follower.follow(stop, poll_s=0.01, at_end=watched.append)
+    assert (reader.sink.told, watched) == ([], [])
+
+
 def test_the_table_of_an_sqlite_file_is_read_by_its_key(tmp_path: Path, reading: Make) -> None:
     path = tmp_path / "one-api.db"
     database = sqlite3.connect(path)

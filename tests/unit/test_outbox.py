@@ -410,12 +410,32 @@ def test_a_watermark_is_behind_the_records_that_it_vouches_for(tmp_path: Path, o
     spool = Spool(connection)
     sender = Sender(tmp_path, endpoint="http://nowhere", token=lambda: "t", source="hq")
     before = time.time()
-    sender._watched(connection, spool)
-    sender._watched(connection, spool)
+    sender._watched(connection, spool, before - 2)
+    sender._watched(connection, spool, before - 1.9)
     first = spool.oldest()
     assert first is not None
     assert first.door == "usage/watermarks"
     told = datetime.fromisoformat(json.loads(first.body)["watermark"]).timestamp()
-    assert told <= before - 1.9, "what may still be corrected is not vouched for"
+    assert told == pytest.approx(before - 2, abs=1e-5)
     assert len(spool) == 1, "once a minute"
     connection.close()
+
+
+def test_while_the_spool_is_full_nothing_is_vouched_for(
+    tmp_path: Path, outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform, stop = Platform(monkeypatch), threading.Event()
+    outbox.put("a", json.dumps({"n": "x" * 500}).encode()).result(10)
+    connection = open_outbox(tmp_path / FILE)
+    with connection:
+        connection.execute("UPDATE outbox SET put_at = put_at - 10")
+    connection.close()
+    sender = Sender(tmp_path, endpoint="http://platform", token=lambda: "t", source="hq", max_bytes=400)
+    thread = threading.Thread(target=sender.run, args=(stop,), kwargs={"idle_s": 0.05})
+    thread.start()
+    while caplog.text.count("the records stay in it") < 3:
+        stop.wait(0.05)
+    stop.set()
+    thread.join()
+    assert (platform.taken, platform.watermarks) == ([], []), "a watermark would have had room"
+    assert [len(record["n"]) for record in kept(tmp_path)] == [500]
