@@ -144,7 +144,7 @@ def context_buckets(tests: Sequence[LoadTest], terms: TokenTerms) -> Buckets:
     Raises LoadPointError where a length has no sustainable run or a run no prompt length, ValueError where the reports do
     not fit together.
     """
-    lengths = [_measured(tests, runs, terms) for runs in _by_length(tests)]
+    lengths = [_measured(tests, runs, terms) for runs in runs_by_length(tests)]
     groups: list[list[MeasuredLength]] = []
     steps: list[LengthStep] = []
     for item in lengths:
@@ -187,8 +187,8 @@ def _size(change: Fraction) -> Fraction:
     return change if change >= 0 else 1 / (1 + change) - 1 if change > -1 else Fraction(LONGEST)
 
 
-def _by_length(tests: Sequence[LoadTest]) -> list[list[tuple[int, LoadRun]]]:
-    """The runs, each with the number of its report, by mean prompt length."""
+def runs_by_length(tests: Sequence[LoadTest]) -> list[list[tuple[int, LoadRun]]]:
+    """The runs, each with the number of its report, by mean prompt length.  Raises LoadPointError where a run has none."""
     runs = [(number, run) for number, test in enumerate(tests) for run in test.runs]
     groups: list[list[tuple[int, LoadRun]]] = []
     first = Fraction(0)

@@ -10,6 +10,7 @@ from billing.portal.price_hints import hint_of
 from billing.portal.price_lists import published_versions
 from pricing.loadtests.own import LoadTest
 from pricing.money import exact_decimal
+from pricing.token_contexts import runs_by_length
 from pricing.token_methods import MethodOutcome, RunVerdict, compared_methods, run_verdicts
 from pricing.token_sheet import BY_CONTEXT, METHODS, NUMBERS, PART, TokenSheet, TokenSheetError, parse_token_sheet
 
@@ -98,10 +99,7 @@ def token_bench(given: Mapping[str, Any]) -> TokenBench:
         for problem in error.problems:
             told.setdefault(str(problem.path[0]), []).append(str(problem))
         return TokenBench(_terms(values, told), method, by_context, problems=error.messages)
-    runs = [
-        (test, [(verdict, _figures(verdict)) for verdict in run_verdicts(test.runs, sheet.terms.bounds)])
-        for test in sheet.tests
-    ]
+    runs = [(test, [(verdict, _figures(verdict)) for verdict in _verdicts(test, sheet)]) for test in sheet.tests]
     problems, contexts, steps = _contexts(sheet)
     published = _published(sheet.tests[0].model)
     return TokenBench(
@@ -127,6 +125,14 @@ def _contexts(sheet: TokenSheet) -> tuple[list[str], list[ShownContext], list[Sh
         for step in answer.get("context_steps", ())
     ]
     return [], contexts, steps
+
+
+def _verdicts(test: LoadTest, sheet: TokenSheet) -> list[RunVerdict]:
+    """Of every run; by prompt length each length has a sustainable point of its own."""
+    groups = [test.runs]
+    if sheet.terms.by_context and all(run.point.completed_rps for run in test.runs):
+        groups = [tuple(run for _, run in group) for group in runs_by_length([test])]
+    return [verdict for runs in groups for verdict in run_verdicts(runs, sheet.terms.bounds)]
 
 
 def _figures(verdict: RunVerdict) -> list[str]:

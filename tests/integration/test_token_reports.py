@@ -71,6 +71,8 @@ def test_lengths_of_prompts_are_priced_and_saved_in_buckets(finance: Client) -> 
     assert [(part.context, str(part.prices[0])) for part in found.context["found"].contexts] == [
         ("0-2000", "0.4386"), ("2001+", "0.6667"),
     ]  # fmt: skip
+    ((_, verdicts),) = found.context["found"].runs
+    assert [(figures[0], verdict.selected) for verdict, figures in verdicts] == [("6", True), ("2.8", True), ("0.5", True)]
     assert finance.post(SAVE, {"report": found.context["report"], **terms, **NAMED}).status_code == 302
     draft = PriceDraft.objects.get()
     assert "prompts of 2001+ tokens" in finance.get(f"/prices/drafts/{draft.pk}/").content.decode()
