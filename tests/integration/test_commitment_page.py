@@ -65,7 +65,7 @@ def test_bought_used_unused_and_beyond_of_each_commitment(issued: bool) -> None:
     assert figures(cv) == (100, 100, 0, 20, 900, 0)
     assert (Decimal(nlp["used_share"]), Decimal(cv["used_share"])) == (Decimal("0.85"), 1)
     shown = get("sam")
-    assert all(text in shown for text in ("85.0%", "6,800.00", "1,200.00", "8,000.00", "20.0"))
+    assert all(text in shown for text in ("85.0%", "1,200.00", "8,000.00", "20.0", "8.0000 / GPU-h"))
 
 
 def test_a_lead_sees_only_the_own_commitments() -> None:

@@ -323,6 +323,8 @@ def test_the_page_offers_each_person_their_own_step() -> None:
     assert BillingPeriod.objects.get().status == "open"
     told = signed_in("eve").get(page).content.decode()
     assert ("1 draft voided" in told, "ada, " in told) == (True, True)
+    file = signed_in("eve").get(page + "&table=reopenings&as=csv").content.decode()
+    assert "approved,site <b> late,lin," in file
     assert signed_in("ada").post(step, {"step": "approve"}).status_code == 409
     assert signed_in("ada").post(step, {"step": "dance"}).status_code == 404
 

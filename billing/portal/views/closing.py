@@ -49,7 +49,8 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     period = choice.period
     report, as_of = _report(period)
     tables = {
-        "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report)
+        "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report),
+        "reopenings": lambda: _reopenings(report),
     }  # fmt: skip
     if (file := download(request, tables)) is not None:
         return file
@@ -66,7 +67,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
         "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period, setup),
-        "waits": any(item.status == PeriodReopening.Status.REQUESTED for item in report.reopenings),
+        "waits": next((item for item in report.reopenings if item.status == PeriodReopening.Status.REQUESTED), None),
         "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
@@ -143,6 +144,15 @@ def _pools(report: Report) -> Table:
     columns = [Column("cluster"), Column("accelerator"), *(Column(f"{name}_gpu_seconds", "quantity") for name in names)]
     rows = [[pool["cluster"], pool["accelerator"], *(pool[name] for name in names)] for pool in report.pools]
     return Table(f"pools-{report.period}", columns, rows)
+
+
+def _reopenings(report: Report) -> Table:
+    names = (
+        "status", "reason", "requested_by", "requested_at", "closed_by", "closed_at", "decided_by", "decided_at", "decision"
+    )  # fmt: skip
+    rows = [[*(getattr(item, name) for name in names), item.drafts] for item in report.reopenings]
+    columns = [*(Column(name) for name in names), Column("drafts_voided", "count")]
+    return Table(f"reopenings-{report.period}", columns, rows)
 
 
 def _checks(report: Report) -> Table:
