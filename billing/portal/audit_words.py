@@ -57,6 +57,7 @@ AUDIT: Final[dict[str, Any]] = {
     "note_issue": _("Note issued"),
     "period_close": _("Month closed"),
     "period_cut_off": _("Cut-off of a month set"),
+    "period_hold": _("Team held out of a close"),
     "period_reopen": _("Month opened again"),
     "price_draft_approved": _("Price list approved"),
     "price_draft_created": _("Price list drafted"),

@@ -19,10 +19,10 @@ from billing.portal.statements import MonthStatements, StatementLine
 from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, assess
 from billing.tenancy.models import Team
-from billing.usage.selectors import capacity_sums
+from billing.usage.selectors import EpochFilter, capacity_sums, gpu_sums, last_ordinal
 from metering.accelerators import device_share
 from metering.intervals import Interval
-from pricing.money import round_amount, round_to
+from pricing.money import round_amount, round_to, split_amount
 from pricing.token_contexts import figures_by_class
 
 ZERO = Decimal("0.00")
@@ -116,10 +116,7 @@ def recovery_of(period: BillingPeriod, month: MonthStatements) -> Recovery:
     window = Interval(period.start, period.end)
     assessment = month.assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal)
     lines = [line for item in month.charged for line in item.lines if not line.key.correction]
-    billed: dict[tuple[str, str], Decimal] = defaultdict(lambda: ZERO)
-    for line in lines:
-        if line.key.kind != "tokens":
-            billed[line.key.cluster, line.key.accelerator] += line.amount
+    billed = _billed(lines, period)
     offered = _offered(window)
     names = sorted({*offered, *assessment.device_time})
     costs = _hour_costs(period)
@@ -132,6 +129,35 @@ def recovery_of(period: BillingPeriod, month: MonthStatements) -> Recovery:
     )
     unpooled = sum((amount for name, amount in billed.items() if name not in names), ZERO)
     return Recovery(pools, tokens, _margins(lines, period), unpooled)
+
+
+def _billed(lines: Iterable[StatementLine], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
+    """Amounts by pool. A slice that has one price on all cards is shared out over the cards it was used on, to the cent."""
+    billed: dict[tuple[str, str], Decimal] = defaultdict(lambda: ZERO)
+    cards: dict[tuple[str, str, str], dict[str, Decimal]] | None = None
+    for line in lines:
+        key = line.key
+        if key.kind == "tokens":
+            continue
+        if key.accelerator or key.kind != "gpu":
+            billed[key.cluster, key.accelerator] += line.amount
+            continue
+        cards = cards if cards is not None else _cards(period)
+        used = cards.get((key.cluster, key.namespace, key.sku), {"": Decimal(1)})
+        names = sorted(used)
+        for name, amount in zip(names, split_amount(line.amount, [used[name] for name in names]), strict=True):
+            billed[key.cluster, name] += amount
+    return billed
+
+
+def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decimal]]:
+    """Device-microseconds of the month by (cluster, namespace, resource), on each card, as its close saw them."""
+    before = period.ordinal if period.ordinal is not None else last_ordinal() + 1
+    found: dict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    for item in gpu_sums([Interval(period.start, period.end)], EpochFilter(before=before)):
+        if item.device_us:
+            found[item.cluster, item.namespace, item.resource][item.accelerator] += item.device_us
+    return found
 
 
 def _platform_cost(pools: Iterable[Pool]) -> Decimal | None:
