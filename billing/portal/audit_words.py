@@ -11,6 +11,7 @@ AUDIT: Final[dict[str, Any]] = {
     "api_token_revoke": _("API token revoked"),
     "billing_contact_add": _("Billing contact added"),
     "billing_contact_end": _("Billing contact ended"),
+    "billing_contact_put": _("Billing contact set"),
     "billing_mode_put": _("Billing mode set"),
     "billing_setup_put": _("Billing set-up stored"),
     "budget_put": _("Budget set"),

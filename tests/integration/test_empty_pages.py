@@ -12,22 +12,16 @@ from tests.integration.test_roles import addresses
 
 pytestmark = pytest.mark.django_db
 LEADS = re.compile(r'<a [^>]*href=|<code>|<button')
-LISTS = {
-    "login/": "signing in", "logout/": "signing out", "healthz": "for machines", "readyz": "for machines",
-    "metrics": "for machines", "planner/": "a form that is filled in with an example",
-    "prices/workbench/": "a form that is filled in with an example", "prices/workbench/effect/": "asks for a sheet",
-    "prices/workbench/tokens/": "a form", "prices/drafts/new/": "a form", "sources/": "", "mails/": "", "close/": "",
-    "ownership/": "", "start/": "steps with their commands", "spending/": "", "recovery/": "", "audit/": "",
-}  # fmt: skip
 LISTS = (
     "", "spending/", "budgets/", "anomalies/", "invoices/", "search/?q=nothing", "corrections/", "corrections/changes/",
     "disputes/", "prices/", "prices/compare/", "ownership/", "quarantine/", "sources/", "audit/?who=nobody",
-    "quarantine/?status=replayed",
+    "quarantine/?status=replayed", "commitments/",
 )  # fmt: skip
 """Pages that list something."""
 FORMS = {
     "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/", "prices/workbench/",
     "prices/workbench/tokens/", "prices/workbench/effect/", "prices/workbench/file/", "prices/workbench/draft/",
+    "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",
     "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/",
 }
 """Pages that are a form or a report of a month, machines' doors, and what is only posted to."""
