@@ -68,7 +68,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
         "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period, setup),
         "waits": next((item for item in report.reopenings if item.status == PeriodReopening.Status.REQUESTED), None),
-        "never_closed": never_closed, "accrual": accrual_last(period) if period.pk else None,
+        "never_closed": never_closed, "accrual": accrual_last(period) if never_closed and period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
 
