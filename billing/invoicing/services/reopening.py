@@ -103,7 +103,9 @@ def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datet
 
 
 def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None) -> str:
-    """Why a month cannot be opened again, in a sentence that says what to do instead; empty where it can."""
+    """Why a month cannot be opened again, in a sentence that says what to do instead; empty where it can. `setup` where
+    it is read already.
+    """
     month = period.month
     if (setup or billing_setup()).reopening != BillingSetup.Reopening.TWO_PERSONS:
         return "closed months stay closed here: `reopening: two-persons` under `billing:` in the set-up file allows it"
