@@ -2,51 +2,59 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.db.models import Sum
 
 from billing.invoicing.acceptance import acceptance_counts
 from billing.invoicing.engine_comparison import ModelComparison, compare
-from billing.invoicing.exception_kinds import ExceptionKind, kind_of
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver, Invoice, JournalExport, PeriodReopening
+from billing.invoicing.exceptions_found import (
+    SCAN_TOLERANCE,
+    ReportedException,
+    as_answered_for,
+    ends_estimated,
+    engines_differing,
+    held_twice,
+    in_quarantine,
+    journal_unacknowledged,
+    months_unbilled,
+    not_ended,
+    number,
+    numbers_missing,
+    scans_differing,
+    shown,
+    silent_sources,
+    teams_held,
+    unwatched,
+    without_owner,
+    without_price,
+)
+from billing.invoicing.models import BillingPeriod, Invoice, JournalExport, PeriodReopening
 from billing.invoicing.selectors import journal_as_dict, last_export, reopening_as_dict, reopenings_of
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.epochs import one_snapshot
-from billing.usage.gaps import metering_gaps
 from billing.usage.overheld import overheld
-from billing.usage.reconciliation import SequenceGaps, completeness, estimated_ends, sequence_gaps
+from billing.usage.reconciliation import completeness, sequence_gaps
 from billing.usage.selectors import (
     EpochFilter,
     ScanSum,
     capacity_sums,
-    double_held,
     gpu_sums,
-    not_taken_in,
     scan_sums,
-    usage_months,
 )
 from billing.usage.token_sums import rollup_difference
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.allocation import IDLE
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
-from pricing.rating import DIVISOR, Unpriced
-
-ACKNOWLEDGED_WITHIN = timedelta(days=5)
-"""How long a ledger may take to confirm a journal before the report says so."""
-SCAN_TOLERANCE = Decimal("0.001")
-"""Of all units that scans listed, how many may differ from what was watched."""
-SHOWN_GAPS = 10
-"""How many gaps of a source an exception spells out."""
+from pricing.rating import DIVISOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +64,6 @@ class Check:
     name: str
     ok: bool
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedException:
-    """Something that somebody must see; `blocks`: it holds the close until it is solved or waived.
-
-    `amount`: the money at risk in the currency of the house, None where nobody can know it.
-    """
-
-    kind: str
-    subject: str
-    quantity: Decimal
-    unit: str
-    blocks: bool
-    action: str = ""
-    waived_by: str = ""
-    amount: Decimal | None = None
-    waived_until: datetime | None = None
-    waiver_reason: str = ""
-    waiver_expired: bool = False
-
-    @property
-    def facts(self) -> ExceptionKind:
-        """Whose it is, where it is solved and by what."""
-        return kind_of(self.kind)
 
 
 @dataclass
@@ -145,16 +128,6 @@ class Report:
         }  # fmt: skip
 
 
-def number(value: Decimal) -> int | Decimal:
-    """A quantity as an integer where it is one, else as an exact decimal."""
-    return int(value) if value == value.to_integral_value() else value.normalize()
-
-
-def shown(value: Decimal) -> str:
-    """A quantity for people: thousands separated, at most three decimals."""
-    return f"{value:,.3f}".rstrip("0").rstrip(".")
-
-
 def build_report(
     period: BillingPeriod, *, now: datetime, thorough: bool = True, assessment: Assessment | None = None
 ) -> Report:
@@ -169,21 +142,21 @@ def build_report(
 def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
     """Of all that can hold a month, what takes no sum of its usage to find: asked again while no usage can come in."""
     window, report = Interval(period.start, period.end), Report(period.month, period.status)
-    report.exceptions += _unended(period, now) + _gaps(window, min(window.end, now)) + _quarantined(window)
-    report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)] + _scans_differing(scan_sums(window))
-    report.exceptions += _double_held(window, blocks=True)
+    report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
+    report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)] + scans_differing(scan_sums(window))
+    report.exceptions += held_twice(window, blocks=True)
     _waive(report, period, now)
     return report
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
     """What was found of a period under its waivers and with its journal: both can change without any usage."""
-    report.exceptions += _held_teams(period)
+    report.exceptions += teams_held(period)
     if thorough:
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
         report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
-        report.exceptions += _unacknowledged(report.journal, now)
+        report.exceptions += journal_unacknowledged(report.journal, now)
     _waive(report, period, now)
     report.checks.insert(2, _engines_agree(report))
     if report.scans is not None:
@@ -201,19 +174,19 @@ def found_in(
     missing = completeness(window, period.zone, until=min(window.end, now))
     report.engines = compare(missing.engine_days)
     if period.ordinal is None:
-        report.exceptions += _unended(period, now) + _unowned(assessment) + _unpriced(assessment)
-        report.exceptions += _gaps(window, min(window.end, now)) + _quarantined(window)
-        report.exceptions += _silent(missing.silent, min(window.end, now))
-        report.exceptions += [_sequence_gap(gaps) for gaps in sequence_gaps(window)]
+        report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
+        report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
+        report.exceptions += silent_sources(missing.silent, min(window.end, now))
+        report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]
         report.scans = scan_sums(window)
-        report.exceptions += _scans_differing(report.scans)
+        report.exceptions += scans_differing(report.scans)
     if period.status == BillingPeriod.Status.CLOSING:
-        report.exceptions += _unowned(assessment) + _unpriced(assessment)
-    report.exceptions += _double_held(window, blocks=period.ordinal is None)
-    report.exceptions += _estimated_ends(window, period.zone)
-    report.exceptions += _engine_differences(report.engines, blocks=period.ordinal is None)
+        report.exceptions += without_owner(assessment) + without_price(assessment)
+    report.exceptions += held_twice(window, blocks=period.ordinal is None)
+    report.exceptions += ends_estimated(window, period.zone)
+    report.exceptions += engines_differing(report.engines, blocks=period.ordinal is None)
     if thorough:
-        report.exceptions += _unbilled_months(period)
+        report.exceptions += months_unbilled(period)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
     report.checks.append(_all_tokens_accounted(assessment))
     _account_capacity(report, assessment, window, thorough=thorough)
@@ -222,148 +195,6 @@ def found_in(
     if period.status == BillingPeriod.Status.CLOSED:
         report.checks += _charges_agree(period, assessment)
     return report
-
-
-def _unended(period: BillingPeriod, now: datetime) -> list[ReportedException]:
-    if now >= period.end:
-        return []
-    left = Decimal(int((period.end - now).total_seconds()))
-    return [ReportedException("period_not_ended", period.month, left, "seconds", True, "close after the month has ended")]
-
-
-def _unowned(assessment: Assessment) -> list[ReportedException]:
-    totals: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
-    worth: dict[tuple[str, str, str], Decimal | None] = {}
-    for item in assessment.unowned:
-        key = (item.kind, item.subject, item.unit)
-        totals[key] = EXACT.add(totals[key], item.quantity)
-        before = worth.get(key, Decimal(0))
-        worth[key] = None if before is None or item.amount is None else before + item.amount
-    advice = {"unowned_namespace": "give it an owner under `ownership:`", "unowned_consumer": "add it under `consumers:`"}
-    return [
-        ReportedException(kind, subject, quantity, unit, True, advice[kind], amount=worth[kind, subject, unit])
-        for (kind, subject, unit), quantity in sorted(totals.items())
-    ]
-
-
-def _unpriced(assessment: Assessment) -> list[ReportedException]:
-    advice = "publish a price version that covers it"
-    note = "the platform's own use has no price: its recovery cannot be told"
-    return _unpriced_sums(assessment.unpriced, advice, blocks=True) + _unpriced_sums(
-        assessment.platform_unpriced, note, blocks=False
-    )
-
-
-def _unpriced_sums(items: list[Unpriced], action: str, *, blocks: bool) -> list[ReportedException]:
-    totals: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
-    for item in items:
-        if item.unit == "tokens":
-            key, quantity = (item.sku, "tokens"), item.quantity
-        else:
-            key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
-        totals[key] = EXACT.add(totals[key], quantity)
-    return [
-        ReportedException("unpriced", sku, quantity, unit, blocks, action)
-        for (sku, unit), quantity in sorted(totals.items())
-    ]
-
-
-def _gaps(window: Interval, until: datetime) -> list[ReportedException]:
-    """Seconds of the period, as far as it has passed, that nobody has watched and nobody filled."""
-    if until <= window.start:
-        return []
-    passed = Interval(window.start, until)
-    found = []
-    for gap in metering_gaps(until):
-        missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
-        told = f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else ""
-        if missing_us:
-            subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(missing_us // 1_000_000)
-            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + gap.advice))
-    return found
-
-
-def _silent(silent: list[tuple[str, datetime]], until: datetime) -> list[ReportedException]:
-    """Gateways that reported nearly every day and then nothing: told, for nobody can know that there was usage."""
-    advice = "see whether its reporter runs; what it sends late is still billed"
-    return [
-        ReportedException("silent_source", source, Decimal(int((until - last).total_seconds())), "seconds", False, advice)
-        for source, last in silent
-    ]
-
-
-def _sequence_gap(gaps: SequenceGaps) -> ReportedException:
-    """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
-    shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
-    more = len(gaps.stretches) - len(shown_gaps)
-    told = ", ".join(shown_gaps) + (f" and {more} more gaps" if more else "")
-    subject = f"{gaps.source}/{gaps.run}" if gaps.run else gaps.source
-    advice = f"numbers {told} never arrived: have the source send them again, or waive them"
-    return ReportedException("sequence_gap", subject, Decimal(gaps.missing), "records", True, advice)
-
-
-def _quarantined(window: Interval) -> list[ReportedException]:
-    return [_not_taken_in(*found) for found in not_taken_in(window)]
-
-
-def _not_taken_in(what: str, whose: str, count: int, text: str) -> ReportedException:
-    """A record in quarantine, or what an agent says that it could not meter: both are usage that is in no charge."""
-    if what == "agent problem":
-        advice = "is not metered: mend what the agent names, or waive it"
-        return ReportedException("agent_problem", whose, Decimal(count), "objects", True, f"{text}: {advice}")
-    if what == "agent unknown":
-        option = "--claim-driver" if "/dra/" in whose else "--resource"
-        advice = f"nobody knows this extended resource: if it is a device, tell the agent with {option}"
-        return ReportedException("unknown_resource", whose, Decimal(count), "resources", False, advice)
-    kind = "conflict" if what == "conflict" else "quarantine"
-    advice = "look at it with `manage.py quarantine`, then correct or dismiss it"
-    return ReportedException(kind, whose, Decimal(count), "records", True, advice)
-
-
-def _double_held(window: Interval, *, blocks: bool) -> list[ReportedException]:
-    return [
-        ReportedException(
-            "overlap", f"{cluster}/{pod_uid}", Decimal(overlap).scaleb(-6), "seconds", blocks,
-            "one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it",
-        )
-        for cluster, pod_uid, overlap in double_held(window)
-    ]  # fmt: skip
-
-
-def _estimated_ends(window: Interval, zone: str) -> list[ReportedException]:
-    """Holds whose end nobody told: what is quoted is the most by which the bill may be wrong, either way."""
-
-    def local(at: datetime) -> str:
-        return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")
-
-    return [
-        ReportedException(
-            "estimated_end", f"{end.cluster}/{end.pod or 'others'}", gpu_seconds(end.device_us), "gpu_seconds", False,
-            f"ended between {local(end.earliest)} and {local(end.latest)} ({end.rule}); billed until {local(end.ended_at)}"
-            if end.pod else f"{end.holds} more holds, which ended between {local(end.earliest)} and {local(end.latest)}",
-        )
-        for end in estimated_ends(window)
-    ]  # fmt: skip
-
-
-def _engine_differences(engines: list[ModelComparison], *, blocks: bool) -> list[ReportedException]:
-    """A model whose month differs holds the close until somebody found out why; single days are told, and hold nothing."""
-    advice = "find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
-    months = [
-        ReportedException(
-            "engine_difference", item.model, Decimal(item.total.difference), "tokens", blocks,
-            f"{item.total.words}: {advice}",
-        )
-        for item in engines if item.total.exceeds
-    ]  # fmt: skip
-    days = [
-        ReportedException(
-            "engine_difference_day", f"{item.model} {day.day.isoformat()}", Decimal(alone.difference), "tokens", False,
-            alone.words,
-        )
-        for item in engines for day, alone in item.differing
-    ]  # fmt: skip
-    return months + days
 
 
 def _engines_agree(report: Report) -> Check:
@@ -380,18 +211,6 @@ def _engines_agree(report: Report) -> Check:
     return Check(name, not open_differences, "; ".join(told))
 
 
-def _scans_differing(scans: Sequence[ScanSum]) -> list[ReportedException]:
-    """Clusters whose lists differ by more than the tolerance from what was watched."""
-    return [
-        ReportedException(
-            "scan_difference", scan.cluster, Decimal(scan.differing), "units", True,
-            f"{scan.scanned:,} units were listed by {scan.scans} scans: look for what the agent missed",
-        )
-        for scan in scans
-        if scan.differing > SCAN_TOLERANCE * scan.scanned
-    ]  # fmt: skip
-
-
 def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
     name = f"watched holds = hourly scans (within {SCAN_TOLERANCE:.1%})"
     if not scans:
@@ -401,49 +220,11 @@ def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
     return Check(name, agree, f"{scanned:,} units in {sum(scan.scans for scan in scans):,} scans, {differing:,} differ")
 
 
-def _unbilled_months(period: BillingPeriod) -> list[ReportedException]:
-    """Earlier months with usage that nobody has closed: a close bills its own month and what came late, not these."""
-    used = usage_months(period.start, period.zone)
-    closed = set(BillingPeriod.objects.exclude(ordinal=None).values_list("month", flat=True)) if used else set()
-    months = [month for month in used if month not in closed]
-    advice = "close it with `manage.py period_close`"
-    return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
-
-
-def _held_teams(period: BillingPeriod) -> list[ReportedException]:
-    """Teams that the close could not bill while it billed the others."""
-    held = period.held_teams.all() if period.status == BillingPeriod.Status.CLOSING else ()
-    return [
-        ReportedException("team_held", item.team, Decimal(1), "teams", True, item.problem, amount=item.amount)
-        for item in held
-    ]
-
-
-def _unacknowledged(export: JournalExport | None, now: datetime) -> list[ReportedException]:
-    """A journal that the ledger has not confirmed in time; the whole of it is at risk of not being posted."""
-    if export is None or export.acknowledged_at is not None or now - export.exported_at < ACKNOWLEDGED_WITHIN:
-        return []
-    days, told = Decimal((now - export.exported_at).days), f"exported {export.exported_at.isoformat()}, not acknowledged"
-    return [
-        ReportedException("journal_unacknowledged", export.batch_hash, days, "days", False, told, amount=export.debit)
-    ]
-
-
 def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
     waivers = period.waivers.all() if period.pk else ()
     waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
     asked = now if period.ordinal is None else None  # once the close is done its waivers stay what they were
-    report.exceptions = [_waived(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
-
-
-def _waived(item: ReportedException, waiver: ExceptionWaiver | None, now: datetime | None) -> ReportedException:
-    """The exception as far and as long as it is waived: more than somebody answers for, or longer, blocks again."""
-    if waiver is None or item.quantity > waiver.quantity:
-        return item
-    told = replace(item, waived_until=waiver.expires_at, waiver_reason=waiver.reason)
-    if now is not None and waiver.expires_at is not None and now >= waiver.expires_at:
-        return replace(told, waiver_expired=True)
-    return replace(told, blocks=False, waived_by=waiver.waived_by)
+    report.exceptions = [as_answered_for(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
 
 
 def _tokens(assessment: Assessment) -> dict[str, int]:

@@ -197,7 +197,7 @@ def test_pieces_that_came_before_their_ends_were_noted_are_noted_by_the_migratio
     )
     AllocationEnd.objects.filter(end_reason=CHANGED).delete()
     with connection.cursor() as cursor:
-        cursor.execute(importlib.import_module("billing.usage.migrations.0040_ends_of_pieces").FORWARD)
+        cursor.execute(importlib.import_module("billing.usage.migrations.0016_ends_of_pieces").FORWARD)
     assert [proof.holds for proof in period_verify(month="2026-10")] == [True] * len(period_verify(month="2026-10"))
     close("2026-11", NOVEMBER_OVER)
     assert lines("2026-11")[1:] == [("interruption", "2026-11", "preempted", "12.000000", "-120.00")]

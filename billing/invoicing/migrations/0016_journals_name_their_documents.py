@@ -22,7 +22,7 @@ REVERSE = GUARD.format(more_new="", more_old="")
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0014_drafts_of_a_close_taken_back'),
+        ('invoicing', '0015_drafts_of_a_close_taken_back'),
     ]
 
     operations = [

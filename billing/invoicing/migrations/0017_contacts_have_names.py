@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0015_journals_name_their_documents'),
+        ('invoicing', '0016_journals_name_their_documents'),
     ]
 
     operations = [

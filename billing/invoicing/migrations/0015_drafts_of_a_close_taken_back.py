@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0020_month_previews'),
+        ('invoicing', '0014_month_previews'),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0016_contacts_have_names'),
+        ('invoicing', '0017_contacts_have_names'),
     ]
 
     operations = [

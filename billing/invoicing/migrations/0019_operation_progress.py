@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0021_held_teams'),
+        ('invoicing', '0018_held_teams'),
     ]
 
     operations = [
