@@ -58,6 +58,7 @@ AUDIT: Final[dict[str, Any]] = {
     "note_issue": _("Note issued"),
     "period_close": _("Month closed"),
     "period_cut_off": _("Cut-off of a month set"),
+    "period_cut_off_withdraw": _("Cut-off of a month taken back"),
     "period_hold": _("Team held out of a close"),
     "period_reopen": _("Month opened again"),
     "price_draft_approved": _("Price list approved"),

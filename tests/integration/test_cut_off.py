@@ -134,6 +134,28 @@ def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
     assert BillingPeriod.objects.get().status == "open"
 
 
+def test_usage_without_owner_that_slipped_through_the_cut_off_opens_the_month_again(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from billing.invoicing import look
+
+    with monkeypatch.context() as patch:
+        patch.setattr(look.Look, "still_holds", lambda looked, *_, **__: looked.report)
+        period = period_open(month="2026-10")
+        looked = look.look(period, now=OVER)
+        ingest_allocations(allocation_record(2, namespace="nobodys"))
+        patch.setattr("billing.invoicing.services.closing.look", lambda *_, **__: looked)
+        with pytest.raises(CloseRefusedError) as refused:
+            period_close(month="2026-10", actor="ops", now=OVER)
+    assert [item.kind for item in refused.value.report.blocking] == ["unowned_namespace"]
+    assert BillingPeriod.objects.get().status == "open"
+    owner = {**SET_UP["ownership"][0], "namespace": "nobodys"}
+    apply(house, ownership=[*SET_UP["ownership"], owner])
+    period_close(month="2026-10", actor="ops", now=OVER)
+    assert total("nlp") == Decimal("419.24")
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+
+
 def test_a_hold_told_twice_after_the_look_still_holds_the_month(house: Path) -> None:
     from billing.invoicing import look
 

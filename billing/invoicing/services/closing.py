@@ -19,7 +19,7 @@ from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.progress import Tell, nobody
-from billing.invoicing.report import Report
+from billing.invoicing.report import Report, build_report
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write
@@ -27,7 +27,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
-from billing.usage.epochs import epoch_advance, usage_freeze
+from billing.usage.epochs import epoch_advance, epoch_withdraw, usage_freeze
 from metering.intervals import Interval, billing_month
 from pricing.rating import Charge
 
@@ -131,14 +131,34 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
         tell("rate", 0, 0)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
-        if assessment.unowned or assessment.unpriced:
-            raise PeriodError(f"period {month} lost an owner or a price after its cut-off: put it back, then close again")
-        held = _write(period, assessment, now, tell)
-        if not held:
+        lost = bool(assessment.unowned or assessment.unpriced)
+        held = [] if lost else _write(period, assessment, now, tell)
+        if lost:
+            _take_cut_off_back(period, now)
+        elif not held:
             _closed(period, now)
+    if lost:
+        raise CloseRefusedError(build_report(period, now=now, thorough=False))
     if held:
         raise TeamsHeldError(month, held, _live(period).count())
     return Closed(period, _live(period).count(), changed=True)
+
+
+def _take_cut_off_back(period: BillingPeriod, now: datetime) -> None:
+    """Open a month again of which nothing was written: usage came in at the last moment that has no owner or no price.
+
+    Left in `closing` it could not be helped, since owners and prices wait for its bill.  Raises PeriodError where teams
+    are billed already.
+    """
+    if _live(period).exists():
+        raise PeriodError(f"period {period.month} lost an owner or a price after its cut-off: put it back, then close again")
+    usage_freeze()
+    epoch_withdraw(ordinal=period.ordinal or 0, now=now)
+    audit_record(
+        actor=period.closed_by, action="period_cut_off_withdraw", subject=period.month, detail={"ordinal": period.ordinal}
+    )
+    period.status, period.ordinal, period.closed_by = BillingPeriod.Status.OPEN, None, ""
+    period.save()
 
 
 def _write(period: BillingPeriod, assessment: Assessment, now: datetime, tell: Tell) -> list[Held]:
