@@ -66,6 +66,9 @@ class Person:
         self.page.wait_for_load_state()  # the words of a page are there before its style is
         wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, (name, wide)
+        if self.size == "desk":
+            laid = self.page.evaluate("[...document.querySelectorAll('table')].map(one => getComputedStyle(one).display)")
+            assert set(laid) <= {"table"}, (name, "columns stand under their heads", laid)
         folder = os.environ.get("SUANPAN_SCREENSHOTS")
         if folder:
             shot = f"{self.who}-{self.stations:02d}-{name}-{self.language}-{self.size}.png"
