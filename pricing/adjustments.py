@@ -85,6 +85,30 @@ def tier_prices(on_demand: Number, variable_cost: Number, *, reserved: Number, p
     }
 
 
+def list_prices(
+    price: Number, variable_cost: Number, *, true_up: Number = 0, exchange_rate: Number = 1,
+    reserved: Number | None = None, preemptible: Number | None = None,
+) -> dict[str, Decimal]:  # fmt: skip
+    """What a price list says of a card, by tier: last year's true-up added, converted once, rounded once.
+
+    `price` and `variable_cost` per GPU-hour in the currency of the cost sheet, not rounded; `exchange_rate` billing currency
+    per unit of it; tiers as ratios of the on-demand price, left out where they are None.
+
+    >>> list_prices(Decimal("1.65"), 1, exchange_rate=Decimal("7.1234"))
+    {'on_demand': Decimal('11.7536')}
+
+    Source: FE10, FE11, FE13.  Raises AdjustmentError.
+    """
+    whole = fraction_of(price) + fraction_of(true_up)
+    if whole < 0:
+        raise AdjustmentError("last year's surplus, spread over the planned GPU-hours, is more than the price")
+    on_demand = converted_list_price(whole, exchange_rate)
+    floor = fraction_of(variable_cost) * fraction_of(exchange_rate)
+    tiers = tier_prices(on_demand, floor, reserved=reserved or 0, preemptible=preemptible or 0)
+    asked = {"on_demand": on_demand, "reserved": reserved, "preemptible": preemptible}
+    return {name: tiers[name] for name, given in asked.items() if given is not None}
+
+
 def billable_seconds(seconds: Number, minimum_seconds: Number = 0) -> Fraction:
     """Seconds that a job is charged for: at least the minimum where it ran at all. The house has no minimum.
 

@@ -1,15 +1,17 @@
 """Reading the files that people name on the command line, and saying in one line each what is wrong with them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pricing.documents import Document, DocumentError, parse_document
-from pricing.fields import InputError
+from pricing.fields import Bound, InputError, exact_number, shown
 
 OK = 0
 NOT_WRITTEN = 1
@@ -24,6 +26,18 @@ class CommandError(Exception):
         super().__init__("; ".join(lines))
         self.lines = lines
         self.status = status
+
+
+def number_in(bound: Bound) -> Callable[[str], Fraction]:
+    """What argparse reads a number with: exact, and within its bound."""
+
+    def convert(text: str) -> Fraction:
+        number = exact_number(text)
+        if number is None or not bound.holds(number):
+            raise ArgumentTypeError(f"{shown(text)} {bound.expected}")
+        return number
+
+    return convert
 
 
 def read_bytes(name: str) -> bytes:

@@ -9,6 +9,7 @@ from pricing.commands.files import (
     OK,
     UNDECIDED,
     CommandError,
+    number_in,
     problems_of,
     read_bytes,
     table,
@@ -16,7 +17,7 @@ from pricing.commands.files import (
     write_lines,
 )
 from pricing.documents import DocumentError
-from pricing.fields import Bound, exact_number, shown
+from pricing.fields import Bound
 from pricing.loadtests.own import LoadTest, parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
 from pricing.money import exact_decimal
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     def number(flag: str, bound: Bound, text: str, default: str | None = None, required: bool = False) -> None:
         ends = f" (default {default})" if default is not None else ""
-        parser.add_argument(flag, type=_number(bound), default=_default(default), required=required, help=text + ends)
+        parser.add_argument(flag, type=number_in(bound), default=_default(default), required=required, help=text + ends)
 
     parser.add_argument("reports", metavar="REPORT", nargs="+", help="own format, vLLM, SGLang, AIPerf, GuideLLM, Locust")
     number("--gpu-hour-cost", COST, "cost (not price) of one GPU-hour", required=True)
@@ -76,16 +77,6 @@ def _plain(ratio: Fraction) -> str:
 
 def _default(text: str | None) -> Fraction | None:
     return None if text is None else Fraction(text)
-
-
-def _number(bound: Bound) -> Any:
-    def convert(text: str) -> Fraction:
-        number = exact_number(text)
-        if number is None or not bound.holds(number):
-            raise argparse.ArgumentTypeError(f"{shown(text)} {bound.expected}")
-        return number
-
-    return convert
 
 
 def run(arguments: argparse.Namespace) -> int:

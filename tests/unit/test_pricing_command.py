@@ -92,6 +92,43 @@ def test_gpu_hour_gives_the_json_of_the_contract_to_the_letter(desk: Desk) -> No
         assert desk.json("gpu-hour", desk.file(name, content)) == GPU_HOUR
 
 
+LISTED = (
+    "--list-currency", "CNY", "--exchange-rate", "7.1234", "--rate-date", "2026-10-01", "--actual-cost", "10000000",
+    "--recovered", "9400000", "--planned-gpu-hours", "1200000", "--reserved-ratio", "0.80", "--preemptible-ratio", "0.05",
+)  # fmt: skip
+
+
+def test_the_list_has_tiers_in_its_currency_with_the_true_up_of_last_year(desk: Desk) -> None:
+    """(9.655097103311 x 1.2 + 0.5) x 7.1234 = 86.09424...; 80 % of it; and no less than 1.326 x 7.1234 of power."""
+    told = desk.json("gpu-hour", desk.file("a.json", SHEET), *LISTED)
+    assert told.pop("list_prices") == {
+        "currency": "CNY", "exchange_rate": "7.12340000", "rate_date": "2026-10-01",
+        "true_up_per_gpu_hour": "0.500000000000", "on_demand": "86.0942", "reserved": "68.8754", "preemptible": "9.4456",
+    }  # fmt: skip
+    assert told == GPU_HOUR
+    status, out, _ = desk.run("gpu-hour", desk.file("a.json", SHEET), "--reserved-ratio", "0.80")
+    assert (status, out.splitlines()[-3:]) == (
+        0, ["currency         CNY", "on_demand    11.5861", "reserved      9.2689"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (LISTED[:2], "--exchange-rate, --rate-date: missing, but --list-currency is given"),
+        (LISTED[6:8], "--recovered, --planned-gpu-hours: missing, but --actual-cost is given"),
+        (("--actual-cost", "0", "--recovered", "9e9", "--planned-gpu-hours", "1"), "--recovered: last year's surplus"),
+        (("--preemptible-ratio", "40"), "up to 1 (ratio of the on-demand price): 80 % is 0.80"),
+        (("--rate-date", "tomorrow"), "'tomorrow' must be a day such as 2026-10-01"),
+        (("--list-currency", "yuan"), "'yuan' must be three capital letters such as CNY"),
+    ],
+)
+def test_a_bad_option_of_the_list_is_named(desk: Desk, options: tuple[str, ...], says: str) -> None:
+    status, out, err = desk.run("gpu-hour", desk.file("a.json", SHEET), *options)
+    assert (status, out) == (2, "")
+    assert says in err[-1]
+
+
 def test_a_yaml_number_is_read_by_its_text(desk: Desk) -> None:
     text = "\n".join(f"{name}: {value}" for name, value in SHEET.items())
     sheet = desk.file("a.yaml", text.replace("gpu_price: 200000", "gpu_price: 200_000.00000000000000000001"))
