@@ -145,7 +145,7 @@ def test_a_raised_budget_is_armed_again(tmp_path: Path) -> None:
     assert fired(at(10)) == ["actual 50 2026-10"]
     wished(amount=money("2000.00"), thresholds=(50, 80, 90))
     assert fired(at(11)) == [], "the amount is the same"
-    wished(amount=money("1000.00"))
+    wished(amount=money("1000.00"), thresholds=(50, 80, 100))
     assert fired(at(12)) == ["actual 50 2026-10", "actual 80 2026-10", "actual 100 2026-10"]
 
 

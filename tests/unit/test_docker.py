@@ -440,7 +440,9 @@ def test_pages_name_only_commands_and_options_that_exist() -> None:
             wrong.append(f"{page}: no command {name}")
             continue
         parser = load_command_class(known[name], name).create_parser("manage.py", name)
-        accepted = {option for action in parser._actions for option in action.option_strings}
+        groups = [action.choices.values() for action in parser._actions if isinstance(action.choices, dict)]
+        parsers = [parser, *(one for group in groups for one in group)]
+        accepted = {option for one in parsers for action in one._actions for option in action.option_strings}
         wrong += [f"{page}: {name} has no {option}" for option in options if option not in accepted]
     assert wrong == []
 
