@@ -250,7 +250,7 @@ class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Model and hardware FLOP utilisation of one pod (or workload) in [start, end). Null means: not measured.
 
-    `method`: the formula and who reported; `reason`: why there is no score, where there is none.
+    `method`: the formula and who reported; `reason`: why there is no score, or why somebody should look at it.
     """
 
     cluster: Name

@@ -5,11 +5,12 @@
     coverage = time of the devices that an exporter saw and a report speaks of / time of the devices
 
 A report is the job's own word. It is believed where the matrix pipes were busy enough for it (MFU <= 1.1 x tensor activity),
-or where whoever runs the agent says so.
+or where whoever runs the agent says so. Pipes that were far busier than the progress explains change no score, which follows
+from progress alone, and are told as the reason for a look.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final
@@ -26,6 +27,8 @@ PLACES: Final = 12
 HIGHEST_MFU: Final = Fraction(3, 4)
 """No training job is known to come near it; above, the count of FLOP or the peak is wrong."""
 TENSOR_SLACK: Final = Fraction(11, 10)
+BUSY_SLACK: Final = Fraction(3, 10)
+"""How far tensor activity may be above HFU before somebody should look: dummy products keep the pipes busy as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,11 @@ def _pod_score(
     score = _reported(said, job, job.accelerator or pod.accelerator, pod.share, span, scoring)
     if score.mfu is None:
         return score
-    doubt = _doubt(score.mfu, _tensor(pod, shares), trusted=scoring.trust_reports)
-    return _Score(reason=doubt, dtype=score.dtype, method=score.method) if doubt else score
+    tensor = _tensor(pod, shares)
+    doubt = _doubt(score.mfu, tensor, trusted=scoring.trust_reports)
+    if doubt:
+        return _Score(reason=doubt, dtype=score.dtype, method=score.method)
+    return replace(score, reason=_unexplained(score.hfu, tensor)) if score.hfu is not None else score
 
 
 def _tensor(pod: PodTelemetry, shares: Mapping[tuple[str, int], Fraction]) -> Fraction | None:
@@ -141,6 +147,13 @@ def _doubt(mfu: Fraction, tensor: Fraction | None, *, trusted: bool) -> str | No
     if tensor is not None and mfu > TENSOR_SLACK * tensor:
         return f"reported MFU {float(mfu):.3f} is more than the matrix pipes were busy ({float(tensor):.3f})"
     return "no tensor activity was measured to check the report" if tensor is None and not trusted else None
+
+
+def _unexplained(hfu: Fraction, tensor: Fraction | None) -> str | None:
+    """That the matrix pipes did much which the training does not explain.  Source: PRICING facts 4, gaming paths."""
+    if tensor is None or tensor - hfu <= BUSY_SLACK:
+        return None
+    return f"look at it: matrix pipes were busy {float(tensor):.3f}, the progress explains {float(hfu):.3f}"
 
 
 def _reported(

@@ -59,6 +59,7 @@ def add_one_hour(series: OpenMetrics) -> None:
     pod("titan-0", "uid-titan", "nvidia_com_gpu")
     pod("boaster-0", "uid-boaster", "nvidia_com_gpu")
     pod("plain-0", "uid-plain", "nvidia_com_gpu")
+    pod("matmul-0", "uid-matmul", "nvidia_com_gpu")
     pod("ascend-0", "uid-ascend", "huawei_com_Ascend910")
     pod("sliced-0", "uid-sliced-0", "nvidia_com_gpu")
     pod("sliced-1", "uid-sliced-1", "nvidia_com_gpu")
@@ -75,6 +76,7 @@ def add_one_hour(series: OpenMetrics) -> None:
 
     series.add("DCGM_FI_PROF_TENSOR_UTIL_RATIO", ours("titan-0", "GPU-b0"), every(*hour, 30, "0.45"))
     series.add("DCGM_FI_PROF_TENSOR_UTIL_RATIO", ours("boaster-0", "GPU-b1"), every(*hour, 30, "0.30"))
+    series.add("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", ours("matmul-0", "GPU-b4"), every(*hour, 30, "0.75"))
     series.add("DCGM_FI_DEV_GPU_UTIL", ours("plain-0", "GPU-b2"), every(*hour, 30, 99))
     idle = {**EXPORTER, "UUID": "GPU-a7", "hostname": "node-a", "modelName": "NVIDIA H800"}
     series.add("DCGM_FI_DEV_GPU_UTIL", idle, every(*hour, 30, 0))
@@ -127,6 +129,7 @@ JOBS = "\n".join([
     titan_job("boaster-*", "boaster.log"),
     titan_job("plain-*", "titan.log"),
     titan_job("sliced-*", "titan.log"),
+    titan_job("matmul-*", "titan.log"),
     "  - namespace: lab",
     "    pod: ascend-*",
     "    recomputation: none",
@@ -203,7 +206,15 @@ def test_what_cannot_be_trusted_is_no_score(site: Site, uid: str, reason: str) -
     assert found["gpu_seconds"] == "3600"
 
 
+def test_pipes_that_are_busier_than_the_progress_explains_lift_no_score_and_are_told(site: Site) -> None:
+    found = hour_of_the_10th(site)["uid-matmul"]
+    assert (found["mfu"], found["hfu"], found["coverage"]) == ("0.4", "0.4", "1")
+    assert found["reason"] == "look at it: matrix pipes were busy 0.750, the progress explains 0.400"
+
+
 def test_an_idle_device_and_the_exporter_itself_are_nobodys_work(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     found = hour_of_the_10th(site)
-    assert set(found) == {"uid-llama", "uid-titan", "uid-boaster", "uid-plain", "uid-ascend", "uid-sliced-0", "uid-sliced-1"}
+    assert set(found) == {
+        "uid-llama", "uid-titan", "uid-boaster", "uid-plain", "uid-matmul", "uid-ascend", "uid-sliced-0", "uid-sliced-1",
+    }  # fmt: skip
     assert "lab/nobody-0 used devices, but kube_pod_info says no UID of it" in capsys.readouterr().err
