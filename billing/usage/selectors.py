@@ -175,6 +175,8 @@ class Sample:
     hfu: Decimal | None
     dtype: str
     coverage: Decimal
+    method: str = ""
+    reason: str = ""
 
 
 def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> list[Sample]:
@@ -182,7 +184,7 @@ def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> l
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
-                       e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage
+                       e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason
                 FROM {SAMPLED}
                 WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s
                 ORDER BY e.id, a.namespace, a.allocation_id""",

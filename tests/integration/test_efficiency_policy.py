@@ -48,6 +48,7 @@ def measured(number: int, mfu: str, hfu: str, start: datetime, end: datetime) ->
     raw = json.dumps({
         "cluster": "hq-1", "pod_uid": f"uid-{number}", "start": start.isoformat(), "end": end.isoformat(),
         "gpu_seconds": str(8 * int((end - start).total_seconds())), "mfu": mfu, "hfu": hfu, "dtype": "bf16", "coverage": "1",
+        "method": "palm (torchtitan)", "reason": "look at it",
     }).encode()  # fmt: skip
     batch: Any = decode_batch(EfficiencySample, [raw])
     efficiency_ingest(
@@ -210,6 +211,7 @@ def test_evidence_holds_what_the_verdict_weighed_and_never_changes_after_the_clo
     assert [(s["mfu"], s["hfu"], s["gpu_seconds"], s["dense_peak_tflops"]) for s in before["samples"]] == [
         ("0.05", "0.1", "28800", "989.4")
     ]
+    assert [(s["method"], s["reason"]) for s in before["samples"]] == [("palm (torchtitan)", "look at it")]
     assert [(h["pod"], h["quantity"], h["until"]) for h in before["holds"]] == [("train-1", 8, "2026-10-10T01:00:00Z")]
     assert before["policy"]["penalty"] == "0.2"
     period_close(month="2026-10", actor="ops", now=factories.AFTER)
