@@ -140,7 +140,7 @@ def build_report(
 
 
 def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
-    """Of all that can hold a month, what takes no sum of its usage to find: asked again while no usage can come in."""
+    """Of all that can hold a month, what is found without summing its usage: asked again while no usage can come in."""
     window, report = Interval(period.start, period.end), Report(period.month, period.status)
     report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
     report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)] + scans_differing(scan_sums(window))

@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         extra = {"charts": chart_data(sheet)} if arguments.charts else {}
         write_json({**cost.as_dict(), **extra, **({"list_prices": listed} if listed else {})})
     else:
-        write_lines([*_lines(cost), *_listed_lines(listed), *(_what_if_lines(sheet) if arguments.charts else [])])
+        ends = "" if listed else ", the list price"
+        write_lines([*_lines(cost, ends), *_listed_lines(listed), *(_what_if_lines(sheet) if arguments.charts else [])])
     return OK
 
 
@@ -104,7 +105,7 @@ def _listed_lines(listed: dict[str, Any]) -> list[str]:
     return ["", *table([("in the list", ""), *listed.items()])] if listed else []
 
 
-def _lines(cost: GpuHourCost) -> list[str]:
+def _lines(cost: GpuHourCost, ends: str) -> list[str]:
     shown = cost.as_dict()
     rows = [("component", "per GPU-hour", "share", "from")]
     for part, row in zip(cost.components, shown["components"], strict=True):
@@ -112,7 +113,7 @@ def _lines(cost: GpuHourCost) -> list[str]:
         rows.append((part.name, row["cost_per_gpu_hour"], f"{share} %", ", ".join(part.inputs)))
     rows.append(("cost", shown["cost_per_gpu_hour"], "100.00 %" if cost.cost else "0.00 %", ""))
     markup = exact_decimal(cost.markup * 100, 2)
-    rows.append(("price", shown["price_per_gpu_hour"], "", f"cost + {markup} % markup, the list price"))
+    rows.append(("price", shown["price_per_gpu_hour"], "", f"cost + {markup} % markup{ends}"))
     return [f"{cost.accelerator}, {cost.currency} per GPU-hour", "", *table(rows, left=(0, 3))]
 
 
