@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from billing.budgets.models import Budget, Channel
 from billing.budgets.services import budgets_evaluate, days_store, findings_update, forecasts_update, standings_refresh
+from tests.browser.polling import wait_until_true
 from tests.browser.test_portal_in_chromium import browser, page, sign_in
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 
@@ -75,7 +76,7 @@ def test_a_lead_sees_where_the_month_ends_and_says_who_is_told(past: Budget, pag
     page.get_by_text("Figures by day").click()
     picture(page, "budget")
     page.set_viewport_size(PHONE)
-    page.wait_for_function(f"document.documentElement.scrollWidth <= {PHONE['width']}", timeout=5_000)  # once it is laid out
+    wait_until_true(page, f"document.documentElement.scrollWidth <= {PHONE['width']}")  # once it is laid out
     picture(page, "budget-phone")
 
 

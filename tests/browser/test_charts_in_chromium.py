@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, Page
 
+from tests.browser.polling import wait_until_true
 from tests.browser.test_accessibility import house
 from tests.browser.test_portal_in_chromium import browser
 from tests.browser.test_tasks import SIZES
@@ -89,6 +90,6 @@ def test_a_chart_follows_when_the_light_changes(house: House, browser: Any, live
     grid = "() => Chart.getChart(document.querySelector('section:has(#trend-title) canvas')).options.scales.y.ticks.color"
     light = window.evaluate(grid)
     window.emulate_media(color_scheme="dark")
-    window.wait_for_function(f"({grid})() !== {light!r}")
+    wait_until_true(window, f"({grid})() !== {light!r}")
     assert (light, window.evaluate(grid)) == ("#5a626d", "#a5acb6")
     window.context.close()
