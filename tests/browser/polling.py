@@ -1,7 +1,7 @@
 """Waiting for the state of a page under its own policy.
 
-`Page.wait_for_function` polls with `eval` inside the page, which the strict policy of the portal refuses: it passes only when
-the first look is already true. Here the test does the polling and the page is only asked.
+`Page.wait_for_function` polls with `eval` inside the page, which the strict policy of the portal refuses: it passes only
+when the first look is already true. Here the test does the polling and the page is only asked.
 """
 
 import time
