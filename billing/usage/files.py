@@ -117,7 +117,7 @@ def read_records(kind: str, path: Path, until: datetime | None = None) -> Iterat
             if isinstance(record, GpuAllocation):
                 record = _with_canonical_id(record)
         except RecordError as error:
-            raise UsageFileError(f"{path} line {line}: {_with_field(error)}") from error
+            raise UsageFileError(f"{path} line {line}: {_told(error, row, until)}") from error
         yield FileRecord(line, record, msgspec.json.encode(row))
 
 
@@ -127,7 +127,10 @@ def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:
     return msgspec.structs.replace(record, allocation_id=identity)
 
 
-def _with_field(error: RecordError) -> str:
+def _told(error: RecordError, row: dict[str, str | None], until: datetime | None) -> str:
+    """What is wrong, in columns and options of the file: it has no `observed_until`, that is `--until`."""
+    if error.field == "observed_until" and until is not None:
+        return f"started_at {row['started_at']} is after --until {until.isoformat()}: give its ended_at, or a later --until"
     text = str(error)
     return text if error.field is None or error.field in text else f"{error.field}: {text}"
 

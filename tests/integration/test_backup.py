@@ -108,7 +108,7 @@ def test_a_good_backup_holds(taken: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (status, err) == (0, "")
     assert "2026-10 closed" in out
     assert "419.24" in out
-    assert "1 periods and 2 documents are those of 2026-11-04T12:00:00+00:00" in out
+    assert "1 period and 2 documents are those of 2026-11-04T12:00:00+00:00" in out
     status, out, _ = command(capsys, "restore_check", taken, "--json")
     assert (status, json.loads(out)["holds"], json.loads(out)["documents"]) == (0, True, 2)
 

@@ -48,13 +48,13 @@ class Command(HouseCommand):
             self.say(f"  {month} {period['status']:<8} {period['issued']:>6} issued {period['total']:>20}")
         for problem in checked.problems:
             self.say(f"  FAIL {problem}")
-        rows = sum(facts["rows"].values())
+        rows, periods = sum(facts["rows"].values()), len(facts["periods"])
         if checked.problems:
             self.stderr.write(f"{file}: {len(checked.problems)} things differ from the manifest of {_taken(checked)}")
         else:
             self.say(
-                f"{file} holds: {rows:,} rows in {len(facts['rows'])} tables, {len(facts['periods'])} periods and "
-                f"{checked.documents:,} documents are those of {_taken(checked)}"
+                f"{file} holds: {rows:,} rows in {len(facts['rows'])} tables, "
+                f"{periods} period{'s' if periods != 1 else ''} and {checked.documents:,} documents are those of {_taken(checked)}"
             )
 
 
