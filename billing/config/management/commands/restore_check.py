@@ -49,12 +49,13 @@ class Command(HouseCommand):
         for problem in checked.problems:
             self.say(f"  FAIL {problem}")
         rows, periods = sum(facts["rows"].values()), len(facts["periods"])
+        months = f"{periods} period{'s' if periods != 1 else ''}"
         if checked.problems:
             self.stderr.write(f"{file}: {len(checked.problems)} things differ from the manifest of {_taken(checked)}")
         else:
             self.say(
                 f"{file} holds: {rows:,} rows in {len(facts['rows'])} tables, "
-                f"{periods} period{'s' if periods != 1 else ''} and {checked.documents:,} documents are those of {_taken(checked)}"
+                f"{months} and {checked.documents:,} documents are those of {_taken(checked)}"
             )
 
 
