@@ -17,6 +17,7 @@ from billing.config.set_up_commitments import commitment_store
 from billing.config.set_up_contacts import contact_store
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.config.set_up_interruptions import interruption_policy_store
+from billing.invoicing.held_close import ClosingChangeError, closing_check
 from billing.invoicing.models import BillingPeriod
 from billing.invoicing.services import closed_periods_check
 from billing.invoicing.services.proof import ClosedPeriodError
@@ -70,22 +71,15 @@ def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
             epoch_enter()  # no period is cut off before this ends, so the check below cannot miss one
             _Application(top, actor, applied).run()
             if applied.changes:
-                _refuse_while_closing(path)
+                closing_check()
                 closed_periods_check()
             if dry_run:
                 raise _DryRun
     except _DryRun:
         pass
-    except (SetupError, RateError, BudgetError, ClosedPeriodError, NoSetupError) as error:
+    except (SetupError, RateError, BudgetError, ClosedPeriodError, ClosingChangeError, NoSetupError) as error:
         raise SetUpFileError(f"{path}: {error}") from error
     return applied
-
-
-def _refuse_while_closing(path: Path) -> None:
-    """Between cut-off and bill nothing changes: the bill must find owned and priced what the cut-off found so."""
-    closing = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).first()
-    if closing is not None:
-        raise SetUpFileError(f"{path}: period {closing.month} is being closed: finish `manage.py period_close` first")
 
 
 class _Application:

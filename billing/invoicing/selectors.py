@@ -212,7 +212,7 @@ def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
         "decided_at": item.decided_at.isoformat() if item.decided_at else None,
         "decision": item.decision or None,
         "closed_by": item.closed_by,
-        "closed_at": item.closed_at.isoformat(),
+        "closed_at": item.closed_at.isoformat() if item.closed_at else None,
         "drafts_voided": item.drafts,
     }
 

@@ -135,6 +135,18 @@ REFUSALS: Final = (
         "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoices of others are drafted"
     ),
     gettext_noop("repair the facts, then close again"),
+    gettext_noop(
+        "invoices of %(month)s are issued and never change: repair the facts of the teams that its close holds (the set-up "
+        "file may change what concerns them only), then close again"
+    ),
+    gettext_noop(
+        "period %(month)s is being closed: finish `manage.py period_close %(same)s` first, or have two persons open it again"
+    ),
+    gettext_noop("period %(month)s was opened again while it was being closed: look at it, then close again"),
+    gettext_noop(
+        "the repair changed what is billed already of %(teams)s in %(month)s: change only what concerns the teams that are "
+        "held, or have two persons open %(same)s again with `period_reopen`"
+    ),
     gettext_noop("and %(n)s more"),
     gettext_noop("period %(month)s has no exception %(what)s"),
 )

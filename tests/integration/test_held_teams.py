@@ -7,15 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice
+from billing.config.set_up import Applied
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, PeriodReopening
+from billing.invoicing.progress import nobody
 from billing.invoicing.report import build_report
-from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.invoicing.services import PeriodError, invoices_issue, period_close, period_open, period_verify
 from billing.invoicing.services.closing import TeamsHeldError
+from billing.invoicing.services.closing import _bill as bill
+from billing.invoicing.services.closing import _cut_off as cut_off
+from billing.invoicing.services.reopening import ReopeningError, reopening_approve, reopening_request
 from billing.rating.models import Charge
+from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
@@ -23,6 +31,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No direc
 MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 LATER = datetime(2026, 11, 2, 0, 5, tzinfo=UTC)
 DEAR = {"accelerator": "NVIDIA-DEAR", "price_per_gpu_hour": "1000000.0000"}
+REOPENING = {**SET_UP["billing"], "reopening": "two-persons"}
+OWNERS = SET_UP["ownership"]
+PLATFORM = [{"cluster": "hq-1", "namespace": "cv", "team": "platform", "valid_from": "2026-10-01"}]
 
 
 @pytest.fixture
@@ -126,3 +137,127 @@ def test_the_command_tells_who_is_held_and_exits_with_3(broken: None, capsys: py
     assert told["status"] == "closing"
     assert [item["subject"] for item in told["exceptions"] if item["blocks"]] == ["cv"]
     assert "cv: numeric field overflow" in told["message"]
+
+
+def set_up(tmp_path: Path, **changed: Any) -> Applied:
+    version = SET_UP["price_versions"][0]
+    return apply(tmp_path, price_versions=[{**version, "gpu": [*version["gpu"], DEAR]}], **changed)
+
+
+def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, tmp_path: Path) -> None:
+    set_up(tmp_path, billing=REOPENING)
+    factories.person("lin", "finance")
+    factories.person("ada", "approver")
+    with pytest.raises(TeamsHeldError):
+        close()
+    asked = reopening_request(month=MONTH, reason="cv's ledger is broken", actor="lin", now=LATER)
+    reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
+    assert (period().status, period().ordinal, HeldTeam.objects.count()) == ("open", None, 0)
+    assert Invoice.objects.get().void_reason == "2026-10 was opened again: cv's ledger is broken"
+    told = AuditEntry.objects.get(action="period_reopen").detail
+    assert (told["held"], told["drafts"], told["approved_by"]) == (["cv"], 1, "ada")
+    assert PeriodReopening.objects.get().closed_at is None
+    repair()
+    close(LATER)
+    totals = dict(Invoice.objects.exclude(status="void").values_list("team__code", "total"))
+    tokens = totals["nlp"] - Decimal("209.62")
+    assert totals == {"nlp": Decimal("209.62") + tokens, "cv": Decimal("720000078.61")}
+    assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 2
+    assert all(proof.holds for proof in period_verify(month=MONTH))
+    assert all(check.ok for check in build_report(period(), now=LATER).checks)
+
+
+def test_a_held_month_with_an_issued_invoice_is_never_opened_again(broken: None, tmp_path: Path) -> None:
+    set_up(tmp_path, billing=REOPENING)
+    factories.person("lin", "finance")
+    with pytest.raises(TeamsHeldError):
+        close()
+    invoices_issue(month=MONTH, actor="fin", now=LATER)
+    with pytest.raises(ReopeningError, match="are issued and never change: repair the facts of the teams"):
+        reopening_request(month=MONTH, reason="x", actor="lin", now=LATER)
+    client = Client()
+    client.force_login(User.objects.get(username="lin"))
+    page = client.get(f"/close/?month={MONTH}").content.decode()
+    assert "The other teams are billed: 1 invoice or draft stands." in page
+    assert "Invoices are issued, so the month is not opened again" in page
+    assert "Ask to open it again" not in page
+
+
+def test_the_database_opens_no_billed_month_that_is_being_closed_without_an_approval(broken: None) -> None:
+    with pytest.raises(TeamsHeldError):
+        close()
+    for statement in (
+        "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL", "DELETE FROM invoicing_billingperiod",
+    ):  # fmt: skip
+        refused = pytest.raises(DatabaseError, match="period 2026-10 is being closed and has bills")
+        with refused, transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_being_closed(
+    broken: None, tmp_path: Path
+) -> None:
+    with pytest.raises(TeamsHeldError):
+        close()
+    invoices_issue(month=MONTH, actor="fin", now=LATER)
+    owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
+    set_up(tmp_path, ownership=owners, platform=[*SET_UP.get("platform", []), *PLATFORM])
+    close(LATER)
+    assert (period().status, HeldTeam.objects.count()) == ("closed", 0)
+    assert Invoice.objects.get().team.code == "nlp"
+    assert set(Charge.objects.values_list("team", "platform")) == {("nlp", False), ("platform", True)}
+    assert all(proof.holds for proof in period_verify(month=MONTH))
+    assert all(check.ok for check in build_report(period(), now=LATER).checks)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"ownership": [*OWNERS, {**OWNERS[0], "namespace": "nlp-train", "team": "cv", "valid_from": "2026-10-01"}]},
+         "this would change what nlp owes for 2026-10, whose close holds other teams only: change what concerns cv"),
+        ({"ownership": [OWNERS[0]], "moved": True}, "this would change what nlp owes for 2026-10"),
+    ],
+)  # fmt: skip
+def test_the_set_up_changes_nothing_that_is_billed_while_a_month_is_being_closed(
+    broken: None, tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(TeamsHeldError):
+        close()
+    if changed.pop("moved", False):
+        changed["ownership"] = [*OWNERS, {**OWNERS[1], "team": "nlp", "valid_from": "2026-10-05"}]
+    with pytest.raises(SetUpFileError, match=told):
+        set_up(tmp_path, **changed)
+    assert set_up(tmp_path).changes == []
+    repair()
+    close(LATER)
+    assert all(proof.holds for proof in period_verify(month=MONTH))
+
+
+def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path: Path) -> None:
+    apply(tmp_path, billing=REOPENING)
+    ingest_tokens(token_record(1))
+    factories.person("lin", "finance")
+    factories.person("ada", "approver")
+    period_open(month=MONTH)
+    assert cut_off(MONTH, "ops", OVER)
+    with pytest.raises(SetUpFileError, match=r"is being closed: finish `manage\.py period_close 2026-10` first"):
+        apply(tmp_path, billing={**REOPENING, "review": "four-eyes"})
+    asked = reopening_request(month=MONTH, reason="the wrong month", actor="lin", now=LATER)
+    reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
+    assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
+    with pytest.raises(PeriodError, match="was opened again while it was being closed"):
+        bill(MONTH, LATER, nobody)
+    assert not Charge.objects.exists()
+    close(LATER)
+    assert period().status == "closed"
+
+
+def test_a_repair_that_changes_another_teams_bill_is_refused_by_the_next_close(broken: None) -> None:
+    with pytest.raises(TeamsHeldError):
+        close()
+    repair()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE usage_gpuallocation SET quantity = 9 WHERE namespace = 'nlp-train'")
+    with pytest.raises(PeriodError, match="the repair changed what is billed already of nlp in 2026-10"):
+        close(LATER)
+    assert (period().status, Invoice.objects.count()) == ("closing", 1)

@@ -9,8 +9,9 @@ from billing.invoicing.models.invoices import BillingPeriod
 
 
 class PeriodReopening(models.Model):
-    """One request to open a closed month again: `closing` is the close that it takes back, `drafts` what it voided.
+    """One request to open a month again that is closed, or whose close holds teams.
 
+    `closing` is the close that it takes back, `drafts` what it voided.
     Decided once, it never changes; the database opens no closed month without an approved one.
     """
 
@@ -26,7 +27,7 @@ class PeriodReopening(models.Model):
     requested_by = models.CharField(max_length=200)
     requested_at = models.DateTimeField()
     closed_by = models.CharField(max_length=200, help_text="who had closed the month")
-    closed_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True, help_text="none where the close held teams and never ended")
     decided_by = models.CharField(max_length=200, blank=True)
     decided_at = models.DateTimeField(null=True)
     decision = models.TextField(blank=True, help_text="why it was turned down")

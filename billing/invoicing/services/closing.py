@@ -14,6 +14,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import QuerySet
 
+from billing.invoicing.held_close import differing, unwritten
 from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
 from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
@@ -128,6 +129,8 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
             return Closed(period, _live(period).count(), changed=False)
+        if period.status == BillingPeriod.Status.OPEN:
+            raise PeriodError(f"period {month} was opened again while it was being closed: look at it, then close again")
         tell("rate", 0, 0)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
@@ -164,13 +167,18 @@ def _take_cut_off_back(period: BillingPeriod, now: datetime) -> None:
 def _write(period: BillingPeriod, assessment: Assessment, now: datetime, tell: Tell) -> list[Held]:
     """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
     ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
+    if before and (moved := differing(period, assessment)):
+        raise PeriodError(
+            f"the repair changed what is billed already of {', '.join(moved[:TEAMS_TOLD])} in {period.month}: change only "
+            f"what concerns the teams that are held, or have two persons open {period.month} again with `period_reopen`"
+        )
 
     def write(part: Assessment) -> list[Invoice]:
         tell("write", 0, 0)
         charges_write(assessment=part, ordinal=ordinal)
         return _draft_all(period, part.charges, tell)
 
-    written = write_teams(assessment, before or None, write)
+    written = write_teams(unwritten(period, assessment) if before else assessment, write)
     if not before:
         idle_shares_write(assessment=assessment, ordinal=ordinal)
     period.held_teams.all().delete()

@@ -1,10 +1,13 @@
-"""Opening a closed month again: asked for by one person, approved by another, and only while nothing of it was issued.
+"""Opening a month again: asked for by one person, approved by another, and only while nothing of it was issued.
+
+The month is closed, or in the middle of a close that holds teams or that died.
 
 An issued document never changes, and what follows from it is corrected with notes. A month that has none yet can be
 closed anew: its drafts are voided, its close no longer counts, and the next close bills the month with all that was
 learned since. Off unless the set-up says `reopening: two-persons`.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -27,7 +30,7 @@ class ReopeningError(ValueError):
 
 
 def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> PeriodReopening:
-    """Ask that a closed month be opened again; nothing changes before somebody else approves it.
+    """Ask that a month be opened again; nothing changes before somebody else approves it.
 
     Raises ReopeningError, AuthorityError.
     """
@@ -62,6 +65,8 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
             raise ReopeningError(f"{period.month} was closed again since somebody asked: ask anew")
         asked.status, asked.decided_by, asked.decided_at = Status.APPROVED, actor, now
         asked.drafts = _void_drafts(period, asked)
+        held = list(period.held_teams.values_list("team", flat=True))
+        period.held_teams.all().delete()
         asked.last_draft = period.invoices.aggregate(last=Max("id"))["last"] or 0
         asked.save()
         epoch_withdraw(ordinal=asked.closing, now=now)
@@ -69,7 +74,7 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
         period.closed_at, period.closed_by = None, ""
         period.save()
         MonthPreview.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
-        _tell("period_reopen", asked, actor)
+        _tell("period_reopen", asked, actor, held)
     return asked
 
 
@@ -109,9 +114,14 @@ def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None)
     month = period.month
     if (setup or billing_setup()).reopening != BillingSetup.Reopening.TWO_PERSONS:
         return "closed months stay closed here: `reopening: two-persons` under `billing:` in the set-up file allows it"
-    if period.status != BillingPeriod.Status.CLOSED:
+    if period.status == BillingPeriod.Status.OPEN:
         return f"period {month} is {period.status}: only a closed month is opened again"
     if period.invoices.filter(status=Invoice.Status.ISSUED).exists():
+        if period.status == BillingPeriod.Status.CLOSING:
+            return (
+                f"invoices of {month} are issued and never change: repair the facts of the teams that its close holds (the "
+                "set-up file may change what concerns them only), then close again"
+            )
         return f"invoices of {month} are issued and never change: correct them with a credit note or a change of closed time"
     if period.ordinal != last_ordinal():
         return f"a later month was closed after {month} and may have billed its late usage: correct {month} with notes"
@@ -148,10 +158,12 @@ def _void_drafts(period: BillingPeriod, asked: PeriodReopening) -> int:
     return len(drafts)
 
 
-def _tell(action: str, asked: PeriodReopening, actor: str) -> None:
+def _tell(action: str, asked: PeriodReopening, actor: str, held: Sequence[str] = ()) -> None:
     detail = {"reason": asked.reason, "requested_by": asked.requested_by, "closing": asked.closing}
     if asked.status == Status.APPROVED:
         detail |= {"approved_by": asked.decided_by, "drafts": asked.drafts}
+    if held:
+        detail |= {"held": list(held)}
     if asked.status == Status.REJECTED:
         detail |= {"decision": asked.decision}
     audit_record(actor=actor, action=action, subject=asked.period.month, detail=detail)

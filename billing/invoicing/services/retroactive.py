@@ -90,7 +90,10 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
 def _refuse_while_closing() -> None:
     closing = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).first()
     if closing is not None:
-        raise ChangeError(f"period {closing.month} is being closed: finish `manage.py period_close` first")
+        raise ChangeError(
+            f"period {closing.month} is being closed: finish `manage.py period_close {closing.month}` first, or have two "
+            f"persons open it again"
+        )
 
 
 def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:

@@ -5,7 +5,7 @@ savepoint of its own, and those that are refused are held: nothing of them is ke
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, TypeVar
@@ -39,16 +39,13 @@ class Written:
     held: list[Held] = field(default_factory=list)
 
 
-def write_teams(
-    assessment: Assessment, only: Collection[str] | None, write: Callable[[Assessment], list[Invoice]]
-) -> Written:
-    """Have `write` store what teams are charged: all of them, or those of `only`. Within a transaction."""
-    wanted = _of_teams(assessment, only) if only is not None else assessment
+def write_teams(assessment: Assessment, write: Callable[[Assessment], list[Invoice]]) -> Written:
+    """Have `write` store what teams are charged. Within a transaction."""
     try:
         with transaction.atomic():
-            return Written(write(wanted))
+            return Written(write(assessment))
     except BROKEN_FACTS:
-        return _one_by_one(wanted, write)
+        return _one_by_one(assessment, write)
 
 
 def _one_by_one(assessment: Assessment, write: Callable[[Assessment], list[Invoice]]) -> Written:
@@ -62,14 +59,6 @@ def _one_by_one(assessment: Assessment, write: Callable[[Assessment], list[Invoi
         except BROKEN_FACTS as error:
             written.held.append(Held(team, _told(error), _amount(mine)))
     return written
-
-
-def _of_teams(assessment: Assessment, teams: Collection[str]) -> Assessment:
-    return replace(
-        assessment,
-        charges=[charge for charge in assessment.charges if charge.key.team in teams],
-        verdicts=[verdict for verdict in assessment.verdicts if verdict.team in teams],
-    )
 
 
 def _by_team(items: Iterable[Item], team: Callable[[Item], str]) -> Mapping[str, list[Item]]:

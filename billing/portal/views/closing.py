@@ -66,7 +66,8 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
-        "reopenable": period.status == BillingPeriod.Status.CLOSED and not why_not_reopenable(period, setup),
+        "reopenable": not never_closed and not why_not_reopenable(period, setup),
+        "is_held": any(item.kind == "team_held" for item in report.exceptions),
         "waits": next((item for item in report.reopenings if item.status == PeriodReopening.Status.REQUESTED), None),
         "never_closed": never_closed, "accrual": accrual_last(period) if never_closed and period.pk else None,
     }  # fmt: skip
