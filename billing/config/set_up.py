@@ -30,7 +30,7 @@ from billing.rates.services import (
     price_version_publish,
 )
 from billing.rating.selectors import closed_until
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import DISPUTE_HOLD_AMOUNT, DISPUTE_HOLD_SHARE, BillingSetup, Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.tenancy.services import (
     SetupError,
@@ -143,12 +143,15 @@ class _Application:
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
         reopening = entry.choice("reopening", tuple(BillingSetup.Reopening.values), BillingSetup.Reopening.NEVER)
         calendar = read_calendar(entry)
+        share = entry.decimal("dispute_hold_share", places=4, at_most="1", default=DISPUTE_HOLD_SHARE)
+        amount = entry.decimal("dispute_hold_amount", places=2, default=DISPUTE_HOLD_AMOUNT)
         entry.finish()
         self._refuse_new_basis(entry)
         refuse_moved_deadlines(entry, calendar)
         changed = billing_setup_put(
             currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
             holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
+            dispute_hold_share=share, dispute_hold_amount=amount,
         )  # fmt: skip
         told = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, told)

@@ -112,3 +112,11 @@ def credited_by_position(invoice: Invoice) -> dict[int, Decimal]:
     """What issued notes credited of each line of an invoice, negative, by position."""
     credits = NoteLine.objects.filter(invoice_line__invoice=invoice, note__number__isnull=False)
     return dict(credits.values_list("invoice_line__position").annotate(sum=Sum("amount")))
+
+
+def left_of(lines: Sequence[BilledLine]) -> dict[int, Decimal]:
+    """What is left of charged lines after their credits, by position; rewards, which are negative, are left out."""
+    credited = credited_of(lines)
+    return {
+        line.position: max(line.amount + credited.get((line.document, line.position), ZERO), ZERO) for line in lines
+    }

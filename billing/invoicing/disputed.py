@@ -19,7 +19,7 @@ ZERO = Decimal("0.00")
 
 def disputes_of(teams: QuerySet[Team] | None = None) -> QuerySet[Dispute]:
     """Disputes of some teams, or all; the undecided ones by their deadline come from `waiting_first`."""
-    disputes = Dispute.objects.select_related("team", "invoice", "note", "correction").prefetch_related("steps")
+    disputes = Dispute.objects.select_related("team", "invoice", "note", "correction", "hold").prefetch_related("steps")
     return (disputes if teams is None else disputes.filter(team__in=teams)).order_by("-id")
 
 
@@ -97,8 +97,24 @@ def dispute_as_dict(dispute: Dispute, now: datetime) -> dict[str, Any]:
         "decided_at": dispute.decided_at.isoformat() if dispute.decided_at else None,
         "decision": dispute.decision or None,
         "correction": dispute.correction_id,
+        "held": _held(dispute),
         "steps": [
             {"kind": step.kind, "by": step.actor, "at": step.at.isoformat(), "text": step.text}
             for step in dispute.steps.all()
         ],
+    }
+
+
+def _held(dispute: Dispute) -> dict[str, Any] | None:
+    """What of it is, or was, kept off the ledger; None where it posted like any other."""
+    hold = getattr(dispute, "hold", None)
+    if hold is None:
+        return None
+    return {
+        "amount": format(hold.amount, "f"),
+        "reason": hold.reason,
+        "placed_by": hold.placed_by,
+        "placed_at": hold.placed_at.isoformat(),
+        "ended_at": hold.ended_at.isoformat() if hold.ended_at else None,
+        "ended_by": hold.ended_by or None,
     }

@@ -92,8 +92,46 @@ class Journal:
         return sum(((entry.debit or ZERO) - (entry.credit or ZERO) for entry in ours), ZERO)
 
 
-def journal_of(document: Mapping[str, Any], chart: Chart) -> Journal:
-    """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`).
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """What a dispute kept off the ledger, by kind of line: a journal of its own, posted once the hold has `ended`."""
+
+    sequence: int
+    dispute: int
+    amounts: Mapping[str, Decimal]
+    ended: bool
+
+    @property
+    def amount(self) -> Decimal:
+        """All of it."""
+        return sum(self.amounts.values(), ZERO)
+
+
+def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = ()) -> list[Journal]:
+    """The journals of one document: all of it, or its undisputed part and each held part whose hold has ended.
+
+    A held part keeps a journal of its own for good, so that what was posted before is posted the same again.
+    Raises JournalError.
+    """
+    if not held:
+        return [journal_of(document, chart)]
+    rest = {item["kind"]: Decimal(item["amount"]) for item in document["subtotals"]}
+    for part in held:
+        for kind, amount in part.amounts.items():
+            rest[kind] = rest.get(kind, ZERO) - amount
+    parts = [("", rest, "without what is disputed")]
+    parts += [(f"-H{part.sequence}", part.amounts, f"dispute {part.dispute}") for part in held if part.ended]
+    journals = [journal_of(_part(document, amounts), chart, suffix, words) for suffix, amounts, words in parts]
+    return [journal for journal in journals if journal.entries]
+
+
+def _part(document: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> dict[str, Any]:
+    subtotals = [{"kind": kind, "amount": format(amount, "f")} for kind, amount in amounts.items()]
+    return {**document, "subtotals": subtotals, "total": format(sum(amounts.values(), ZERO), "f")}
+
+
+def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "") -> Journal:
+    """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`), or of a part of it, which `words` name.
 
     Raises JournalError where the document names no cost centre, or its sub-totals are not its total.
     """
@@ -107,9 +145,10 @@ def journal_of(document: Mapping[str, Any], chart: Chart) -> Journal:
         (chart.provider_account, provider, ""),
     )
     journal = Journal(
-        journal_id=f"GL-{number}", company_code=chart.company_code or document["issuer"]["name"],
+        journal_id=f"GL-{number}{suffix}", company_code=chart.company_code or document["issuer"]["name"],
         posting_date=chart.posting_date or _last_day(document), period=document["period"]["month"],
-        currency=document["currency"], invoice_number=number, entries=_entries(document, sides),
+        currency=document["currency"], invoice_number=number,
+        entries=_entries(document, sides, f"GL-{number}{suffix}", words),
     )  # fmt: skip
     _check(journal, Decimal(document["total"]), chart)
     return journal
@@ -120,7 +159,9 @@ def _last_day(document: Mapping[str, Any]) -> date:
     return (datetime.fromisoformat(document["period"]["end"]) - timedelta(microseconds=1)).date()
 
 
-def _entries(document: Mapping[str, Any], sides: Sequence[tuple[str, str, str]]) -> list[Entry]:
+def _entries(
+    document: Mapping[str, Any], sides: Sequence[tuple[str, str, str]], journal_id: str, words: str
+) -> list[Entry]:
     entries: list[Entry] = []
     for subtotal in document["subtotals"]:
         amount = Decimal(subtotal["amount"])
@@ -128,9 +169,10 @@ def _entries(document: Mapping[str, Any], sides: Sequence[tuple[str, str, str]])
             continue
         kind = KIND_TEXT.get(subtotal["kind"], subtotal["kind"])
         text = f"{document['number']} {document['recipient']['team']} {document['period']['month']}: {kind}"
+        text += f", {words}" if words else ""
         for (account, cost_center, order), debited in zip(sides, (amount > 0, amount < 0), strict=True):
             debit, credit = (abs(amount), None) if debited else (None, abs(amount))
-            line_id = f"GL-{document['number']}-{len(entries) + 1:03d}"
+            line_id = f"{journal_id}-{len(entries) + 1:03d}"
             entries.append(Entry(line_id, account, cost_center, order, debit, credit, text))
     return entries
 

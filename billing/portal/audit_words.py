@@ -34,6 +34,8 @@ AUDIT: Final[dict[str, Any]] = {
     "cost_sheet_put": _("Cost sheet stored"),
     "dispute_escalated": _("Dispute escalated"),
     "dispute_evidence": _("Evidence of a dispute"),
+    "dispute_hold": _("Disputed amount kept off the ledger"),
+    "dispute_let_go": _("Disputed amount let go to the ledger"),
     "dispute_open": _("Dispute opened"),
     "dispute_rejected": _("Dispute rejected"),
     "dispute_triaged": _("Dispute taken up"),

@@ -135,6 +135,17 @@ REFUSALS: Final = (
         "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoices of others are drafted"
     ),
     gettext_noop("repair the facts, then close again"),
+    gettext_noop("say why the disputed amount is kept off the ledger"),
+    gettext_noop("say why the disputed amount is posted now"),
+    gettext_noop("dispute %(n)s keeps nothing off the ledger"),
+    gettext_noop("dispute %(n)s is %(status)s: only an undecided one keeps its amount off the ledger"),
+    gettext_noop(
+        "dispute %(n)s of %(amount)s is not above %(limit)s and %(share)s of %(number)s: it posts, and is credited later if "
+        "it is upheld"
+    ),
+    gettext_noop("dispute %(n)s was held before: that is done once"),
+    gettext_noop("%(number)s was handed to the ledger already: what is upheld is credited by a note"),
+    gettext_noop("a line of dispute %(n)s was held before by another dispute: that is done once"),
     gettext_noop(
         "invoices of %(month)s are issued and never change: repair the facts of the teams that its close holds (the set-up "
         "file may change what concerns them only), then close again"

@@ -1,5 +1,7 @@
 """Who is billed: the set-up of the installation, teams, and dated ownership of namespaces and consumers."""
 
+from decimal import Decimal
+
 from django.contrib.auth.models import User
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeOperators
@@ -12,6 +14,10 @@ class ValidRange(Func):
 
     function = "TSTZRANGE"
     output_field = DateTimeRangeField()
+
+
+DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT = Decimal("0.0500"), Decimal("10000.00")
+"""A dispute above both may be kept off the ledger until it is decided."""
 
 
 class BillingSetup(models.Model):
@@ -33,6 +39,12 @@ class BillingSetup(models.Model):
     reopening = models.CharField(max_length=16, choices=Reopening.choices, default=Reopening.NEVER)
     holidays = ArrayField(models.DateField(), default=list, help_text="local days without work beside weekends")
     working_days = ArrayField(models.DateField(), default=list, help_text="days of weekends that are worked")
+    dispute_hold_share = models.DecimalField(
+        max_digits=6, decimal_places=4, default=DISPUTE_HOLD_SHARE, help_text="of a document that a dispute must exceed"
+    )
+    dispute_hold_amount = models.DecimalField(
+        max_digits=20, decimal_places=2, default=DISPUTE_HOLD_AMOUNT, help_text="that a dispute must exceed, too"
+    )
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(singleton=True), name="billing_setup_is_one_row")]

@@ -6,13 +6,21 @@ Whoever changes ownership checks in the same transaction that no closed period c
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from billing.tenancy.audit import audit_record
-from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
+from billing.tenancy.models import (
+    DISPUTE_HOLD_AMOUNT,
+    DISPUTE_HOLD_SHARE,
+    BillingSetup,
+    ConsumerOwnership,
+    NamespaceOwnership,
+    Team,
+)
 
 
 class SetupError(ValueError):
@@ -29,11 +37,14 @@ def billing_setup_put(
     reopening: str = BillingSetup.Reopening.NEVER,
     holidays: Sequence[date] = (),
     working_days: Sequence[date] = (),
+    dispute_hold_share: Decimal = DISPUTE_HOLD_SHARE,
+    dispute_hold_amount: Decimal = DISPUTE_HOLD_AMOUNT,
 ) -> bool:
     """Store how this installation bills; True if anything changed."""
     wanted: dict[str, Any] = {
         "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
         "holidays": sorted(holidays), "working_days": sorted(working_days),
+        "dispute_hold_share": dispute_hold_share, "dispute_hold_amount": dispute_hold_amount,
     }  # fmt: skip
     known = BillingSetup.objects.first()
     before = {name: getattr(known, name) for name in wanted} if known else {}
@@ -46,9 +57,15 @@ def billing_setup_put(
 
 
 def _told(facts: dict[str, Any]) -> dict[str, Any]:
-    """The set-up as the log keeps it: days as text, and no word of lists that are empty."""
-    told = {name: [day.isoformat() for day in value] if isinstance(value, list) else value for name, value in facts.items()}
-    return {name: value for name, value in told.items() if value != []}
+    """The set-up as the log keeps it: days and limits as text, and no word of what is empty or as it is by default."""
+    kept = {name: value for name, value in facts.items() if value not in ([], DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)}
+    return {name: _as_text(value) for name, value in kept.items()}
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [day.isoformat() for day in value]
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def team_put(

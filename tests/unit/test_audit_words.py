@@ -11,7 +11,7 @@ from billing.rates.models import PriceDraftStep
 MADE = {
     "{}_put": {"namespaceownership_put", "consumerownership_put"},
     "price_draft_{}": {f"price_draft_{action}" for action in PriceDraftStep.Action.values},
-    "dispute_{}": {f"dispute_{status}" for status in Dispute.Status.values},
+    "dispute_{}": {f"dispute_{kind}" for kind in (*Dispute.Status.values, "hold", "let_go")},
 }
 """Kinds that code puts together."""
 ROWS = {"row_insert", "row_update", "row_delete"}

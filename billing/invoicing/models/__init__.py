@@ -13,6 +13,7 @@ from billing.invoicing.models.disputes import (
     DisputeStep,
 )
 from billing.invoicing.models.held import HeldTeam
+from billing.invoicing.models.holds import DisputeHold
 from billing.invoicing.models.invoices import (
     BillingMode,
     BillingPeriod,
@@ -35,6 +36,7 @@ __all__ = [
     "Correction",
     "CorrectionApproval",
     "Dispute",
+    "DisputeHold",
     "DisputeStep",
     "DocumentEvent",
     "DocumentMail",

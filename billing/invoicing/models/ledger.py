@@ -18,6 +18,9 @@ class JournalExport(models.Model):
     journals = models.IntegerField()
     debit = models.DecimalField(max_digits=20, decimal_places=2, help_text="sum of the debit side, equal to the credit side")
     documents = ArrayField(models.CharField(max_length=100), default=list, help_text="numbers of what it posts")
+    in_part = ArrayField(
+        models.CharField(max_length=100), default=list, help_text="numbers of what it posts without a disputed part"
+    )
     exported_at = models.DateTimeField()
     exported_by = models.CharField(max_length=200)
     reference = models.CharField(max_length=200, blank=True, help_text="of the posting in the ledger")

@@ -1,6 +1,7 @@
 """Disputes: opened by a team on lines, looked at by finance, decided by somebody who did not open them.
 
-The document posts meanwhile as it is: a dispute holds no close. What is upheld becomes a correction, which is approved
+The document posts meanwhile as it is: a dispute holds no close, and only a large one is kept off the ledger, by
+`billing.invoicing.services.holds`, until it is decided. What is upheld becomes a correction, which is approved
 and issued like any other.
 """
 
@@ -13,7 +14,7 @@ from django.db import transaction
 
 from billing.invoicing.acceptance import due_of, house_calendar
 from billing.invoicing.authority import AuthorityError, require_right
-from billing.invoicing.billed import billed_lines, credited_of, document_numbered
+from billing.invoicing.billed import billed_lines, document_numbered, left_of
 from billing.invoicing.deadlines import (
     DECISION_DAYS,
     DISPUTE_WINDOW_DAYS,
@@ -21,9 +22,11 @@ from billing.invoicing.deadlines import (
     BusinessCalendar,
     end_of_business_day,
 )
+from billing.invoicing.holds import UNDECIDED
 from billing.invoicing.models import Dispute, DisputeStep, DocumentEvent, Invoice, Note
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.invoicing.services.corrections import LineCredit, Wanted, credit_note_draft
+from billing.invoicing.services.holds import hold_end
 from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -31,7 +34,6 @@ from billing.tenancy.selectors import billing_setup
 from pricing.money import AMOUNT_PLACES, round_to, split_amount
 
 Status = Dispute.Status
-UNDECIDED = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
 ZERO = Decimal("0.00")
 
 
@@ -122,14 +124,6 @@ def _refuse_again(document: Invoice | Note, claim: Claim) -> None:
     rejected = known.filter(status=Status.REJECTED, reason_code=claim.reason_code).first()
     if rejected is not None:
         raise DisputeError(f"dispute {rejected.pk} of one of these lines was rejected for that reason: escalate it")
-
-
-def left_of(lines: Sequence[BilledLine]) -> dict[int, Decimal]:
-    """What is left of charged lines after their credits, by position; rewards, which are negative, are left out."""
-    credited = credited_of(lines)
-    return {
-        line.position: max(line.amount + credited.get((line.document, line.position), ZERO), ZERO) for line in lines
-    }
 
 
 def dispute_triage(*, dispute_id: int, actor: str, now: datetime, text: str = "") -> Dispute:
@@ -223,6 +217,7 @@ def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) 
     dispute.status, dispute.decided_by, dispute.decided_at, dispute.decision = status, actor, now, text
     _step(dispute, status, actor, now, text)
     _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
+    hold_end(dispute=dispute, actor=actor, now=now, reason=text)
     return dispute
 
 
@@ -257,6 +252,7 @@ def dispute_withdraw(*, dispute_id: int, actor: str, now: datetime, text: str) -
         dispute.save()
         _step(dispute, "withdrawn", actor, now, text)
         _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
+        hold_end(dispute=dispute, actor=actor, now=now, reason=text)
     return dispute
 
 

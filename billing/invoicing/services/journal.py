@@ -1,6 +1,7 @@
 """Writing the ledger journal of a month to a file, and reading the chart of accounts it is posted to."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,14 +11,16 @@ import yaml
 from django.db import transaction
 
 from billing.invoicing.acceptance import acceptance_of, house_calendar
+from billing.invoicing.holds import all_held, held_parts
 from billing.invoicing.issued import Issued, NotIssuedError, issued_documents
-from billing.invoicing.journal import Chart, Journal, batch_hash, journal_csv, journal_of
+from billing.invoicing.journal import Chart, Journal, batch_hash, journal_csv, journals_of
 from billing.invoicing.models import BillingPeriod, JournalExport
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services.settlement import documents_settle
 from billing.invoicing.whole_file import whole_file
 from billing.tenancy.audit import audit_record
 
+ZERO = Decimal("0.00")
 BY_TEAM = ("cost_centers", "internal_orders")
 
 
@@ -39,6 +42,8 @@ class Exported:
     journals: list[Journal]
     debit: Decimal
     credit: Decimal
+    held: dict[str, Decimal] = field(default_factory=dict)
+    """What disputes keep off the ledger, by number of the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +65,26 @@ def journal_export(
 
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
-    period, documents = issued_documents(month)
-    if accepted_at is not None:
-        documents = _accepted(period, documents, accepted_at)
-    journals = [journal_of(document_of(document), chart) for document in documents]
-    body = journal_csv(journals)
-    with whole_file(path) as draft:
-        draft.write_bytes(body)
-    zero = Decimal("0.00")
-    exported = Exported(journals, sum((j.debit for j in journals), zero), sum((j.credit for j in journals), zero))
-    if exporter is not None:
-        _expect_acknowledgement(period, exported, exporter)
+    with transaction.atomic():
+        list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))  # no hold comes or goes meanwhile
+        period, documents = issued_documents(month)
+        if accepted_at is not None:
+            documents = _accepted(period, documents, accepted_at)
+        exported = _exported(documents, chart)
+        with whole_file(path) as draft:
+            draft.write_bytes(journal_csv(exported.journals))
+        if exporter is not None:
+            _expect_acknowledgement(period, exported, exporter)
     return exported
+
+
+def _exported(documents: Sequence[Issued], chart: Chart) -> Exported:
+    parts, journals = held_parts(documents), []
+    for document in documents:
+        journals += journals_of(document_of(document), chart, parts.get(str(document.number), ()))
+    waiting = {number: sum(p.amount for p in held if not p.ended) for number, held in parts.items()}
+    held = {number: amount for number, amount in waiting.items() if amount}
+    return Exported(journals, sum((j.debit for j in journals), ZERO), sum((j.credit for j in journals), ZERO), held)
 
 
 def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> list[Issued]:
@@ -79,7 +92,8 @@ def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> 
     calendar, found = house_calendar(), []
     for document in documents:
         acceptance = acceptance_of(document, zone=period.zone, calendar=calendar, now=now)
-        if acceptance is not None and acceptance.state == "accepted":
+        undisputed = acceptance is not None and acceptance.state == "held" and now >= acceptance.until
+        if acceptance is not None and (acceptance.state == "accepted" or (undisputed and all_held(document))):
             found.append(document)
     if not found:
         raise NotIssuedError(f"no document of {period.month} is accepted yet: nothing to post")
@@ -88,9 +102,11 @@ def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> 
 
 def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter: Exporter) -> None:
     """Remember the batch, unless the very same was exported before."""
+    numbers = list(dict.fromkeys(journal.invoice_number for journal in exported.journals))
     facts = {
         "journals": len(exported.journals), "debit": exported.debit, "exported_at": exporter.now,
-        "exported_by": exporter.actor, "documents": [journal.invoice_number for journal in exported.journals],
+        "exported_by": exporter.actor, "documents": [number for number in numbers if number not in exported.held],
+        "in_part": [number for number in numbers if number in exported.held],
     }  # fmt: skip
     batch = batch_hash(exported.journals)
     with transaction.atomic():
@@ -103,7 +119,8 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter:
 def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
     """Record that the ledger took a batch, under its own reference; said again with the same reference, nothing changes.
 
-    What the batch posts is settled then; a document that is disputed stays so until that is decided.
+    What the batch posts in full is settled then; a document that is disputed stays so until that is decided, and one of
+    which a part is kept back until that part is posted.
     Raises AcknowledgementError for a batch that nobody exported, an empty reference, or another one than is recorded.
     """
     reference = reference.strip()

@@ -75,6 +75,8 @@ WORDS = {
     "evidence": _("Evidence asked for"),
     "escalated": _("Escalated"),
     "upheld": _("Upheld"),
+    "hold": _("Kept off the ledger"),
+    "let_go": _("Let go to the ledger"),
     "rejected": _("Rejected"),
     "withdrawn": _("Withdrawn"),
     "settled": _("Settled"),

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.disputed import dispute_figures, disputes_of, overdue
+from billing.invoicing.holds import AgedDisputes, aged, hold_of, why_not_held
 from billing.invoicing.models import Dispute
 from billing.invoicing.note_lines import NoteError
 from billing.invoicing.services.disputes import (
@@ -26,6 +27,7 @@ from billing.invoicing.services.disputes import (
     dispute_uphold,
     dispute_withdraw,
 )
+from billing.invoicing.services.holds import HoldError, dispute_hold, dispute_let_go
 from billing.portal.access import invoice_or_404, page, team_or_404
 from billing.portal.tables import Column, Table, download
 from billing.portal.views.corrections import form_decimal, lines_of
@@ -35,7 +37,7 @@ from pricing.money import round_to
 
 PAGE_SIZE = 50
 Status = Dispute.Status
-STEPS: dict[str, Callable[..., Dispute]] = {
+STEPS: dict[str, Callable[..., Any]] = {
     "triage": dispute_triage,
     "ask": dispute_ask_evidence,
     "evidence": dispute_add_evidence,
@@ -43,6 +45,8 @@ STEPS: dict[str, Callable[..., Dispute]] = {
     "reject": dispute_reject,
     "escalate": dispute_escalate,
     "withdraw": dispute_withdraw,
+    "hold": dispute_hold,
+    "let_go": dispute_let_go,
 }
 
 
@@ -51,15 +55,18 @@ STEPS: dict[str, Callable[..., Dispute]] = {
 def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Disputes of the teams that somebody may see; for the house with how well they are handled."""
     disputes = disputes_of(teams_visible_to(request.user))
-    if (file := download(request, {"disputes": lambda: _table(disputes)})) is not None:
+    now = timezone.now()
+    tables = {"disputes": lambda: _table(disputes), "ages": lambda: _ages(aged(list(disputes), now), setup)}
+    if (file := download(request, tables)) is not None:
         return file
     context: dict[str, Any] = {
         "nav": "disputes", "setup": setup, "page": Paginator(disputes, PAGE_SIZE).get_page(request.GET.get("page")),
     }  # fmt: skip
     if access_of(request.user).may(Right.READ):
-        figures = dispute_figures(list(disputes), timezone.now())
+        figures = dispute_figures(list(disputes), now)
         context |= {
-            "figures": figures, "rate": _percent(figures.rate), "upheld_share": _percent(figures.upheld_share)
+            "figures": figures, "rate": _percent(figures.rate), "upheld_share": _percent(figures.upheld_share),
+            "ages": aged(list(disputes), now) if figures.number else (),
         }
     return render(request, "portal/disputes.html", context)
 
@@ -72,6 +79,12 @@ def _table(disputes: Iterable[Dispute]) -> Table:
         for row in disputes
     ]  # fmt: skip
     return Table("disputes", [*(Column(name) for name in (*names, "currency")), Column("amount", "money")], rows)
+
+
+def _ages(ages: Iterable[AgedDisputes], setup: BillingSetup) -> Table:
+    rows = [[item.first_day, item.end_day, item.number, setup.currency, item.disputed, item.held] for item in ages]
+    columns = [Column("days_from", "count"), Column("days_to", "count"), Column("disputes", "count"), Column("currency")]
+    return Table("disputes-by-age", [*columns, Column("disputed", "money"), Column("off_the_ledger", "money")], rows)
 
 
 def _percent(share: Any) -> str:
@@ -137,13 +150,13 @@ def _shown(
     request: HttpRequest, setup: BillingSetup, found: Dispute, refusal: str = "", status: int = 200
 ) -> HttpResponse:
     context = {
-        "nav": "disputes", "setup": setup, "dispute": found, "refusal": refusal, "steps": _steps(request, found),
-        "late": overdue(found, timezone.now()),
+        "nav": "disputes", "setup": setup, "dispute": found, "refusal": refusal, "steps": _steps(request, setup, found),
+        "late": overdue(found, timezone.now()), "hold": hold_of(found),
     }  # fmt: skip
     return render(request, "portal/dispute.html", context, status=status)
 
 
-def _steps(request: HttpRequest, found: Dispute) -> list[tuple[str, str]]:
+def _steps(request: HttpRequest, setup: BillingSetup, found: Dispute) -> list[tuple[str, str]]:
     """What this person may do with the dispute as it is."""
     access = access_of(request.user)
     escalated = found.status == Status.ESCALATED
@@ -155,12 +168,19 @@ def _steps(request: HttpRequest, found: Dispute) -> list[tuple[str, str]]:
         (works and found.status == Status.OPEN, "triage", _("Take it up")),
         (works and found.status != Status.EVIDENCE, "ask", _("Ask for evidence")),
         (waits and ours, "evidence", _("Add evidence")),
+        (waits and access.may(Right.CLOSE) and not why_not_held(found, setup), "hold", _("Keep off the ledger")),
+        (waits and access.may(Right.CLOSE) and _is_held(found), "let_go", _("Let go to the ledger")),
         (decides, "uphold", _("Uphold: credit it")),
         (decides, "reject", _("Reject")),
         (found.status == Status.REJECTED and found.escalated_at is None and ours, "escalate", _("Escalate")),
         (waits and ours, "withdraw", _("Withdraw")),
     ]
     return [(step, label) for allowed, step, label in offered if allowed]
+
+
+def _is_held(found: Dispute) -> bool:
+    hold = hold_of(found)
+    return hold is not None and hold.ended_at is None
 
 
 @require_POST
@@ -173,6 +193,6 @@ def dispute_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) 
     text = request.POST.get("text", "").replace("\0", "").strip()
     try:
         STEPS[step](dispute_id=pk, actor=request.user.get_username(), now=timezone.now(), text=text)
-    except (DisputeError, NoteError, AuthorityError) as error:
+    except (DisputeError, HoldError, NoteError, AuthorityError) as error:
         return _shown(request, setup, found, str(error), status=409)
     return redirect("portal:dispute", pk)

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.invoicing.acceptance import acceptance_of, due_of, house_calendar
 from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
+from billing.invoicing.holds import held_now
 from billing.invoicing.lines import canonical_json
 from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.selectors import document_of, mails_of, state_of
@@ -68,7 +69,8 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
         "nav": "invoices", "setup": setup, "invoice": found, "document": document,
         "sections": sections_of(document, _digests(found)),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
-        "disputes": disputes_of().filter(invoice=found), "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
+        "disputes": disputes_of().filter(invoice=found), "held": held_now(found),
+        "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
         "acceptance": acceptance_of(
             found, zone=document["period"]["zone"], calendar=house_calendar(setup), now=timezone.now()
         ),

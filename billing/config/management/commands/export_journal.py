@@ -60,11 +60,13 @@ class Command(HouseCommand):
             self.print_json(
                 {
                     "period": month, "file": str(out), "journals": len(exported.journals), "debit": exported.debit,
-                    "credit": exported.credit,
+                    "credit": exported.credit, "held": exported.held,
                 }
             )  # fmt: skip
         else:
             self.say(f"{len(exported.journals)} journals, debit {exported.debit:,} = credit {exported.credit:,}, in {out}")
+            for number, amount in exported.held.items():
+                self.say(f"  {number}: {amount:,} is disputed and kept off the ledger until that is decided")
 
 
 def _chart(accounts: Path | None, options: dict[str, Any]) -> Chart:

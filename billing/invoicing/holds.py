@@ -1,0 +1,118 @@
+"""Reading: what of issued documents is kept off the ledger by disputes, and whether a dispute is large enough for that.
+
+A document posts as it is, disputed or not, and is credited later where the team is right. Above a limit finance may keep
+the disputed part off the ledger until the dispute is decided; the undisputed part is posted as ever.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+from billing.invoicing.journal import HeldPart
+from billing.invoicing.models import Dispute, DisputeHold, Invoice, JournalExport, Note
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import billing_setup
+from pricing.money import EXACT
+
+Status = Dispute.Status
+UNDECIDED: Final = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
+AGES: Final = ((0, 14), (14, 30), (30, None))
+"""Days since a dispute was opened: from (inclusive) and to (exclusive); None without end."""
+ZERO: Final = Decimal("0.00")
+
+
+@dataclass(frozen=True, slots=True)
+class AgedDisputes:
+    """Undecided disputes opened so many days ago: how many, what they dispute, and what of that is off the ledger."""
+
+    first_day: int
+    end_day: int | None
+    number: int
+    disputed: Decimal
+    held: Decimal
+
+
+def hold_of(dispute: Dispute) -> DisputeHold | None:
+    """The hold of a dispute, ended or not."""
+    return next(iter(DisputeHold.objects.filter(dispute=dispute)), None)
+
+
+def material(dispute: Dispute, setup: BillingSetup) -> bool:
+    """Whether the disputed amount is above both limits of the house: a share of the document, and an amount."""
+    limit = EXACT.multiply(dispute.document.total, setup.dispute_hold_share)
+    return dispute.amount > limit and dispute.amount > setup.dispute_hold_amount
+
+
+def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> str:
+    """Why the disputed part cannot be kept off the ledger, in a sentence; empty where it can."""
+    house, number = setup or billing_setup(), dispute.document.number
+    if dispute.status not in UNDECIDED:
+        return f"dispute {dispute.pk} is {dispute.status}: only an undecided one keeps its amount off the ledger"
+    if not material(dispute, house):
+        return (
+            f"dispute {dispute.pk} of {dispute.amount} is not above {house.dispute_hold_amount} and "
+            f"{_percent(house.dispute_hold_share)} % of {number}: it posts, and is credited later if it is upheld"
+        )
+    if DisputeHold.objects.filter(dispute=dispute).exists():
+        return f"dispute {dispute.pk} was held before: that is done once"
+    if posted(str(number)):
+        return f"{number} was handed to the ledger already: what is upheld is credited by a note"
+    own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
+    if DisputeHold.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
+        return f"a line of dispute {dispute.pk} was held before by another dispute: that is done once"
+    return ""
+
+
+def posted(number: str) -> bool:
+    """Whether a journal with that document, or a part of it, was handed to the ledger."""
+    exports = JournalExport.objects
+    return exports.filter(documents__contains=[number]).exists() or exports.filter(in_part__contains=[number]).exists()
+
+
+def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]:
+    """The parts of documents that post on their own, by number of the document, in the order of their holds."""
+    numbers = [document.number for document in documents]
+    parts: dict[str, list[HeldPart]] = defaultdict(list)
+    for field in ("invoice", "note"):
+        mine = DisputeHold.objects.filter(**{f"dispute__{field}__number__in": numbers})
+        for hold in mine.select_related(f"dispute__{field}").order_by("sequence"):
+            amounts = {kind: Decimal(text) for kind, text in hold.kinds.items()}
+            part = HeldPart(hold.sequence, hold.dispute_id, amounts, ended=hold.ended_at is not None)
+            parts[str(hold.dispute.document.number)].append(part)
+    return dict(parts)
+
+
+def all_held(document: Invoice | Note) -> bool:
+    """Whether everything that is disputed of a document is kept off the ledger, so that the rest can be posted."""
+    own = {"invoice": document} if isinstance(document, Invoice) else {"note": document}
+    waiting = Dispute.objects.filter(**own, status__in=UNDECIDED)
+    return waiting.exists() and not waiting.exclude(hold__ended_at=None, hold__isnull=False).exists()
+
+
+def held_now(document: Invoice | Note) -> Decimal:
+    """What of a document is off the ledger now."""
+    own = {"dispute__invoice": document} if isinstance(document, Invoice) else {"dispute__note": document}
+    return sum(DisputeHold.objects.filter(**own, ended_at=None).values_list("amount", flat=True), ZERO)
+
+
+def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
+    """The undecided ones of some disputes by their age, the youngest first."""
+    waiting = [item for item in disputes if item.status in UNDECIDED]
+    holds = DisputeHold.objects.filter(dispute__in=waiting, ended_at=None).values_list("dispute_id", "amount")
+    held: dict[int, Decimal] = dict(holds)
+    found = []
+    for first, end in AGES:
+        mine = [
+            item for item in waiting
+            if timedelta(days=first) <= now - item.opened_at and (end is None or now - item.opened_at < timedelta(days=end))
+        ]  # fmt: skip
+        disputed = sum((item.amount for item in mine), ZERO)
+        found.append(AgedDisputes(first, end, len(mine), disputed, sum((held.get(item.pk, ZERO) for item in mine), ZERO)))
+    return found
+
+
+def _percent(share: Decimal) -> str:
+    return format((share * 100).normalize(), "f")
