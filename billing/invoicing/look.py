@@ -1,9 +1,10 @@
 """Whether a month can be closed, seen while usage comes in, and whether that still holds in the instant of the cut-off.
 
-What costs time is done before: summing the month's usage and finding owner and price for it. In the instant in which no
-usage can come in, it is asked whether there is usage under a name that was not there, in a stretch of time of one owner and
-price; whether anybody changed an owner, a price or a waiver; and everything that takes no sums. Only where the first two
-are so, the month is looked at again while ingest waits.
+A month can be closed where all usage has its owner and its price, and that is seen by the names under which it was
+reported: nothing is added up for it. Only where a name lacks one, or something else holds the month, everything is summed,
+so that who is refused sees the amounts. In the instant in which no usage can come in, it is asked whether there is usage
+under a name that was not there, in a stretch of time of one owner and price; whether anybody changed an owner, a price or a
+waiver; and everything that takes no sums. Only where the first two are so, the month is looked at again while ingest waits.
 """
 
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from typing import Final
 from django.db.models import Count, Max
 
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.report import Report, build_report, found_at_once
+from billing.invoicing.report import Report, build_report, found_at_once, found_without_sums
 from billing.rating.assessment import assess
 from billing.rating.books import Books
+from billing.rating.named import all_owned_and_priced
 from billing.rating.selectors import books_known
 from billing.tenancy.models import AuditEntry
 from billing.usage.epochs import one_snapshot
 from billing.usage.names import Names, names_used
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import EpochFilter, last_ordinal, late_epochs, late_windows
 from metering.intervals import Interval
 
 LATELY: Final = 10_000
@@ -41,22 +43,42 @@ class Look:
     def still_holds(self, period: BillingPeriod, *, now: datetime) -> Report:
         """The report that decides, asked for while no usage can come in."""
         entries = AuditEntry.objects.filter(pk__gt=self.last_entry - LATELY).count()
-        if entries != self.entries or names_used(self.devices, self.tokens) != self.names:
+        if entries != self.entries or names_used(self.devices, self.tokens, EpochFilter()) != self.names:
             return look(period, now=now).report
         return found_at_once(period, now=now)
 
 
 def look(period: BillingPeriod, *, now: datetime) -> Look:
-    """Look at an open month: its report without judging jobs by their efficiency, which holds no close."""
+    """Look at an open month: its report as far as it decides, complete where something holds the month."""
     window = Interval(period.start, period.end)
     with one_snapshot():
         last = AuditEntry.objects.aggregate(last=Max("pk"))["last"] or 0
         entries = AuditEntry.objects.filter(pk__gt=last - LATELY).aggregate(count=Count("pk"))["count"]
-        devices, tokens = _pieces(books_known(last_ordinal() + 1), window)
-        names = names_used(devices, tokens)
-        assessment = assess(window=window, zone=period.zone, ordinal=None, judged=False)
-        report = build_report(period, now=now, thorough=False, assessment=assessment)
+        this = last_ordinal() + 1
+        books = books_known(this)
+        devices, tokens = _pieces(books, window)
+        names = names_used(devices, tokens, EpochFilter())
+        report = _report(period, books, names, this, now=now)
     return Look(report, devices, tokens, names, last, entries)
+
+
+def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now: datetime) -> Report:
+    window = Interval(period.start, period.end)
+    if all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
+        report = found_without_sums(period, now=now)
+        if report.closable:
+            return report
+    assessment = assess(window=window, zone=period.zone, ordinal=None, judged=False)
+    return build_report(period, now=now, thorough=False, assessment=assessment)
+
+
+def _late_priced(books: Books, this: int) -> bool:
+    """Whether what came late of closed months has its owner and price."""
+    for late in late_windows(this):
+        pieces = _pieces(books, Interval(late.start, late.end))
+        if not all_owned_and_priced(books, *pieces, names_used(*pieces, late_epochs(this))):
+            return False
+    return True
 
 
 def _pieces(books: Books, window: Interval) -> tuple[list[Interval], list[Interval]]:

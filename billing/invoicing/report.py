@@ -41,12 +41,12 @@ from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.epochs import one_snapshot
 from billing.usage.overheld import overheld
-from billing.usage.reconciliation import completeness, sequence_gaps
+from billing.usage.reconciliation import completeness, engine_days, sequence_gaps
 from billing.usage.selectors import (
     EpochFilter,
     ScanSum,
     capacity_sums,
-    gpu_sums,
+    held_devices,
     scan_sums,
 )
 from billing.usage.token_sums import rollup_difference
@@ -149,6 +149,21 @@ def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
     return report
 
 
+def found_without_sums(period: BillingPeriod, *, now: datetime) -> Report:
+    """Of an open month all that can hold it but usage without owner or price, for which somebody has looked."""
+    report = found_at_once(period, now=now)
+    report.engines = compare(engine_days(Interval(period.start, period.end), period.zone))
+    report.exceptions += engines_differing(report.engines, blocks=True)
+    _waive(report, period, now)
+    report.checks.append(_engines_agree(report))
+    return report
+
+
+def accounted(assessment: Assessment, window: Interval, before: int) -> list[Check]:
+    """Whether what is to be billed is all that was used, as the `before`-th close sees it."""
+    return [_all_accounted(assessment, window, before), _all_tokens_accounted(assessment)]
+
+
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
     """What was found of a period under its waivers and with its journal: both can change without any usage."""
     report.exceptions += teams_held(period)
@@ -234,7 +249,7 @@ def _tokens(assessment: Assessment) -> dict[str, int]:
 def _all_accounted(assessment: Assessment, window: Interval, before: int | None) -> Check:
     """What nodes held, summed without any cut, is what was charged, the platform's, unowned or unpriced."""
     epochs = EpochFilter() if before is None else EpochFilter(before=before)
-    held = reduce(EXACT.add, (item.device_us for item in gpu_sums([window], epochs)), Decimal(0))
+    held = held_devices(window, epochs)
     parts = reduce(
         EXACT.add,
         (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),

@@ -1,30 +1,77 @@
-"""Under which names usage was reported: whether something new came in can be seen without adding it all up."""
+"""Under which names usage was reported: whether it all has an owner and a price, and whether something new came in, can
+be seen without adding it all up.
+"""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
 
+from billing.usage.selectors import EpochFilter
+from billing.usage.token_sums import next_hour, this_hour
 from metering.intervals import Interval
 
-DEVICES = """SELECT DISTINCT p.i, a.cluster, a.namespace, a.accelerator, a.resource
-    FROM unnest(%s::timestamptz[], %s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
-    JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
-    JOIN usage_gpuallocation a ON a.id = s.allocation_id"""
-TOKENS = """SELECT DISTINCT p.i, t.dimension
-    FROM unnest(%s::timestamptz[], %s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
-    JOIN token_usage_hour t ON t.hour < p.hi AND t.hour >= date_trunc('hour', p.lo, 'UTC')"""
-
-Names = tuple[frozenset[tuple[Any, ...]], frozenset[tuple[Any, ...]]]
+AT_ONCE = 8
+"""Of how many pieces holds are looked at in one reading: as columns, since most holds lie in one of few pieces."""
 
 
-def names_used(devices: Sequence[Interval], tokens: Sequence[Interval]) -> Names:
-    """Every (piece, cluster, namespace, accelerator, resource) that was held in the first pieces, and every (piece,
-    source, consumer and model by their number) with tokens in the hours of the second.
+@dataclass(frozen=True, slots=True)
+class Names:
+    """(piece, cluster, namespace, accelerator, resource) of what was held, (instant, dimension) of tokens.
+
+    The instant is the start of the stretch of whole hours in which there were tokens. An hour that a piece begins in is a
+    stretch of its own: what was used in it may belong to that piece or to the one before.
     """
+
+    devices: frozenset[tuple[int, str, str, str, str]]
+    tokens: frozenset[tuple[datetime, int]]
+
+
+def names_used(devices: Sequence[Interval], tokens: Sequence[Interval], epochs: EpochFilter) -> Names:
+    """The names of what was held in the first pieces, and of the tokens in the hours of the second."""
+    return Names(frozenset(_held(devices, epochs)), frozenset(_reported(tokens, epochs)))
+
+
+def _held(pieces: Sequence[Interval], epochs: EpochFilter) -> list[tuple[int, str, str, str, str]]:
+    found = []
+    for first in range(0, len(pieces), AT_ONCE):
+        some = pieces[first : first + AT_ONCE]
+        columns = ", ".join("bool_or(s.start < %s AND s.until > %s)" for _ in some)
+        bounds = [at for piece in some for at in (piece.end, piece.start)]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"""SELECT a.cluster, a.namespace, a.accelerator, a.resource, {columns}
+                    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                    WHERE s.start < %s AND s.until > %s AND s.epoch >= %s AND s.epoch < %s GROUP BY 1, 2, 3, 4""",
+                [*bounds, some[-1].end, some[0].start, epochs.first, epochs.before],
+            )
+            found += [
+                (first + number, *row[:4]) for row in cursor.fetchall() for number, there in enumerate(row[4:]) if there
+            ]
+    return found
+
+
+def _reported(pieces: Sequence[Interval], epochs: EpochFilter) -> Collection[tuple[datetime, int]]:
+    if not pieces:
+        return []
+    starts = stretches(pieces)
     with connection.cursor() as cursor:
-        found = []
-        for statement, pieces in ((DEVICES, devices), (TOKENS, tokens)):
-            cursor.execute(statement, [[piece.start for piece in pieces], [piece.end for piece in pieces]])
-            found.append(frozenset(cursor.fetchall()))
-    return found[0], found[1]
+        cursor.execute(
+            """SELECT DISTINCT width_bucket(hour, %(starts)s::timestamptz[]), dimension FROM token_usage_hour
+               WHERE hour >= %(start)s AND hour < %(end)s AND epoch >= %(first)s AND epoch < %(before)s""",
+            {"starts": starts, "start": starts[0], "end": pieces[-1].end, "first": epochs.first, "before": epochs.before},
+        )
+        return [(starts[number - 1], dimension) for number, dimension in cursor.fetchall()]
+
+
+def stretches(pieces: Sequence[Interval]) -> list[datetime]:
+    """Where the stretches of whole hours begin that `Names` tells tokens in."""
+    return sorted({at for piece in pieces for at in (this_hour(piece.start), next_hour(piece.start))})
+
+
+def dimensions(numbers: Collection[int]) -> dict[int, tuple[str, str, str]]:
+    """Source, consumer and model by number."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, source, consumer, model FROM token_dimension WHERE id = ANY(%s)", [sorted(numbers)])
+        return {number: (source, consumer, model) for number, source, consumer, model in cursor.fetchall()}

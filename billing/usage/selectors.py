@@ -4,7 +4,7 @@ A *piece* is a stretch of time that no price or ownership change cuts; sums come
 `EpochFilter`: a close sees what was learned before it, and as late what was learned since the close before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -113,11 +113,28 @@ def gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
 
 
 def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
-    """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces."""
-    scored = f"""(a.cluster, a.namespace, {JOB}) IN (
+    """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces.
+
+    IS TRUE makes the database look each hold up in the set of jobs. As a join it would go from each job through all holds
+    of its namespace.
+    """
+    scored = f"""((a.cluster, a.namespace, {JOB}) IN (
         SELECT a.cluster, a.namespace, {JOB} FROM {SAMPLED}
-        WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s)"""
+        WHERE {KNOWN_SAMPLE} AND e.start < %(window_end)s AND e."end" > %(window_start)s)) IS TRUE"""
     return _gpu_sums(pieces, epochs, job=JOB, where=scored)
+
+
+def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
+    """Device-microseconds held in the window, in one sum that nothing cuts."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT coalesce(sum(a.quantity * a.device_fraction * microseconds(
+                          least(s.until, %(hi)s) - greatest(s.start, %(lo)s))), 0)
+               FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+               WHERE s.start < %(hi)s AND s.until > %(lo)s AND s.epoch >= %(first)s AND s.epoch < %(before)s""",
+            {"lo": window.start, "hi": window.end, "first": epochs.first, "before": epochs.before},
+        )
+        return Decimal(cursor.fetchone()[0])
 
 
 def job_queues(window: Interval, epochs: EpochFilter) -> dict[tuple[str, str, str], str]:
@@ -134,30 +151,49 @@ def job_queues(window: Interval, epochs: EpochFilter) -> dict[tuple[str, str, st
 
 
 def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, where: str) -> list[GpuSum]:
+    found: list[GpuSum] = []
     if not pieces:
-        return []
+        return found
+    given = {**_ends(pieces, "window_"), "first": epochs.first, "before": epochs.before, "last_sample": epochs.last_sample}
+    for first in range(0, len(pieces), AT_ONCE):
+        some = pieces[first : first + AT_ONCE]
+        rows = _sums_of(some, given, job=job, where=where)
+        for number in range(len(some)):
+            at = 5 + 2 * number
+            found += [GpuSum(first + number, *row[:5], row[at], row[at + 1]) for row in rows if row[at + 1]]
+    return found
+
+
+def _ends(pieces: Sequence[Interval], prefix: str = "") -> dict[str, datetime]:
+    return {f"{prefix}start": min(p.start for p in pieces), f"{prefix}end": max(p.end for p in pieces)}
+
+
+AT_ONCE = 8
+"""Of how many pieces holds are summed in one reading: as columns, since most holds lie in one of few pieces."""
+
+
+def _sums_of(pieces: Sequence[Interval], given: Mapping[str, Any], *, job: str, where: str) -> list[tuple[Any, ...]]:
+    """Cluster, namespace, accelerator, resource and job, then for each piece what of it was held: device_us, unit_us."""
+    inner = [
+        f"""sum(a.quantity::numeric
+                * greatest(microseconds(least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)), 0)) AS u{i}"""
+        for i in range(len(pieces))
+    ]
+    outer = [f"sum(device_fraction * u{i}), sum(u{i})" for i in range(len(pieces))]
+    bounds = {f"{name}{i}": at for i, piece in enumerate(pieces) for name, at in (("lo", piece.start), ("hi", piece.end))}
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""SELECT p.i, a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job,
-                       sum(a.quantity * a.device_fraction * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo))),
-                       sum(a.quantity::numeric * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo)))
-                FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
-                JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
-                JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {where}
-                GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6""",
-            {**_bounds(pieces), "first": epochs.first, "before": epochs.before, "last_sample": epochs.last_sample},
+            f"""SELECT cluster, namespace, accelerator, resource, job, {', '.join(outer)}
+                FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job, a.device_fraction,
+                             {', '.join(inner)}
+                      FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                      WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
+                            AND {where}
+                      GROUP BY 1, 2, 3, 4, 5, 6) held
+                GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5""",
+            {**given, **_ends(pieces), **bounds},
         )
-        return [GpuSum(int(row[0]) - 1, *row[1:]) for row in cursor.fetchall()]
-
-
-def _bounds(pieces: Sequence[Interval]) -> dict[str, Any]:
-    return {
-        "lo": [piece.start for piece in pieces],
-        "hi": [piece.end for piece in pieces],
-        "start": pieces[0].start,
-        "end": pieces[-1].end,
-    }
+        return list(cursor.fetchall())
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,17 +306,23 @@ def scan_sums(window: Interval) -> list[ScanSum]:
 def double_held(window: Interval) -> list[tuple[str, str, int]]:
     """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
 
-    Claimed devices (`dra/DRIVER`) of two products are two resources under one name.
+    Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
+    overlap, so only pods with several are looked at.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
+            """WITH several AS MATERIALIZED (
+                   SELECT a.cluster, a.pod_uid
+                   FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                   WHERE s.start < %(hi)s AND s.until > %(lo)s GROUP BY 1, 2 HAVING min(a.id) < max(a.id))
+               SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
                    SELECT a.cluster, a.pod_uid, s.start, s.until,
                           max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource,
                                                           CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END
                                              ORDER BY s.start, s.id
                                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-                   FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                   FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
+                   JOIN usage_allocationspan s ON s.allocation_id = a.id
                    WHERE s.start < %(hi)s AND s.until > %(lo)s) held
                WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
             {"lo": window.start, "hi": window.end},

@@ -59,7 +59,7 @@ def token_sums(pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence
     hours: list[tuple[int, datetime, datetime]] = []
     edges: list[tuple[int, datetime, datetime]] = []
     for index, piece in enumerate(pieces):
-        first, last = _next_hour(piece.start), _this_hour(piece.end)
+        first, last = next_hour(piece.start), this_hour(piece.end)
         if first > last:
             edges.append((index, piece.start, piece.end))
             continue
@@ -142,19 +142,19 @@ def _ranges(prefix: str, ranges: Iterable[tuple[int, datetime, datetime]]) -> di
     }  # fmt: skip
 
 
-def _this_hour(instant: datetime) -> datetime:
+def this_hour(instant: datetime) -> datetime:
     return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _next_hour(instant: datetime) -> datetime:
-    floor = _this_hour(instant)
+def next_hour(instant: datetime) -> datetime:
+    floor = this_hour(instant)
     return floor if floor == instant else floor + HOUR
 
 
 def rollup_difference(window: Interval) -> dict[str, int]:
     """Roll-up minus events for the whole hours of `window`, per count; all zero or the ledger is broken."""
     sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS[1:])
-    parameters = [_next_hour(window.start), _this_hour(window.end)] * 2
+    parameters = [next_hour(window.start), this_hour(window.end)] * 2
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT {', '.join(f'r.{name} - e.{name}' for name in COUNTS)} FROM

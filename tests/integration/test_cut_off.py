@@ -12,6 +12,7 @@ from django.db import connections
 
 from billing.invoicing.models import BillingPeriod, Invoice
 from billing.invoicing.services import CloseRefusedError, period_close, period_open, period_verify
+from billing.usage.selectors import EpochFilter
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
 from tests.factories import ingest_tokens as tokens
 
@@ -77,7 +78,7 @@ def total(team: str) -> Decimal:
 def test_usage_is_taken_in_while_a_month_is_looked_at_and_is_billed_with_it(
     house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
 ) -> None:
-    step = Step(monkeypatch, "billing.invoicing.look.assess")
+    step = Step(monkeypatch, "billing.invoicing.look.names_used")
     closing = close_elsewhere()
     assert step.reached.wait(LONG_ENOUGH)
     ingest_allocations(allocation_record(2))  # would fail after ten seconds of waiting for a lock
@@ -117,17 +118,17 @@ def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
 ) -> None:
     from billing.invoicing import look
 
-    real = look.assess
+    real = look.names_used
 
-    def assess_then_receive(**named: Any) -> Any:
-        found = real(**named)
-        monkeypatch.setattr(look, "assess", real)
+    def look_then_receive(*given: Any) -> Any:
+        found = real(*given)
+        monkeypatch.setattr(look, "names_used", real)
         thread = threading.Thread(target=lambda: (late(), connections.close_all()))
         thread.start()
         thread.join(LONG_ENOUGH)
         return found
 
-    monkeypatch.setattr(look, "assess", assess_then_receive)
+    monkeypatch.setattr(look, "names_used", look_then_receive)
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind.partition("_")[0] for item in refused.value.report.blocking] == ["unowned"]
@@ -175,5 +176,5 @@ def test_an_owner_that_goes_after_the_look_still_holds_the_month(
     looked = look.look(period, now=OVER)
     assert looked.report.closable
     apply(house, ownership=[ended, SET_UP["ownership"][1]])
-    assert real(looked.devices, looked.tokens) == looked.names
+    assert real(looked.devices, looked.tokens, EpochFilter()) == looked.names
     assert [item.kind for item in looked.still_holds(period, now=OVER).blocking] == ["unowned_namespace"]

@@ -20,7 +20,7 @@ from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.progress import Tell, nobody
-from billing.invoicing.report import Report, build_report
+from billing.invoicing.report import Report, accounted, build_report
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write
@@ -134,7 +134,8 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
         tell("rate", 0, 0)
         window = Interval(period.start, period.end)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
-        lost = bool(assessment.unowned or assessment.unpriced)
+        checks = accounted(assessment, window, period.ordinal or 0)
+        lost = bool(assessment.unowned or assessment.unpriced or not all(check.ok for check in checks))
         held = [] if lost else _write(period, assessment, now, tell)
         if lost:
             _take_cut_off_back(period, now)

@@ -1,0 +1,158 @@
+"""Whether a month can be closed is seen by names; what is billed of it is the same however often it is cut."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.invoicing import look
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.services import CloseRefusedError, period_close, period_open, period_verify
+from billing.usage.selectors import double_held
+from billing.usage.services import Reporter, efficiency_ingest
+from metering.intervals import Interval
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+
+pytestmark = pytest.mark.django_db
+
+OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
+
+
+def blocking(month: str = "2026-10", now: datetime = OVER) -> list[tuple[str, str, Decimal | None]]:
+    looked = look.look(period_open(month=month), now=now)
+    return [(item.kind, item.subject, item.amount) for item in looked.report.blocking]
+
+
+def test_a_month_that_can_be_closed_is_looked_at_without_adding_anything_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="serving"))
+    ingest_tokens(token_record(1))
+
+    def never(**_: Any) -> None:
+        raise AssertionError("usage is summed")
+
+    monkeypatch.setattr(look, "assess", never)
+    assert blocking() == []
+
+
+@pytest.mark.parametrize(
+    ("used", "found"),
+    [
+        (lambda: ingest_allocations(allocation_record(1, namespace="nobodys")),
+         ("unowned_namespace", "hq-1/nobodys", Decimal("209.62"))),
+        (lambda: ingest_allocations(allocation_record(1, accelerator="NVIDIA-B300")), ("unpriced", "NVIDIA-B300", None)),
+        (lambda: ingest_tokens(token_record(1, consumer="nobodys")),
+         ("unowned_consumer", "litellm-hq/nobodys", Decimal("0.00"))),
+        (lambda: ingest_tokens(token_record(1, model="unknown")), ("unpriced", "unknown cache_read", None)),
+    ],
+    ids=["namespace", "accelerator", "consumer", "model"],
+)  # fmt: skip
+def test_what_has_no_owner_or_no_price_holds_the_month_with_its_amount(
+    tmp_path: Path, used: Any, found: tuple[Any, ...]
+) -> None:
+    apply(tmp_path)
+    used()
+    assert blocking()[0] == found
+
+
+def test_tokens_of_the_hour_in_which_an_owner_ends_are_held_only_after_the_end(tmp_path: Path) -> None:
+    ended = {**SET_UP["consumers"][0], "valid_until": "2026-10-15T12:30:00+08:00"}
+    apply(tmp_path, consumers=[ended])
+    ingest_tokens(token_record(1, time="2026-10-15T12:29:59+08:00"))
+    assert blocking() == []
+    ingest_tokens(token_record(2, time="2026-10-15T12:30:00+08:00"))
+    assert [item[:2] for item in blocking()] == [("unowned_consumer", "litellm-hq/nlp-key-1")]
+
+
+def test_a_class_of_tokens_without_a_price_holds_the_month_only_where_it_was_used(tmp_path: Path) -> None:
+    tokens = [{"model": "llama-3-8b", "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}]
+    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "tokens": tokens}])
+    ingest_tokens(token_record(1))
+    assert blocking() == []
+    ingest_tokens(token_record(2, cache_creation_input_tokens=50))
+    assert [item[:2] for item in blocking()] == [("unpriced", "llama-3-8b cache_creation")]
+
+
+@pytest.mark.parametrize(
+    ("late", "kind"),
+    [
+        (lambda: ingest_allocations(allocation_record(2, namespace="nobodys")), "unowned_namespace"),
+        (lambda: ingest_tokens(token_record(1, consumer="nobodys")), "unowned_consumer"),
+    ],
+    ids=["devices", "tokens"],
+)
+def test_late_usage_of_a_closed_month_without_owner_holds_the_next_one(tmp_path: Path, late: Any, kind: str) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1))
+    period_close(month="2026-10", actor="ops", now=OVER)
+    late()
+    assert [item[0] for item in blocking("2026-11", NOVEMBER_OVER)] == [kind]
+
+
+def test_a_month_whose_bill_would_not_be_all_that_was_held_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1))
+    monkeypatch.setattr("billing.invoicing.report.held_devices", lambda *_: Decimal(1))
+    with pytest.raises(CloseRefusedError) as refused:
+        period_close(month="2026-10", actor="ops", now=OVER)
+    assert not refused.value.report.closable
+    assert BillingPeriod.objects.get().status == "open"
+    assert not Invoice.objects.exists()
+
+
+def hourly_prices() -> list[dict[str, Any]]:
+    """From 0:00 UTC of the 10th on a price an hour: 1.00, 2.00, ... 20.00."""
+    first = datetime(2026, 10, 10, tzinfo=UTC)
+    return [SET_UP["price_versions"][0]] + [
+        {"name": f"h{hour:02}", "valid_from": (first + timedelta(hours=hour)).isoformat(),
+         "gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": f"{hour + 1}.0000"}]}
+        for hour in range(20)
+    ]  # fmt: skip
+
+
+def test_a_hold_is_billed_at_each_of_the_many_prices_that_it_lasts_through(tmp_path: Path) -> None:
+    policy = {"name": "bands", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
+              "mfu_above": "0.50", "reward": "0.10"}  # fmt: skip
+    apply(tmp_path, price_versions=hourly_prices(), efficiency_policies=[policy])
+    ingest_allocations(
+        allocation_record(1, quantity=1, started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T20:00:00Z",
+                          observed_until="2026-10-10T20:00:00Z")
+    )  # fmt: skip
+    raw = json.dumps(
+        {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T20:00:00Z",
+         "gpu_seconds": "72000", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}
+    ).encode()  # fmt: skip
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OVER
+    )
+    period_close(month="2026-10", actor="ops", now=OVER)
+    document = Invoice.objects.get().draft
+    assert len(document["lines"]) == 40
+    assert document["subtotals"] == [
+        {"kind": "gpu", "amount": "210.00"},  # 1 + 2 + ... + 20
+        {"kind": "efficiency", "amount": "42.00"},
+    ]
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+
+
+def test_a_pod_is_held_twice_where_two_allocations_of_one_resource_overlap(tmp_path: Path) -> None:
+    apply(tmp_path)
+    one_pod = {"pod_uid": "uid-1"}
+    ingest_allocations(
+        allocation_record(1),
+        allocation_record(2, **one_pod, started_at="2026-10-10T02:37:03Z", ended_at="2026-10-10T03:00:00Z"),
+        allocation_record(3, **one_pod, resource="nvidia.com/mig-1g.10gb"),
+        allocation_record(4, **one_pod, started_at="2026-10-11T00:00:00Z", ended_at="2026-10-11T01:00:00Z"),
+    )
+    month = Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
+    assert double_held(month) == [("hq-1", "uid-1", 10_000_000)]
