@@ -49,4 +49,5 @@ def test_an_empty_page_leads_on(tmp_path: Path, client: Client, who: str) -> Non
         if not found:
             silent.append(f"/{address}: no part says that it is empty")
         silent += [f"/{address}: {part[:160]}" for part in found if not LEADS.search(part)]
+        silent += [f"/{address}: a mark of its source" for part in found if "`" in part]
     assert silent == [], "\n".join(silent)

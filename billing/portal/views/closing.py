@@ -50,7 +50,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     report, as_of = _report(period)
     tables = {
         "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report),
-        "reopenings": lambda: _reopenings(report),
+        "reopenings": lambda: _reopenings(report), "tokens": lambda: _tokens(report),
     }  # fmt: skip
     if (file := download(request, tables)) is not None:
         return file
@@ -60,7 +60,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     invoices = [] if never_closed else list(drafted.values_list("status", flat=True))
     context = {
         "nav": "close", "waivable": WAIVABLE, "setup": setup, "choice": choice, "period": period, "report": report,
-        "pools_chart": pools_chart(report.pools, USES), "operations": operations,
+        "pools_chart": pools_chart(report.pools, USES), "operations": operations, "reported": sum(report.tokens.values()),
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
         "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
@@ -154,6 +154,11 @@ def _reopenings(report: Report) -> Table:
     rows = [[*(getattr(item, name) for name in names), item.drafts] for item in report.reopenings]
     columns = [*(Column(name) for name in names), Column("drafts_voided", "count")]
     return Table(f"reopenings-{report.period}", columns, rows)
+
+
+def _tokens(report: Report) -> Table:
+    rows = [[report.period, name, count] for name, count in report.tokens.items()]
+    return Table(f"tokens-{report.period}", [Column("month"), Column("token_class"), Column("tokens", "count")], rows)
 
 
 def _checks(report: Report) -> Table:

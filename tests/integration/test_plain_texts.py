@@ -1,0 +1,57 @@
+"""What stands on the pages reads as written by a person: no marks of its source, no "1 months"."""
+
+import re
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.furnished_house import furnish, pleasant
+from tests.site_walk import Page, one_of_each, walk_as
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ONE_OF_MANY = re.compile(
+    r"(?<![\d.,:/-])1 (?:months|days|hours|teams|lines|records|jobs|files|rows|invoices|drafts|runs|documents|units|"
+    r"holds|scans|charges|entries|nodes|pods|versions|prices|tokens|allocations|journals|budgets|windows|years)\b"
+)
+NOT_OURS = ("pre", "textarea")
+"""Elements that show what somebody sent or wrote."""
+
+
+class Words(Page):
+    """The text of a page but for what others wrote."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.inside = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside += tag in NOT_OURS
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside -= tag in NOT_OURS
+
+    def handle_data(self, data: str) -> None:
+        self.text += "" if self.inside else data
+
+
+def words(client: Client, address: str) -> str:
+    page = Words(address=address)
+    page.feed(client.get(address).content.decode())
+    return re.sub(r"\s+", " ", page.text)
+
+
+@pytest.mark.parametrize("who", ["finance", "lead", "admin"])
+def test_no_page_shows_marks_of_its_source_or_a_plural_of_one(tmp_path: Path, who: str) -> None:
+    house = furnish(tmp_path, pleasant)
+    client = Client()
+    client.force_login(User.objects.get(username=who))
+    found = {}
+    for route, address in one_of_each(walk_as(who, house)).items():
+        text = words(client, address)
+        marks = [text[max(0, at.start() - 60) : at.end() + 40] for at in re.finditer("`", text)]
+        odd = marks + [text[max(0, at.start() - 30) : at.end() + 30] for at in ONE_OF_MANY.finditer(text)]
+        if odd:
+            found[route] = odd
+    assert found == {}
