@@ -4,13 +4,17 @@ The ranges are chosen so that the usual slips fall outside of them: watts for ki
 years, a price per MWh for one per kWh, servers for GPUs.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from pricing.energy import FIELD as METERED_ENERGY
+from pricing.energy import PER_GPU_HOUR, MeteredEnergy, read_metered_energy
 from pricing.fields import Bound, FieldReader, InputError, shown
+from pricing.listing import FIELDS as LISTING_FIELDS
+from pricing.listing import Listing, read_listing
+from pricing.money import CURRENCY, exact_decimal
 from pricing.tariff import Tariff, flat, read_tariff
 from pricing.tariff_calendar import is_calendar, read_calendar
 
@@ -51,20 +55,49 @@ COMPLETE: Final[dict[str, Bound]] = {
     "fabric_gpus": Bound("1", "1e7", "GPUs on the fabric", whole=True),
     "scratch_tb_per_gpu": Bound("0", "1e4", "decimal TB per GPU"),
     "storage_price_per_tb_month": Bound("0", "1e7", "currency per TB and month"),
-    "metered_kwh_per_gpu_hour": Bound("0", "20", "kWh per GPU-hour before PUE", "1275 Wh are 1.275", above_low=True),
+    "metered_kwh_per_gpu_hour": PER_GPU_HOUR,
     "reserve_ratio": Bound("0", "1", "ratio of the cost", "5 % is 0.05", below_high=True),
+    "licence_per_gpu_month": Bound("0", "1e9", "currency per GPU and month"),
+    "rack_power_kw": Bound("0", "1e4", "kW that the rack may draw", "40000 W are 40", above_low=True),
+    "cluster_capital": Bound("0", "1e15", "currency, purchase price of all GPUs of the cluster", above_low=True),
+    "operations_share": Bound("0", "1", "ratio of labour and software", "30 % is 0.30"),
+    "pool_gpus": Bound("1", "1e7", "GPUs of this kind", whole=True),
+    "margin": Bound("0", "1", "ratio of the price, in place of markup", "20 % is 0.20", below_high=True),
 }
 """Optional."""
+
+FOOTPRINT: Final[dict[str, Bound]] = {
+    "carbon_kg_per_kwh": Bound("0", "3", "kg per kWh", "530 g are 0.530"),
+    "carbon_market_kg_per_kwh": Bound("0", "3", "kg per kWh", "530 g are 0.530"),
+    "embodied_kg_per_gpu": Bound("0", "1e6", "kg of CO2 of making one GPU with its share of the server"),
+}
+"""Optional, and no part of any price."""
+
+ANNUITY: Final = "annuity"
+MEAN_BOOK_VALUE: Final = "mean-book-value"
+CHOICES: Final = {"capital_method": (ANNUITY, MEAN_BOOK_VALUE), "rent_includes_power": ("true", "false")}
+"""Optional words."""
 
 TOGETHER: Final = (
     ("spare_gpus", "installed_gpus"),
     ("fabric_price", "fabric_gpus"),
     ("scratch_tb_per_gpu", "storage_price_per_tb_month"),
+    ("operations_share", "pool_gpus"),
 )
 """Neither says anything without the other, but for installed GPUs of which none are spare."""
 
 NAMES: Final = ("accelerator", "currency")
-CURRENCY: Final = re.compile(r"[A-Z]{3}\Z")
+FIELDS: Final = (
+    *NAMES, *SIMPLE, *COMPLETE, *FOOTPRINT, *CHOICES, "tariff", METERED_ENERGY, *LISTING_FIELDS,
+)  # fmt: skip
+"""Every field that a sheet may have."""
+
+INSTEAD: Final = (
+    ("margin", "markup"), (METERED_ENERGY, "metered_kwh_per_gpu_hour"), ("cluster_capital", "operations_share"),
+)  # fmt: skip
+"""Two ways to say one thing: only one of them is given."""
+
+RENT_PAYS: Final = ("electricity_price_per_kwh", "tariff", "demand_charge_per_kw_month")
 DEAR_CURRENCIES: Final = ("AUD", "CAD", "CHF", "CNY", "EUR", "GBP", "HKD", "RMB", "SGD", "USD")
 DEAREST_KWH: Final = 10
 """Above it, a price in one of these currencies is per MWh or in cents."""
@@ -83,6 +116,19 @@ class CostSheet:
     numbers: Mapping[str, Fraction]
     tariff: Tariff
     has_tariff: bool = False
+    capital_method: str = ANNUITY
+    rent_includes_power: bool = False
+    metered: MeteredEnergy | None = None
+    listing: Listing = field(default_factory=Listing)
+
+    @property
+    def markup(self) -> Fraction:
+        """Share of the cost that is added to it: P = C (1 + markup). A margin m on the price is a markup of m / (1 - m).
+
+        A fifth of the price is a quarter of the cost.  Source: FS6.
+        """
+        margin = self.get("margin")
+        return margin / (1 - margin) if self.has("margin") else self["markup"]
 
     def __getitem__(self, field: str) -> Fraction:
         return self.numbers[field]
@@ -96,19 +142,25 @@ class CostSheet:
         return self.numbers.get(field, Fraction(default))
 
 
-def parse_cost_sheet(fields: object) -> CostSheet:
+def read_cost_sheet(fields: object) -> CostSheet:
     """Check a mapping of text or numbers.  Raises CostSheetError with a message for every bad field at once."""
     reader = FieldReader(fields, "a cost sheet")
     if reader.problems:
         raise CostSheetError(reader.problems)
     accelerator, currency = reader.text("accelerator"), _currency(reader)
-    numbers = _numbers(reader)
-    tariff = _tariff(reader, numbers, currency)
-    _refuse_contradictions(reader, numbers)
-    reader.finish([*NAMES, *SIMPLE, *COMPLETE, "tariff"])
+    rented, method = reader.flag("rent_includes_power"), reader.choice("capital_method", CHOICES["capital_method"], ANNUITY)
+    numbers = _numbers(reader, rented)
+    tariff = flat(Fraction(0)) if rented else _tariff(reader, numbers, currency)
+    metered, listing = read_metered_energy(reader), read_listing(reader, currency)
+    if metered is not None:
+        numbers["metered_kwh_per_gpu_hour"] = metered.per_gpu_hour
+    _refuse_contradictions(reader, numbers, rented)
+    reader.finish(FIELDS)
     if reader.problems or tariff is None:
         raise CostSheetError(reader.problems)
-    return CostSheet(accelerator, currency, numbers, tariff, reader.has("tariff"))
+    return CostSheet(
+        accelerator, currency, numbers, tariff, reader.has("tariff"), method, rented, metered, listing
+    )
 
 
 def _currency(reader: FieldReader) -> str:
@@ -118,16 +170,15 @@ def _currency(reader: FieldReader) -> str:
     return currency
 
 
-def _numbers(reader: FieldReader) -> dict[str, Fraction]:
+def _numbers(reader: FieldReader, rented: bool) -> dict[str, Fraction]:
     numbers: dict[str, Fraction | None] = {}
-    for field, bound in SIMPLE.items():
-        if field == "electricity_price_per_kwh" and reader.has("tariff"):
-            numbers[field] = reader.optional(field, bound)
-        else:
-            numbers[field] = reader.number(field, bound, DEFAULTS.get(field))
-    for field, bound in COMPLETE.items():
-        numbers[field] = reader.optional(field, bound)
-    return {field: number for field, number in numbers.items() if number is not None}
+    spared = {"electricity_price_per_kwh": reader.has("tariff") or rented, "markup": reader.has("margin")}
+    for name, bound in SIMPLE.items():
+        read = reader.optional(name, bound) if spared.get(name) else reader.number(name, bound, DEFAULTS.get(name))
+        numbers[name] = read
+    for name, bound in {**COMPLETE, **FOOTPRINT}.items():
+        numbers[name] = reader.optional(name, bound)
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) -> Tariff | None:
@@ -153,17 +204,70 @@ def _refuse_mean(reader: FieldReader, field: str, mean: Fraction, currency: str)
         reader.refuse(field, f"{given} must be a number from 0 to {DEAREST_KWH} ({currency} per kWh): 650 per MWh is 0.65")
 
 
-def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
-    for field, other in TOGETHER:
-        if reader.has(field) and not reader.has(other):
-            reader.refuse(other, f"is missing, but {field} is given")
-        if reader.has(other) and not reader.has(field) and other != "installed_gpus":
-            reader.refuse(field, f"is missing, but {other} is given")
+def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction], rented: bool) -> None:
+    for one, other in TOGETHER:
+        if reader.has(one) and not reader.has(other):
+            reader.refuse(other, f"is missing, but {one} is given")
+        if reader.has(other) and not reader.has(one) and other != "installed_gpus":
+            reader.refuse(one, f"is missing, but {other} is given")
+    for one, other in INSTEAD:
+        if reader.has(one) and reader.has(other):
+            reader.refuse(one, f"{shown(reader.fields[one])} stands beside {other}: give one of them")
+    for name in RENT_PAYS if rented else ():
+        if reader.has(name):
+            reader.refuse(name, f"{shown(reader.fields[name])} must be left out: rent_includes_power, the rent pays it")
+    if reader.has("capital_method") and not reader.has("cost_of_capital"):
+        reader.refuse("cost_of_capital", "is missing, but capital_method is given")
+    _refuse_counts(reader, numbers)
+    _refuse_wholes(reader, numbers)
+
+
+def _refuse_counts(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
     installed, spare = numbers.get("installed_gpus"), numbers.get("spare_gpus")
     if installed is not None and spare is not None and spare >= installed:
         reader.refuse("spare_gpus", f"{spare} must be below installed_gpus {installed}")
-    per_server = numbers.get("gpus_per_server")
-    for field in ("gpus_per_rack", "cluster_gpus"):
-        count = numbers.get(field)
+    per_server, cluster = numbers.get("gpus_per_server"), numbers.get("cluster_gpus")
+    for name in ("gpus_per_rack", "cluster_gpus"):
+        count = numbers.get(name)
         if count is not None and per_server is not None and count < per_server:
-            reader.refuse(field, f"{count} must be at least gpus_per_server {per_server}: it counts GPUs, not servers")
+            reader.refuse(name, f"{count} must be at least gpus_per_server {per_server}: it counts GPUs, not servers")
+    pool = numbers.get("pool_gpus")
+    if pool is not None and cluster is not None and pool > cluster:
+        reader.refuse("pool_gpus", f"{pool} must be at most cluster_gpus {cluster}")
+
+
+def _refuse_wholes(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
+    """A part that is larger than the whole that it is said to be of."""
+    capital, watts, per_server = capital_per_gpu(numbers), power_kw(numbers), numbers.get("gpus_per_server")
+    whole, rack = numbers.get("cluster_capital"), numbers.get("rack_power_kw")
+    if whole is not None and capital is not None and whole < capital:
+        given, least = shown(reader.fields["cluster_capital"]), exact_decimal(capital, 2)
+        reader.refuse("cluster_capital", f"{given} must be at least the {least} of one GPU")
+    if rack is not None and watts is not None and per_server is not None and rack < watts * per_server:
+        given, least = shown(reader.fields["rack_power_kw"]), exact_decimal(watts * per_server, 3)
+        reader.refuse("rack_power_kw", f"{given} must be at least the {least} kW of one server")
+
+
+def capital_per_gpu(numbers: Mapping[str, Fraction]) -> Fraction | None:
+    """Purchase price of one GPU with its share of the server and its network ports: K = K_server/n + K_gpu + k_port x p.
+
+    None where one of them is not known. Dividing the server by its GPUs matters: undivided, the hardware cost of the
+    worked example is 2.296 times too high.  Source: FS2.
+    """
+    names = ("server_price", "gpus_per_server", "gpu_price", "ports_per_gpu", "network_price_per_port")
+    if any(name not in numbers for name in names):
+        return None
+    server, per_server, gpu, ports, port = (numbers[name] for name in names)
+    return server / per_server + gpu + ports * port
+
+
+def power_kw(numbers: Mapping[str, Fraction]) -> Fraction | None:
+    """Nameplate power of one GPU with its share of the rest of the server, in kW at the rack; None where not known.
+
+    Source: FS3.
+    """
+    names = ("gpu_power_kw", "server_other_power_kw", "gpus_per_server")
+    if any(name not in numbers for name in names):
+        return None
+    gpu, other, per_server = (numbers[name] for name in names)
+    return gpu + other / per_server

@@ -4,11 +4,20 @@ Counters (NVML, DCGM) count millijoules since the driver was loaded and start ag
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
+from pricing.fields import Bound, FieldProblem, FieldReader, shown
+from pricing.money import exact_decimal
+
 MILLIJOULES_PER_KWH: Final = 3_600_000_000
+FIELD: Final = "metered_energy"
+MEASURED: Final = Bound("0", "1e12", "kWh before PUE")
+HOURS: Final = Bound("0", "1e12", "GPU-hours that the energy was counted over", above_low=True)
+READING: Final = Bound("0", "1e30", "mJ of one device since its driver was loaded", whole=True)
+PER_GPU_HOUR: Final = Bound("0", "20", "kWh per GPU-hour before PUE", "1275 Wh are 1.275", above_low=True)
 
 
 class EnergyError(ValueError):
@@ -39,16 +48,71 @@ def kwh_of(millijoules: int) -> Fraction:
     return Fraction(millijoules, MILLIJOULES_PER_KWH)
 
 
-def facility_kwh(device_kwh: Fraction, host_kwh: Fraction, pue: Fraction) -> Fraction:
-    """Energy in kWh at the meter = (devices + their share of host, fans and network) x PUE.
+@dataclass(frozen=True, slots=True)
+class MeteredEnergy:
+    """What was counted over some GPU-hours, in kWh before PUE; `gap_kwh` is what the PDU counted beyond it."""
 
-    The share of a host goes by allocated GPU-seconds.
+    gpu_hours: Fraction
+    device_kwh: Fraction
+    host_kwh: Fraction
+    gap_kwh: Fraction
 
-    >>> facility_kwh(Fraction("20.16"), Fraction("4.6") * 4, Fraction("1.3")) == Fraction("50.128")
-    True
+    @property
+    def per_gpu_hour(self) -> Fraction:
+        """KWh of a GPU-hour: its device and its share of the hosts."""
+        return (self.device_kwh + self.host_kwh) / self.gpu_hours
 
-    Raises EnergyError for a PUE below 1.  Source: FE5, metered energy.
+    @property
+    def gap_per_gpu_hour(self) -> Fraction:
+        """KWh of a GPU-hour that no device and no host counted: switches, idle machines, losses."""
+        return self.gap_kwh / self.gpu_hours
+
+
+def read_metered_energy(reader: FieldReader) -> MeteredEnergy | None:
+    """The field `metered_energy` of a cost sheet; None where it is absent, or where a problem was noted.
+
+    {"gpu_hours": 32, "devices_mj": [[readings of one device, in the order of time], ...] or "device_kwh": kWh,
+     "host_kwh": kWh, "pdu_kwh": kWh, if it was read}
+
+    Source: FE5, metered energy; what the PDU counts beyond it is shared by all.
     """
-    if pue < 1:
-        raise EnergyError(f"PUE {pue} must be at least 1: a building uses at least what its machines use")
-    return (device_kwh + host_kwh) * pue
+    if not reader.has(FIELD):
+        return None
+    before = len(reader.problems)
+    inner = reader.nested(reader.fields[FIELD], "metered energy", FIELD)
+    if not inner.is_mapping:
+        return None
+    inner.finish(("gpu_hours", "devices_mj", "device_kwh", "host_kwh", "pdu_kwh"))
+    hours, host = inner.number("gpu_hours", HOURS), inner.number("host_kwh", MEASURED, "0")
+    devices, pdu = _device_kwh(inner), inner.optional("pdu_kwh", MEASURED)
+    if len(reader.problems) > before or hours is None or host is None or devices is None:
+        return None
+    counted = devices + host
+    if pdu is not None and pdu < counted:
+        given = shown(inner.fields["pdu_kwh"])
+        inner.refuse("pdu_kwh", f"{given} must be at least the {_kwh(counted)} kWh of devices and hosts")
+    if not PER_GPU_HOUR.holds(counted / hours):
+        inner.refuse("gpu_hours", f"{_kwh(counted)} kWh over {_kwh(hours)} GPU-hours: each {PER_GPU_HOUR.expected}")
+    return MeteredEnergy(hours, devices, host, Fraction(0) if pdu is None else pdu - counted)
+
+
+def _device_kwh(inner: FieldReader) -> Fraction | None:
+    """Counters of devices, or their kWh as somebody added them up; exactly one of them."""
+    if inner.has("devices_mj") == inner.has("device_kwh"):
+        inner.refuse("devices_mj", "give exactly one of devices_mj, device_kwh")
+        return None
+    if inner.has("device_kwh"):
+        return inner.number("device_kwh", MEASURED)
+    found = Fraction(0)
+    for index, given in enumerate(inner.each("devices_mj")):
+        readings = FieldReader({"readings": given}, "a device", (), [])
+        numbers = readings.numbers("readings", READING)
+        for problem in readings.problems:
+            inner.problems.append(FieldProblem((*inner.path, "devices_mj", index, *problem.path[1:]), problem.text))
+        found += kwh_of(counted_millijoules([int(number) for number in numbers if number is not None]))
+    return found
+
+
+def _kwh(value: Fraction) -> str:
+    text = exact_decimal(value, 6)
+    return text.rstrip("0").rstrip(".")

@@ -6,6 +6,7 @@ A message names the field, the value and the expected range, and says what a val
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from difflib import get_close_matches
 from fractions import Fraction
@@ -174,6 +175,40 @@ class FieldReader:
             self.refuse(name, f"{shown(text)} must be printable text of up to {limit} characters")
             return ""
         return text
+
+    def choice(self, name: str, options: Sequence[str], default: str) -> str:
+        """One of a few words; the default where the field is absent, or where a problem was noted."""
+        given = self.fields.get(name)
+        if not self.has(name):
+            return default
+        text = str(given).strip()
+        if isinstance(given, bool) or text not in options:
+            self.refuse(name, f"{shown(given)} must be {' or '.join(options)}")
+            return default
+        return text
+
+    def flag(self, name: str) -> bool:
+        """True or false; false where the field is absent, or where a problem was noted."""
+        given = self.fields.get(name)
+        return given if isinstance(given, bool) else self.choice(name, ("true", "false"), "false") == "true"
+
+    def day(self, name: str) -> date | None:
+        """A day such as 2026-10-01; None where it is absent, or where a problem was noted."""
+        if not self.has(name):
+            return None
+        try:
+            return date.fromisoformat(str(self.fields[name]).strip())
+        except ValueError:
+            self.refuse(name, f"{shown(self.fields[name])} must be a day such as 2026-10-01")
+            return None
+
+    def together(self, *names: str) -> bool:
+        """Whether all of these fields are there; where only some are, each of the others is refused."""
+        given = [name for name in names if self.has(name)]
+        for name in names if given else ():
+            if name not in given:
+                self.refuse(name, f"is missing, but {given[0]} is given")
+        return len(given) == len(names)
 
     def each(self, name: str) -> Sequence[Any]:
         """The items of a required, non-empty list."""

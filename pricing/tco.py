@@ -6,12 +6,18 @@ hours that nobody buys. Markup is on cost; a reserve is a component of its own.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from pricing.cost_sheet import CostSheet, CostSheetError, parse_cost_sheet
+from pricing.adjustments import AdjustmentError
+from pricing.carbon import carbon_intensity, kg_co2
+from pricing.cost_sheet import MEAN_BOOK_VALUE, CostSheet, CostSheetError, read_cost_sheet
+from pricing.cost_sheet import capital_per_gpu as capital_of
+from pricing.cost_sheet import power_kw as nameplate_kw
+from pricing.fields import FieldProblem
+from pricing.listing import ON_DEMAND, Listing
 from pricing.money import COST_PLACES, exact_decimal, round_price, round_to, round_together
 from pricing.tariff import demand_charge_per_gpu_hour
 
@@ -21,6 +27,9 @@ __all__ = [
 
 HOURS_PER_YEAR: Final = 8760
 KW_PLACES: Final = 6
+VARIABLE: Final = ("power", "energy_gap")
+"""Components that only a used hour costs."""
+
 ROOTS: Final = Context(prec=50)
 """Half years of life have an irrational annuity: 50 digits, then exact again."""
 
@@ -48,6 +57,8 @@ class GpuHourCost:
     components: tuple[Component, ...]
     markup: Fraction
     facility_kw: Decimal
+    listing: Listing = field(default_factory=Listing)
+    footprint: Mapping[str, Fraction] = field(default_factory=dict)
 
     @property
     def cost(self) -> Fraction:
@@ -58,6 +69,26 @@ class GpuHourCost:
     def price(self) -> Decimal:
         """FS6: P = cost x (1 + markup), rounded once, to the 4 decimals of a price list."""
         return round_price(self.cost * (1 + self.markup))
+
+    @property
+    def variable_cost(self) -> Fraction:
+        """What only a used hour costs: no tier is cheaper."""
+        return sum((part.cost_per_gpu_hour for part in self.components if part.name in VARIABLE), Fraction(0))
+
+    @property
+    def list_prices(self) -> dict[str, Decimal]:
+        """What the price list says by tier, in its currency (FE10, FE11, FE13); without such terms the price itself."""
+        return self.listing.prices(self.cost * (1 + self.markup), self.variable_cost)
+
+    @property
+    def list_price(self) -> Decimal:
+        """The on-demand price of the list."""
+        return self.list_prices[ON_DEMAND]
+
+    @property
+    def list_currency(self) -> str:
+        """The currency of the list."""
+        return self.listing.currency or self.currency
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of the contract: costs with 12 decimals, the price with 4.
@@ -74,7 +105,27 @@ class GpuHourCost:
             ],
             "cost_per_gpu_hour": exact_decimal(self.cost),
             "price_per_gpu_hour": format(self.price, "f"),
+            **({"list_prices": self.listed()} if self.listing else {}),
+            **({"footprint": self.emitted()} if self.footprint else {}),
         }
+
+    def listed(self) -> dict[str, str]:
+        """The prices of the list as text, with what they were made from."""
+        return self.listing.told(self.currency) | {name: format(price, "f") for name, price in self.list_prices.items()}
+
+    def emitted(self) -> dict[str, str]:
+        """Energy and CO2 of a GPU-hour as text with 12 decimals."""
+        return {name: exact_decimal(value) for name, value in self.footprint.items()}
+
+
+def parse_cost_sheet(fields: object) -> CostSheet:
+    """Check a mapping of text or numbers.  Raises CostSheetError with a message for every bad field at once."""
+    sheet = read_cost_sheet(fields)
+    try:
+        _ = cost_of_gpu_hour(sheet).list_prices
+    except AdjustmentError as error:
+        raise CostSheetError([FieldProblem(("recovered",), str(error))]) from error
+    return sheet
 
 
 def cost_of_gpu_hour(sheet: CostSheet) -> GpuHourCost:
@@ -87,14 +138,25 @@ def cost_of_gpu_hour(sheet: CostSheet) -> GpuHourCost:
     """
     fixed = fixed_components(sheet)
     installed = sum((part.cost_per_gpu_hour for part in fixed), Fraction(0))
-    uplifts = _uplifts(sheet, installed)
-    power = Component("power", power_cost(sheet), _power_inputs(sheet))
-    components = (fixed[0], power, *fixed[1:], *uplifts)
+    components = (fixed[0], *_energy_components(sheet), *fixed[1:], *_uplifts(sheet, installed))
     if sheet.has("reserve_ratio"):
         cost = sum((part.cost_per_gpu_hour for part in components), Fraction(0))
         components = (*components, Component("reserve", cost * sheet["reserve_ratio"], ("reserve_ratio",)))
     facility_kw = round_to(facility_power_kw(sheet), KW_PLACES)
-    return GpuHourCost(sheet.accelerator, sheet.currency, components, sheet["markup"], facility_kw)
+    return GpuHourCost(
+        sheet.accelerator, sheet.currency, components, sheet.markup, facility_kw, sheet.listing, footprint(sheet)
+    )
+
+
+def _energy_components(sheet: CostSheet) -> list[Component]:
+    """What a used hour draws, and beside it what nobody in particular drew."""
+    if sheet.rent_includes_power:
+        return [Component("power", Fraction(0), ("rent_includes_power",))]
+    parts = [Component("power", power_cost(sheet), _power_inputs(sheet))]
+    if sheet.metered is not None and sheet.metered.gap_kwh:
+        shared = sheet.metered.gap_per_gpu_hour * sheet["pue"] * sheet.tariff.price_per_kwh
+        parts.append(Component("energy_gap", shared, ("metered_energy", "pue", _priced_by(sheet))))
+    return parts
 
 
 def fixed_components(sheet: CostSheet) -> tuple[Component, ...]:
@@ -103,9 +165,12 @@ def fixed_components(sheet: CostSheet) -> tuple[Component, ...]:
     if sheet.has("maintenance_ratio_per_year"):
         parts.append(Component("maintenance", maintenance_cost(sheet), ("maintenance_ratio_per_year", *CAPITAL_FIELDS)))
     parts += [
-        Component("hosting", hosting_cost(sheet), ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack")),
-        Component("operations", operations_cost(sheet), ("labour_per_month", "software_per_month", "cluster_gpus")),
+        Component("hosting", hosting_cost(sheet), ("rack_rent_per_month", "bandwidth_per_month", *_place(sheet))),
+        Component("operations", operations_cost(sheet), ("labour_per_month", "software_per_month", *_carried_by(sheet))),
     ]
+    if sheet.has("licence_per_gpu_month"):
+        licence = sheet["licence_per_gpu_month"] / sheet["hours_per_month"]
+        parts.append(Component("licences", licence, ("licence_per_gpu_month", "hours_per_month")))
     if sheet.has("demand_charge_per_kw_month"):
         demand = demand_charge_per_gpu_hour(
             power_kw(sheet) * sheet["pue"], sheet["demand_charge_per_kw_month"], sheet["hours_per_month"]
@@ -122,6 +187,7 @@ def fixed_components(sheet: CostSheet) -> tuple[Component, ...]:
 CAPITAL_FIELDS: Final = (
     "server_price", "gpus_per_server", "gpu_price", "network_price_per_port", "ports_per_gpu",
 )  # fmt: skip
+NAMEPLATE_FIELDS: Final = ("gpu_power_kw", "server_other_power_kw", "gpus_per_server")
 POWER_FIELDS: Final = ("gpu_power_kw", "server_other_power_kw", "gpus_per_server", "pue")
 
 
@@ -130,6 +196,17 @@ def _capital_component(sheet: CostSheet) -> Component:
     if sheet.get("cost_of_capital"):
         return Component("capital", capital_cost(sheet), (*inputs, "cost_of_capital"))
     return Component("hardware", hardware_cost(sheet), inputs)
+
+
+def _place(sheet: CostSheet) -> tuple[str, ...]:
+    return ("rack_power_kw", *NAMEPLATE_FIELDS) if sheet.has("rack_power_kw") else ("gpus_per_rack",)
+
+
+def _carried_by(sheet: CostSheet) -> tuple[str, ...]:
+    """What says how much of labour and software a GPU of the sheet carries."""
+    if sheet.has("cluster_capital"):
+        return ("cluster_capital", *CAPITAL_FIELDS)
+    return ("operations_share", "pool_gpus") if sheet.has("operations_share") else ("cluster_gpus",)
 
 
 def _uplifts(sheet: CostSheet, installed: Fraction) -> list[Component]:
@@ -145,15 +222,8 @@ def _uplifts(sheet: CostSheet, installed: Fraction) -> list[Component]:
 
 
 def capital_per_gpu(sheet: CostSheet) -> Fraction:
-    """Purchase price of one GPU with its share of the server and its network ports: K = K_server/n + K_gpu + k_port x p.
-
-    Dividing the server by its GPUs matters: undivided, the hardware cost of the worked example is 2.296 times too high.
-    """
-    return (
-        sheet["server_price"] / sheet["gpus_per_server"]
-        + sheet["gpu_price"]
-        + sheet["ports_per_gpu"] * sheet["network_price_per_port"]
-    )
+    """Purchase price of one GPU with its share of the server and its network ports (FS2)."""
+    return capital_of(sheet.numbers) or Fraction(0)
 
 
 def straight_line(capital: Fraction, life_years: Fraction, residual_ratio: Fraction = Fraction(0)) -> Fraction:
@@ -208,8 +278,10 @@ def _growth(rate: Fraction, years: Fraction) -> Fraction:
 
 
 def capital_cost(sheet: CostSheet) -> Fraction:
-    """Depreciation and interest of one GPU with its share of server and network, per GPU-hour (FE2)."""
+    """Depreciation and interest of one GPU with its share of server and network, per GPU-hour (FE2, or FE2b)."""
     rate, years = sheet["cost_of_capital"], sheet["life_years"]
+    if sheet.capital_method == MEAN_BOOK_VALUE:
+        return simple_capital_charge(capital_per_gpu(sheet), rate, years, sheet.get("residual_ratio"))
     return annuity_per_year(capital_per_gpu(sheet), rate, years, sheet.get("residual_ratio")) / HOURS_PER_YEAR
 
 
@@ -231,8 +303,8 @@ def maintenance_cost(sheet: CostSheet) -> Fraction:
 
 
 def power_kw(sheet: CostSheet) -> Fraction:
-    """Nameplate power of one GPU with its share of the rest of the server, in kW at the rack."""
-    return sheet["gpu_power_kw"] + sheet["server_other_power_kw"] / sheet["gpus_per_server"]
+    """Nameplate power of one GPU with its share of the rest of the server, in kW at the rack (FS3)."""
+    return nameplate_kw(sheet.numbers) or Fraction(0)
 
 
 def drawn_kw(sheet: CostSheet) -> Fraction:
@@ -251,37 +323,39 @@ def power_cost(sheet: CostSheet) -> Fraction:
 
 
 def _power_inputs(sheet: CostSheet) -> tuple[str, ...]:
-    drawn = ("metered_kwh_per_gpu_hour", "pue") if sheet.has("metered_kwh_per_gpu_hour") else POWER_FIELDS
-    return (*drawn, "tariff" if sheet.has_tariff else "electricity_price_per_kwh")
+    counted = "metered_energy" if sheet.metered is not None else "metered_kwh_per_gpu_hour"
+    drawn = (counted, "pue") if sheet.has("metered_kwh_per_gpu_hour") else POWER_FIELDS
+    return (*drawn, _priced_by(sheet))
+
+
+def _priced_by(sheet: CostSheet) -> str:
+    return "tariff" if sheet.has_tariff else "electricity_price_per_kwh"
 
 
 def hosting_cost(sheet: CostSheet) -> Fraction:
-    """FS4: C_idc = (rent + bandwidth) / (GPUs per rack x hours per month), per GPU-hour."""
-    return (sheet["rack_rent_per_month"] + sheet["bandwidth_per_month"]) / (
-        sheet["gpus_per_rack"] * sheet["hours_per_month"]
-    )
+    """FS4: C_idc = (rent + bandwidth) / (GPUs per rack x hours per month), per GPU-hour.
+
+    In a rack of mixed cards each carries its part of the power, not of the count: 1 / GPUs per rack is then the kW of one
+    GPU over the kW of the rack. What is left free in a rack is idle cost and not a higher price of the cards in it.
+    """
+    part = power_kw(sheet) / sheet["rack_power_kw"] if sheet.has("rack_power_kw") else 1 / sheet["gpus_per_rack"]
+    return (sheet["rack_rent_per_month"] + sheet["bandwidth_per_month"]) * part / sheet["hours_per_month"]
 
 
 def operations_cost(sheet: CostSheet) -> Fraction:
-    """FS5: C_om = (labour + licences) / (GPUs of the cluster x hours per month), per GPU-hour."""
-    return (sheet["labour_per_month"] + sheet["software_per_month"]) / (sheet["cluster_gpus"] * sheet["hours_per_month"])
+    """C_om [currency/GPU-h] = (labour + licences) x w / hours per month, w the part that one GPU carries.
 
-
-def operations_by_capital(
-    cost_per_month: Fraction, pools: Mapping[str, tuple[int, Fraction]], hours_per_month: Fraction
-) -> dict[str, Fraction]:
-    """C_om of each pool [currency/GPU-h] = cost x capex per card / (sum of cards x capex) / H_month.
-
-    `pools` is name -> (cards, capital per card): an old inference card does not carry what a training card does.
-
-    >>> pools = {"A": (800, Fraction(270_000)), "B": (224, Fraction(60_000))}
-    >>> operations_by_capital(Fraction(700_000), pools, Fraction(720))
-    {'A': Fraction(4375, 3824), 'B': Fraction(4375, 17208)}
-
-    Source: FS5b, operations weighted by capital.
+    FS5: w = 1 / GPUs of the cluster. FS5b: by capital, w = K / purchase price of all GPUs of the cluster, so that an old
+    inference card does not carry what a training card does; or w = share of the kind (by tickets, say) / GPUs of the kind.
     """
-    invested = sum((cards * capital for cards, capital in pools.values()), Fraction(0))
-    return {name: cost_per_month * capital / invested / hours_per_month for name, (_, capital) in pools.items()}
+    per_month = sheet["labour_per_month"] + sheet["software_per_month"]
+    if sheet.has("cluster_capital"):
+        weight = capital_per_gpu(sheet) / sheet["cluster_capital"]
+    elif sheet.has("operations_share"):
+        weight = sheet["operations_share"] / sheet["pool_gpus"]
+    else:
+        weight = 1 / sheet["cluster_gpus"]
+    return per_month * weight / sheet["hours_per_month"]
 
 
 def fabric_cost(sheet: CostSheet) -> Fraction:
@@ -301,34 +375,23 @@ def spares_uplift(sheet: CostSheet) -> Fraction:
     return sheet["installed_gpus"] / (sheet["installed_gpus"] - sheet["spare_gpus"])
 
 
-def cost_per_sold_hour(fixed: Fraction, variable: Fraction, *, availability: Fraction, sold_share: Fraction) -> Fraction:
-    """C [currency/sold GPU-h] = C_fix / (A x U) + C_var.
+def footprint(sheet: CostSheet) -> dict[str, Fraction]:
+    """Energy [kWh] at the meter and CO2 [kg] of a used GPU-hour; empty where the sheet gives no factor and no embodied CO2.
 
-    A and U are of the planned practical capacity of a year: last month's sales would raise the price when demand falls.
-
-    >>> cost_per_sold_hour(Fraction(10), Fraction(1), availability=Fraction("0.8"), sold_share=Fraction("0.5"))
-    Fraction(26, 1)
-
-    Source: FE3, sell-through.
+    `kg_co2` is operational by location and embodied, (E I + M) / R over the hours R of the card's life, sold or not;
+    `kg_operational_market` counts green certificates. Information, no part of a price.  Source: FS14.
     """
-    return fixed / (availability * sold_share) + variable
-
-
-def break_even_sold_share(markup: Fraction) -> Fraction:
-    """U [ratio] = 1 / (1 + markup): the sold share at which a price that assumes full sale just recovers its cost.
-
-    >>> break_even_sold_share(Fraction("0.20"))
-    Fraction(5, 6)
-
-    Source: FE3, break-even.
-    """
-    return 1 / (1 + markup)
-
-
-def price_with_margin(cost: Fraction, margin: Fraction) -> Fraction:
-    """Price that leaves `margin` of itself: cost / (1 - margin). Not the markup of FS6.
-
-    >>> price_with_margin(Fraction(10), Fraction("0.20"))
-    Fraction(25, 2)
-    """
-    return cost / (1 - margin)
+    names = ("carbon_kg_per_kwh", "carbon_market_kg_per_kwh", "embodied_kg_per_gpu")
+    if not any(sheet.has(name) for name in names):
+        return {}
+    kwh, hours = facility_power_kw(sheet), sheet["life_years"] * HOURS_PER_YEAR
+    told = {"kwh": kwh}
+    if sheet.has("carbon_kg_per_kwh"):
+        told["kg_operational"] = kg_co2(kwh, sheet["carbon_kg_per_kwh"])
+    if sheet.has("carbon_market_kg_per_kwh"):
+        told["kg_operational_market"] = kg_co2(kwh, sheet["carbon_market_kg_per_kwh"])
+    if sheet.has("embodied_kg_per_gpu"):
+        told["kg_embodied"] = sheet["embodied_kg_per_gpu"] / hours
+    if "kg_operational" in told and "kg_embodied" in told:
+        told["kg_co2"] = carbon_intensity(told["kg_operational"] * hours, sheet["embodied_kg_per_gpu"], hours)
+    return told

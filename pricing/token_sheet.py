@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from pricing.cost_sheet import CURRENCY
 from pricing.fields import Bound, FieldProblem, FieldReader, InputError, shown
 from pricing.loadtests.own import LoadTest, LoadTestError, parse_load_test
+from pricing.money import CURRENCY
 from pricing.token_contexts import priced_answer
 from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO, LatencyBounds
 from pricing.token_pricing import TokenTerms

@@ -9,11 +9,11 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final
 
-from pricing.cost_sheet import COMPLETE, SIMPLE, CostSheet
+from pricing.cost_sheet import COMPLETE, FOOTPRINT, SIMPLE, CostSheet
 from pricing.fields import Bound
 from pricing.money import COST_PLACES, exact_decimal, round_price
 from pricing.tariff import flat
-from pricing.tco import GpuHourCost, cost_of_gpu_hour
+from pricing.tco import VARIABLE, GpuHourCost, capital_per_gpu, cost_of_gpu_hour, power_kw
 
 SWING: Final = Fraction(1, 10)
 """Each input is moved by a tenth of itself, as far as its range allows; counts move by whole pieces."""
@@ -87,19 +87,31 @@ def sensitivity(sheet: CostSheet) -> tuple[Swing, ...]:
 def _swings(sheet: CostSheet) -> Iterator[Swing]:
     bounds = {**SIMPLE, **COMPLETE}
     for field, value in sheet.numbers.items():
-        if not value or (field == "electricity_price_per_kwh" and sheet.has_tariff):
+        if not value or field in FOOTPRINT or (field == "electricity_price_per_kwh" and sheet.has_tariff):
             continue
-        low, high = (_moved(value, sign, bounds[field]) for sign in (-1, 1))
-        if field == "spare_gpus":
-            high = min(high, sheet["installed_gpus"] - 1)
-        if field == "installed_gpus":
-            low = max(low, sheet.get("spare_gpus") + 1)
+        low, high = _ends(sheet, field, value, bounds[field])
         yield Swing(field, low, high, exact_price(_with(sheet, field, low)), exact_price(_with(sheet, field, high)))
     if sheet.has_tariff:
         mean = sheet.tariff.price_per_kwh
         low, high = mean * (1 - SWING), mean * (1 + SWING)
         prices = [exact_price(replace(sheet, tariff=flat(price))) for price in (low, high)]
         yield Swing("tariff", low, high, *prices)
+
+
+def _ends(sheet: CostSheet, field: str, value: Fraction, bound: Bound) -> tuple[Fraction, Fraction]:
+    """A tenth less and a tenth more, as far as the other inputs allow."""
+    low, high = (_moved(value, sign, bound) for sign in (-1, 1))
+    if field == "spare_gpus":
+        high = min(high, sheet["installed_gpus"] - 1)
+    if field == "installed_gpus":
+        low = max(low, sheet.get("spare_gpus") + 1)
+    if field == "cluster_capital":
+        low = max(low, capital_per_gpu(sheet))
+    if field == "rack_power_kw":
+        low = max(low, power_kw(sheet) * sheet["gpus_per_server"])
+    if field == "pool_gpus":
+        high = min(high, sheet["cluster_gpus"])
+    return low, high
 
 
 def _moved(value: Fraction, sign: int, bound: Bound) -> Fraction:
@@ -130,10 +142,10 @@ def break_even(sheet: CostSheet, price: Fraction) -> Fraction | None:
     From P = (F / U + V) (1 + reserve): U = F / (P / (1 + reserve) - V). None where the price does not even pay for V,
     the energy that a sold hour takes.  Source: FE3, break-even; with F the cost of an hour that is sold in full.
     """
-    full = {part.name: part.cost_per_gpu_hour for part in cost_of_gpu_hour(at_sold_share(sheet, Fraction(1))).components}
-    energy = full["power"]
-    fixed = sum((amount for name, amount in full.items() if name not in ("power", "reserve")), Fraction(0))
-    left = price / (1 + sheet.get("reserve_ratio")) - energy
+    full = cost_of_gpu_hour(at_sold_share(sheet, Fraction(1)))
+    apart = (*VARIABLE, "reserve")
+    fixed = sum((part.cost_per_gpu_hour for part in full.components if part.name not in apart), Fraction(0))
+    left = price / (1 + sheet.get("reserve_ratio")) - full.variable_cost
     return fixed / left if left > 0 else None
 
 
@@ -141,9 +153,10 @@ def simple_sheet(sheet: CostSheet) -> CostSheet:
     """The same inputs under the simple formulas alone (FS2-FS6), electricity at its mean price."""
     numbers = {field: number for field, number in sheet.numbers.items() if field in SIMPLE}
     price = sheet.tariff.price_per_kwh
-    return replace(
-        sheet, numbers={**numbers, "electricity_price_per_kwh": price}, tariff=flat(price), has_tariff=False
-    )
+    return CostSheet(
+        sheet.accelerator, sheet.currency, {**numbers, "electricity_price_per_kwh": price, "markup": sheet.markup},
+        flat(price), rent_includes_power=sheet.rent_includes_power,
+    )  # fmt: skip
 
 
 def compared(old: GpuHourCost, new: GpuHourCost) -> tuple[ComponentChange, ...]:

@@ -34,8 +34,7 @@ from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import cost_sheet_put, price_draft_create
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.models import Team
-from pricing.cost_sheet import parse_cost_sheet
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.integration.test_exports import POLICY, hold, sample
 from tests.integration.test_price_drafts import SHEET

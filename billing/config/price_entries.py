@@ -10,9 +10,9 @@ from billing.config.set_up_file import Entry, Fields, SetUpFileError, read_field
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import stored_sources
 from billing.rates.services import cost_sheet_put, token_cost_sheet_put
-from pricing.cost_sheet import CostSheetError, parse_cost_sheet
+from pricing.cost_sheet import CostSheetError
 from pricing.fields import Path as FieldPath
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from pricing.token_price import LoadPointError
 from pricing.token_sheet import TokenSheetError
 
@@ -34,7 +34,7 @@ def cost_sheet_store(entry: Entry, actor: str) -> tuple[bool, str]:
     except CostSheetError as error:
         raise SetUpFileError(f"{source}: cost sheet {name}: {'; '.join(error.messages)}") from error
     _, changed = cost_sheet_put(name=name, inputs=fields, result=cost.as_dict(), actor=actor)
-    return changed, f"cost sheet {name}: {cost.price} {cost.currency} per GPU-hour"
+    return changed, f"cost sheet {name}: {cost.list_price} {cost.list_currency} per GPU-hour"
 
 
 def token_cost_sheet_store(entry: Entry, actor: str) -> tuple[bool, str]:

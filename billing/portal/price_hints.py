@@ -66,6 +66,22 @@ HINTS: Final = (
     gettext_noop("name as usage reports it"),
     gettext_noop("three letters"),
     gettext_noop("YAML or JSON, instead of a flat price"),
+    gettext_noop("YAML or JSON: counters, hosts, GPU-hours"),
+    gettext_noop("annuity, or mean-book-value"),
+    gettext_noop("true or false"),
+    gettext_noop("three letters, of the price list"),
+    gettext_noop("day of the exchange rate, 2026-10-01"),
+    gettext_noop("currency per GPU and month"),
+    gettext_noop("kW that the rack may draw"),
+    gettext_noop("currency, purchase price of all GPUs of the cluster"),
+    gettext_noop("ratio of labour and software"),
+    gettext_noop("GPUs of this kind"),
+    gettext_noop("ratio of the price, in place of markup"),
+    gettext_noop("kg of CO2 of making one GPU with its share of the server"),
+    gettext_noop("billing currency per unit of the sheet's"),
+    gettext_noop("currency of the sheet"),
+    gettext_noop("GPU-hours"),
+    gettext_noop("ratio of the on-demand price"),
 )
 
 

@@ -16,10 +16,9 @@ from billing.rates.price_list import PriceListError
 from billing.rates.selectors import draft_prices, plain_version, price_version_before
 from metering.intervals import billing_month, month_of, next_month
 from pricing.contexts import SEPARATOR, class_and_context, in_order, priced_class
-from pricing.cost_sheet import parse_cost_sheet
 from pricing.notice import business_days_between
 from pricing.rate_card import TOKEN_CLASSES
-from pricing.tco import GpuHourCost, cost_of_gpu_hour
+from pricing.tco import GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 from pricing.what_if import ComponentChange, price_text
 
 

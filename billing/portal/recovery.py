@@ -193,7 +193,7 @@ def _in_force(period: BillingPeriod) -> Q:
 
 
 def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
-    """What an hour costs by accelerator: of several lists in the month, by the last."""
+    """What an hour costs by accelerator, in the currency of the list: of several lists in the month, by the last."""
     rows = GpuPrice.objects.filter(_in_force(period), resource="").select_related("cost_sheet")
     return {
         row.accelerator: sum(
@@ -204,6 +204,7 @@ def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
             ),
             Decimal(0),
         )
+        * Decimal(row.cost_sheet.inputs.get("exchange_rate") or 1)
         for row in rows.order_by("version__valid_from")
         if row.cost_sheet is not None
     }

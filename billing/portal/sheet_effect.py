@@ -38,10 +38,10 @@ def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int)
     content = version_content(version) if version else {"gpu": [], "tokens": []}
     others = [row for row in content["gpu"] if row.get("accelerator") != sheet.accelerator or row.get("resource")]
     cost = cost_of_gpu_hour(sheet)
-    card = Card(sheet.accelerator, cost.price, published_price(sheet.accelerator), memory_gb)
+    card = Card(sheet.accelerator, cost.list_price, published_price(sheet.accelerator), memory_gb)
     others = with_slices(others, slices_of(card, version))
     content["gpu"] = [{"accelerator": sheet.accelerator, "cost_sheet": ON_THE_BENCH}, *others]
-    own = SheetPrice(cost.price, cost.currency, cost.facility_kw.quantize(Decimal("1e-6")))
+    own = SheetPrice(cost.list_price, cost.list_currency, cost.facility_kw.quantize(Decimal("1e-6")))
     stored = stored_sources()
     sources = replace(stored, gpu=lambda name: own if name == ON_THE_BENCH else stored.gpu(name))
     period = period_of(month)

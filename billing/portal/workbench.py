@@ -19,11 +19,13 @@ from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, wit
 from billing.rates.models import CostSheet as StoredSheet
 from billing.rates.models import PriceVersion
 from billing.rates.price_file import version_content
-from pricing.cost_sheet import COMPLETE, DEFAULTS, SIMPLE, CostSheet, CostSheetError, parse_cost_sheet
+from pricing.cost_sheet import COMPLETE, DEFAULTS, FOOTPRINT, SIMPLE, CostSheet, CostSheetError
 from pricing.documents import DocumentError, parse_document
 from pricing.fields import FieldProblem, path_text
+from pricing.listing import FIELDS as LISTING_FIELDS
+from pricing.listing import NUMBERS as LISTING_NUMBERS
 from pricing.money import exact_decimal
-from pricing.tco import GpuHourCost, cost_of_gpu_hour
+from pricing.tco import GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 from pricing.what_if import (
     ComponentChange,
     at_sold_share,
@@ -42,30 +44,39 @@ LARGEST_SHEET: Final = 1 << 16
 SHOWN_SWINGS: Final = 12
 SOLD_SHARES: Final = ("0.50", "0.60", "0.65", "0.70", "0.80", "0.90", "1")
 GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    (gettext_noop("Names and price"), ("accelerator", "currency", "markup", "reserve_ratio")),
+    (gettext_noop("Names and price"), ("accelerator", "currency", "markup", "margin", "reserve_ratio")),
     (gettext_noop("Sold hours"), ("sold_share", "availability", "installed_gpus", "spare_gpus", "hours_per_month")),
     (
         gettext_noop("Purchase"),
         ("gpu_price", "server_price", "gpus_per_server", "network_price_per_port", "ports_per_gpu", "life_years",
-         "residual_ratio", "cost_of_capital", "maintenance_ratio_per_year", "fabric_price", "fabric_gpus"),
+         "residual_ratio", "cost_of_capital", "capital_method", "maintenance_ratio_per_year", "fabric_price", "fabric_gpus"),
     ),
     (
         gettext_noop("Power"),
         ("gpu_power_kw", "server_other_power_kw", "metered_kwh_per_gpu_hour", "pue", "electricity_price_per_kwh",
-         "demand_charge_per_kw_month", "tariff"),
+         "demand_charge_per_kw_month", "tariff", "metered_energy", "rent_includes_power"),
     ),
     (
         gettext_noop("Hosting and operations"),
-        ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack", "labour_per_month", "software_per_month",
-         "cluster_gpus", "scratch_tb_per_gpu", "storage_price_per_tb_month"),
+        ("rack_rent_per_month", "bandwidth_per_month", "gpus_per_rack", "rack_power_kw", "labour_per_month",
+         "software_per_month", "cluster_gpus", "cluster_capital", "operations_share", "pool_gpus",
+         "licence_per_gpu_month", "scratch_tb_per_gpu", "storage_price_per_tb_month"),
     ),
+    (gettext_noop("Price list"), LISTING_FIELDS),
+    (gettext_noop("CO2, as information"), tuple(FOOTPRINT)),
 )  # fmt: skip
+BOUNDS: Final = {**SIMPLE, **COMPLETE, **FOOTPRINT, **LISTING_NUMBERS}
+DOCUMENTS: Final = {"tariff", "metered_energy"}
+"""Written as YAML or JSON within the form."""
+
 CARD_MEMORY: Final = "card_memory_gb"
 """Not of the sheet: what the prices of the card's slices follow from beside its own."""
 FIELDS: Final = (*(name for _, names in GROUPS for name in names), CARD_MEMORY)
 HINTS: Final = {
     "accelerator": "name as usage reports it", "currency": "three letters",
-    "tariff": "YAML or JSON, instead of a flat price",
+    "tariff": "YAML or JSON, instead of a flat price", "metered_energy": "YAML or JSON: counters, hosts, GPU-hours",
+    "capital_method": "annuity, or mean-book-value", "rent_includes_power": "true or false",
+    "list_currency": "three letters, of the price list", "rate_date": "day of the exchange rate, 2026-10-01",
 }  # fmt: skip
 
 
@@ -78,6 +89,11 @@ class Field:
     hint: str
     required: bool
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def document(self) -> bool:
+        """Whether it is written as YAML or JSON."""
+        return self.name in DOCUMENTS
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,16 @@ class Analysis:
     slices: list[SlicePrice]
 
     @property
+    def listed(self) -> dict[str, str]:
+        """The prices of the list and what they were made with, where the sheet has terms for them."""
+        return self.cost.listed() if self.cost.listing else {}
+
+    @property
+    def emitted(self) -> dict[str, str]:
+        """Energy and CO2 of a used GPU-hour, with 4 decimals; empty without factors."""
+        return {name: exact_decimal(value, 4) for name, value in self.cost.footprint.items()}
+
+    @property
     def cost_text(self) -> str:
         """The cost with the 4 decimals of a price list."""
         return price_text(self.cost.cost)
@@ -123,7 +149,7 @@ class Analysis:
         """How far the price is from the published one, in percent with one decimal."""
         if not self.published:
             return None
-        return Decimal(exact_decimal((Fraction(self.cost.price) / Fraction(self.published) - 1) * 100, 1))
+        return Decimal(exact_decimal((Fraction(self.cost.list_price) / Fraction(self.published) - 1) * 100, 1))
 
     @property
     def published_percent(self) -> Decimal | None:
@@ -152,6 +178,8 @@ def _shown_input(value: Any) -> str:
     """Texts and numbers as they are; a tariff as JSON in one line."""
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return str(value).lower()
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else str(value)
 
 
@@ -176,13 +204,13 @@ def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], list[str
 
 
 def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
-    """What the sheet is parsed from: empty inputs are absent.  Raises CostSheetError for a tariff that is no YAML."""
+    """What the sheet is parsed from: empty inputs are absent.  Raises CostSheetError for what is no YAML."""
     fields: dict[str, Any] = {name: value for name, value in values.items() if value and name != CARD_MEMORY}
-    if "tariff" in fields:
+    for name in DOCUMENTS & fields.keys():
         try:
-            fields["tariff"] = parse_document(fields["tariff"].encode(), "tariff").value
+            fields[name] = parse_document(fields[name].encode(), name).value
         except DocumentError as error:
-            raise CostSheetError([FieldProblem(("tariff",), str(error))]) from error
+            raise CostSheetError([FieldProblem((name,), str(error))]) from error
     return fields
 
 
@@ -202,7 +230,7 @@ def read_form(values: Mapping[str, str]) -> tuple[list[tuple[str, list[Field]]],
 
 
 def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
-    bound = SIMPLE.get(name) or COMPLETE.get(name)
+    bound = BOUNDS.get(name)
     hint = hint_of(bound) if bound else gettext(HINTS[name])
     return Field(name, value, hint, name in SIMPLE or name in ("accelerator", "currency"), told.get(name, []))
 
@@ -216,9 +244,10 @@ def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysi
     rows = compared(before, cost) if before else ()
     return Analysis(
         cost, _waterfall_bars(cost, simple), swings, here, _by_share(sheet), simple, published,
-        break_even(sheet, Fraction(published)) if published else None, break_even(sheet, Fraction(cost.price)),
+        break_even(sheet, sheet.listing.price_of_sheet(Fraction(published))) if published else None,
+        break_even(sheet, Fraction(cost.price)),
         [(row, *(_money(value) for value in (row.old, row.new, row.difference))) for row in rows], before,
-        slices_of(Card(sheet.accelerator, cost.price, published, memory_gb), published_versions().first()),
+        slices_of(Card(sheet.accelerator, cost.list_price, published, memory_gb), published_versions().first()),
     )  # fmt: skip
 
 
@@ -297,7 +326,7 @@ def draft_document(
     """
     fields = sheet_fields(values)
     sheet = parse_cost_sheet(fields)
-    accelerator, price = sheet.accelerator, cost_of_gpu_hour(sheet).price
+    accelerator, price = sheet.accelerator, cost_of_gpu_hour(sheet).list_price
     content = version_content(base) if base else {"gpu": [], "tokens": []}
     card = Card(accelerator, price, published_price(accelerator), memory_of(accelerator, values.get(CARD_MEMORY, "")))
     others = [row for row in content["gpu"] if row.get("accelerator") != accelerator or row.get("resource")]

@@ -26,12 +26,11 @@ from pricing.allocation import AllocationPolicy as Allocation
 from pricing.allocation import IdleRule, Method, SharedRule, Split
 from pricing.commitments import Commitment as CommittedHours
 from pricing.commitments import CommitmentBook
-from pricing.cost_sheet import parse_cost_sheet
 from pricing.efficiency import BANDS, EfficiencyPolicy, Form, WorkloadClass
 from pricing.notice import business_days_between
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import Carbon
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from pricing.token_contexts import figures_by_class
 
 
@@ -64,7 +63,7 @@ def _sheet_price(name: str) -> SheetPrice | None:
     if sheet is None:
         return None
     cost = cost_of_gpu_hour(parse_cost_sheet(sheet.inputs))
-    return SheetPrice(cost.price, cost.currency, cost.facility_kw.quantize(Decimal("1e-6")))
+    return SheetPrice(cost.list_price, cost.list_currency, cost.facility_kw.quantize(Decimal("1e-6")))
 
 
 def _token_sheet_price(name: str) -> TokenSheetPrice | None:

@@ -9,8 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import cost_sheet_put, token_cost_sheet_put
-from pricing.cost_sheet import parse_cost_sheet
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests import factories
 from tests.browser.test_portal_in_chromium import browser as browser
 from tests.browser.test_portal_in_chromium import page as page

@@ -15,9 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion
 from billing.rates.services import token_cost_sheet_put
 from metering.intervals import month_of, next_month
-from pricing.cost_sheet import parse_cost_sheet
 from pricing.money import round_amount
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.browser.test_portal_in_chromium import browser as browser
 from tests.browser.test_portal_in_chromium import page as page
 from tests.browser.test_price_lists_in_chromium import october as october

@@ -6,34 +6,31 @@ from fractions import Fraction
 from typing import Any
 
 from pricing.adjustments import converted_list_price, true_up
-from pricing.energy import counted_millijoules, facility_kwh, kwh_of
+from pricing.energy import counted_millijoules, kwh_of
 from pricing.mig import slice_fraction, slice_list_price
 from pricing.money import round_amount
 from pricing.storage import request_fee, storage_fee
 from pricing.tariff import Tariff, demand_charge_per_gpu_hour, named_periods, with_critical_peak
 from pricing.tco import (
     annuity_per_year,
-    break_even_sold_share,
     capital_cost,
     capital_per_gpu,
     capital_recovery_factor,
     cost_of_gpu_hour,
-    cost_per_sold_hour,
     fabric_cost,
+    facility_power_kw,
     fixed_components,
     hardware_cost,
     hosting_cost,
     maintenance_cost,
-    operations_by_capital,
     operations_cost,
     power_cost,
     power_kw,
-    price_with_margin,
     scratch_cost,
-    simple_capital_charge,
     spares_uplift,
     straight_line,
 )
+from pricing.what_if import break_even, exact_price
 from tests.golden.registry import case, sheet
 
 RATIOS = {"peak": "1.6", "flat": "1", "valley": "0.4"}
@@ -72,11 +69,11 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("B16")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    cost, rate = Fraction(i["cost"]), Fraction(i["rate"])
-    markup = cost * (1 + rate)
+    cost = Fraction(i["cost"])
+    marked_up = cost * (1 + sheet(markup=i["rate"]).markup)
     return {
-        "price_markup": markup, "price_margin": price_with_margin(cost, rate),
-        "margin_implied_by_markup": (markup - cost) / markup,
+        "price_markup": marked_up, "price_margin": cost * (1 + sheet(markup=None, margin=i["rate"]).markup),
+        "margin_implied_by_markup": (marked_up - cost) / marked_up,
     }  # fmt: skip
 
 
@@ -110,8 +107,9 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("B06")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    values = (Fraction(i[name]) for name in ("capex", "rate", "years", "residual"))
-    return {"c_cap_simple": simple_capital_charge(*values)}
+    one = sheet(cost_of_capital=i["rate"], residual_ratio=i["residual"], capital_method="mean-book-value")
+    assert capital_per_gpu(one) == int(i["capex"])
+    return {"c_cap_simple": capital_cost(one)}
 
 
 @case("B08")
@@ -149,17 +147,17 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 def _(i: dict[str, Any]) -> dict[str, object]:
     cost = cost_of_gpu_hour(sheet(availability=i["availability"], sold_share=i["sold_share"])).cost
     fixed = cost_of_gpu_hour(sheet()).cost - power_cost(sheet())
-    by_hand = cost_per_sold_hour(
-        fixed, power_cost(sheet()), availability=Fraction(i["availability"]), sold_share=Fraction(i["sold_share"])
-    )
-    assert cost == by_hand
     return {"fixed": fixed, "cost_recovering": cost}
 
 
 @case("B18")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    shares = {f"u_{int(Fraction(m) * 100)}": break_even_sold_share(Fraction(m)) for m in i["markups"].split(",")}
-    return {**shares, "recovery_at_u70_markup20": Fraction("0.70") / shares["u_20"]}
+    """Without energy: what only used hours cost is not spread over the others."""
+    shares: dict[str, object] = {}
+    for markup in i["markups"].split(","):
+        one = sheet(electricity_price_per_kwh="0", markup=markup)
+        shares[f"u_{int(Fraction(markup) * 100)}"] = break_even(one, exact_price(one))
+    return {**shares, "recovery_at_u70_markup20": Fraction("0.70") * Fraction("1.20")}
 
 
 @case("B19")
@@ -197,12 +195,17 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("B24")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    gpus, hours, pue = int(i["gpus"]), Fraction(i["hours"]), Fraction(i["pue"])
-    devices, host = kwh_of(gpus * int(i["delta_mj_per_gpu"])), Fraction(i["host_kw"]) * hours
-    metered = facility_kwh(devices, host, pue)
+    gpus, hours = int(i["gpus"]), Fraction(i["hours"])
+    counted = {
+        "gpu_hours": str(gpus * hours), "devices_mj": [["0", i["delta_mj_per_gpu"]]] * gpus,
+        "host_kwh": str(Decimal(i["host_kw"]) * int(hours)),
+    }  # fmt: skip
+    one = sheet(metered_energy=counted, pue=i["pue"], electricity_price_per_kwh=i["tariff_per_kwh"])
+    assert one.metered is not None
     return {
-        "gpu_kwh": devices, "it_kwh": devices + host, "facility_kwh": metered,
-        "energy_amount": round_amount(metered * Fraction(i["tariff_per_kwh"])),
+        "gpu_kwh": one.metered.device_kwh, "it_kwh": one.metered.per_gpu_hour * gpus * hours,
+        "facility_kwh": facility_power_kw(one) * gpus * hours,
+        "energy_amount": round_amount(power_cost(one) * gpus * hours),
         "nameplate_amount": round_amount(gpus * hours * power_cost(sheet())),
     }  # fmt: skip
 
@@ -246,9 +249,11 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("B30")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    pools = {name: (int(cards), Fraction(capital)) for name, cards, capital in i["pools"]}
-    shares = operations_by_capital(Fraction(i["om_month"]), pools, Fraction(i["hours"]))
-    return {"equal_per_card": operations_cost(sheet()), "pool_A": shares["A"], "pool_B": shares["B"]}
+    capital = str(sum(int(cards) * int(each) for _, cards, each in i["pools"]))
+    (_, _, dear), (_, _, cheap) = i["pools"]
+    bought = {"server_price": "0", "network_price_per_port": "0", "cluster_capital": capital}
+    pools = {name: sheet(gpu_price=each, **bought) for name, each in (("pool_A", dear), ("pool_B", cheap))}
+    return {"equal_per_card": operations_cost(sheet()), **{name: operations_cost(one) for name, one in pools.items()}}
 
 
 @case("B31")

@@ -23,8 +23,7 @@ from billing.rates.services import (
     token_cost_sheet_put,
 )
 from billing.tenancy.models import AuditEntry
-from pricing.cost_sheet import parse_cost_sheet
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import apply
 
 pytestmark = pytest.mark.django_db

@@ -17,8 +17,7 @@ from billing.rates.services import (
     price_draft_write,
     token_cost_sheet_put,
 )
-from pricing.cost_sheet import parse_cost_sheet
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests import factories
 from tests.integration.test_commands import since_2024
 from tests.integration.test_price_drafts import LIST, SHEET, TOKEN_SHEET

@@ -10,8 +10,7 @@ import yaml
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import cost_sheet_put
 from billing.tenancy.models import AuditEntry
-from pricing.cost_sheet import parse_cost_sheet
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.integration.test_commands import THEN, Manage, since_2024
 from tests.integration.test_price_drafts import SHEET, TOKEN_SHEET

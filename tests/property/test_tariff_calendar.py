@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metering.intervals import Interval
-from pricing.cost_sheet import CostSheetError, parse_cost_sheet
+from pricing.cost_sheet import CostSheetError
 from pricing.tariff import Tariff, TariffError
 from pricing.tariff_calendar import CalendarPeriod, calendar_tariff
+from pricing.tco import parse_cost_sheet
 from tests.golden.registry import SHEET
 
 PEAK, LEVEL, VALLEY = Fraction("1.04"), Fraction("0.65"), Fraction("0.26")

@@ -31,11 +31,20 @@ FULL = {
     "storage_price_per_tb_month": "300", "reserve_ratio": "0.05",
 }  # fmt: skip
 shares = st.fractions(Fraction(1, 100), 1)
+OTHERWISE = {
+    **{name: value for name, value in FULL.items() if name != "markup"}, "margin": "0.20", "rack_power_kw": "40",
+    "cluster_capital": "270000000", "licence_per_gpu_month": "365", "metered_kwh_per_gpu_hour": "1.1",
+    "capital_method": "mean-book-value",
+}  # fmt: skip
+"""The other way of saying what FULL says, where there is one."""
+
+BY_SHARE = {**FULL, "operations_share": "0.30", "pool_gpus": "512"}
 DEARER = {"sold_share": -1, "availability": -1, "life_years": -1, "residual_ratio": -1, "installed_gpus": -1}
 CHEAPER_WITH_MORE = ("gpus_per_server", "gpus_per_rack", "cluster_gpus", "hours_per_month", "fabric_gpus", *DEARER)
+CHEAPER_OTHERWISE = ("rack_power_kw", "cluster_capital", "pool_gpus")
 
 
-@pytest.mark.parametrize("fields", [SHEET, FULL], ids=["simple", "complete"])
+@pytest.mark.parametrize("fields", [SHEET, FULL, OTHERWISE, BY_SHARE], ids=["simple", "complete", "otherwise", "by share"])
 def test_the_bars_stand_on_each_other_and_end_at_the_price(fields: dict[str, str]) -> None:
     sheet = parse_cost_sheet(fields)
     bars = waterfall(cost_of_gpu_hour(sheet))
@@ -46,11 +55,16 @@ def test_the_bars_stand_on_each_other_and_end_at_the_price(fields: dict[str, str
 
 
 def test_every_input_moves_the_price_in_the_direction_it_must() -> None:
-    swings = {swing.field: swing for swing in sensitivity(parse_cost_sheet(FULL))}
-    assert set(swings) == set(SIMPLE) | set(COMPLETE) - {"metered_kwh_per_gpu_hour"}
-    for field, swing in swings.items():
-        rises = swing.price_at_high - swing.price_at_low
-        assert rises < 0 if field in CHEAPER_WITH_MORE else rises > 0, field
+    seen = set()
+    for fields in (FULL, OTHERWISE, BY_SHARE):
+        for swing in sensitivity(parse_cost_sheet(fields)):
+            if not swing.width:  # said in another way in this sheet
+                continue
+            seen.add(swing.field)
+            rises = swing.price_at_high - swing.price_at_low
+            falls = swing.field in (*CHEAPER_WITH_MORE, *CHEAPER_OTHERWISE)
+            assert rises < 0 if falls else rises > 0, swing.field
+    assert seen == set(SIMPLE) | set(COMPLETE)
 
 
 def test_the_widest_swing_comes_first_and_is_the_price_of_that_sheet() -> None:

@@ -112,6 +112,27 @@ def test_the_list_has_tiers_in_its_currency_with_the_true_up_of_last_year(desk: 
     )  # fmt: skip
 
 
+def test_the_sheet_keeps_what_the_list_is_made_with_and_an_option_stands_in_its_place(desk: Desk) -> None:
+    """11.586116523973 x 7.1234 = 82.53254...; at 8 it is 92.68893..."""
+    terms = {"list_currency": "USD", "exchange_rate": "7.1234", "rate_date": "2026-10-01", "reserved_ratio": "0.5"}
+    path = desk.file("a.json", {**SHEET, **terms, "carbon_kg_per_kwh": "0.5306"})
+    told = desk.json("gpu-hour", path)
+    assert told["list_prices"] == {
+        "currency": "USD", "exchange_rate": "7.12340000", "rate_date": "2026-10-01", "on_demand": "82.5325",
+        "reserved": "41.2663",
+    }  # fmt: skip
+    assert told["footprint"] == {"kwh": "1.657500000000", "kg_operational": "0.879469500000"}
+    assert told["price_per_gpu_hour"] == "11.5861"
+    assert desk.json("gpu-hour", path, "--reserved-ratio", "1")["list_prices"]["reserved"] == "82.5325"
+    status, out, _ = desk.run(
+        "gpu-hour", path, "--list-currency", "EUR", "--exchange-rate", "8", "--rate-date", "2026-11-01"
+    )
+    assert status == 0
+    lines = [line.split() for line in out.splitlines()]
+    for line in (["currency", "EUR"], ["on_demand", "92.6889"], ["kg_operational", "0.879469500000"]):
+        assert line in lines
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -30,7 +30,8 @@ from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
 from metering.intervals import IntervalError, billing_month, month_of, next_month
-from pricing.cost_sheet import CostSheetError, parse_cost_sheet
+from pricing.cost_sheet import CostSheetError
+from pricing.tco import parse_cost_sheet
 
 SHOWN_SHEETS = 500
 

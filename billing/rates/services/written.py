@@ -17,9 +17,8 @@ from billing.rates.models import PriceDraft
 from billing.rates.services.drafts import PriceDraftError, price_draft_create, price_draft_edit
 from billing.rates.services.sheets import cost_sheet_put, token_cost_sheet_put
 from billing.tenancy.selectors import billing_setup
-from pricing.cost_sheet import parse_cost_sheet
 from pricing.fields import FieldProblem, FieldReader, InputError, shown
-from pricing.tco import cost_of_gpu_hour
+from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 
 FIELDS: Final = ("name", "valid_from", "reason", "gpu", "tokens", "cost_sheets", "token_cost_sheets")
 REASON_LIMIT: Final = 2000

@@ -1,0 +1,95 @@
+"""A cost sheet that says how it is listed: one price for the set-up file, the draft, the bench, the effect and recovery."""
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from billing.rates.models import CostSheet, GpuPrice, PriceVersion
+from billing.rates.selectors import price_draft_named
+from billing.rates.services import price_draft_approve, price_draft_submit
+from pricing.money import round_price
+from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.integration.test_commands import THEN, since_2024
+from tests.integration.test_price_drafts import SHEET
+
+pytestmark = pytest.mark.django_db
+
+LISTED: dict[str, Any] = {
+    **SHEET, "currency": "USD", "list_currency": "CNY", "exchange_rate": "7.1234", "rate_date": "2026-10-01",
+    "reserved_ratio": "0.80", "preemptible_ratio": "0.40", "carbon_kg_per_kwh": "0.5306",
+}  # fmt: skip
+"""6.164383561644 + 1.326 + 14,000 / (16 x 730) + 700,000 / (1024 x 730) = 9.625437..., x 1.2 x 7.1234."""
+
+IN_THE_LIST = round_price(
+    (
+        Fraction(270_000, 5 * 8760) + Fraction("1.326") + Fraction(14_000, 16 * 730) + Fraction(700_000, 1024 * 730)
+    ) * Fraction("1.2") * Fraction("7.1234")
+)  # fmt: skip
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    apply(tmp_path, **since_2024())
+    ingest_allocations(allocation_record(**THEN))
+    return tmp_path
+
+
+def signed_in() -> Client:
+    client = Client()
+    client.force_login(person("ana", "finance"))
+    return client
+
+
+def test_a_declared_list_takes_the_converted_price_and_keeps_the_rate(house: Path) -> None:
+    assert Decimal("82.2791") == IN_THE_LIST
+    versions = since_2024()["price_versions"]
+    versions.append(
+        {"name": "2099-01", "valid_from": "2099-01-01T00:00:00+08:00",
+         "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "usd"}]}
+    )  # fmt: skip
+    apply(house, **since_2024(cost_sheets=[{"name": "usd", "sheet": LISTED}], price_versions=versions))
+    price = GpuPrice.objects.get(version__name="2099-01")
+    assert price.price == IN_THE_LIST
+    sheet = CostSheet.objects.get()
+    assert (sheet.inputs["exchange_rate"], sheet.inputs["rate_date"]) == ("7.1234", "2026-10-01")
+    listed = sheet.result["list_prices"]
+    assert (listed["currency"], Decimal(listed["on_demand"])) == ("CNY", IN_THE_LIST)
+    assert Decimal(listed["reserved"]) == round_price(IN_THE_LIST * Decimal("0.8"))
+    assert sheet.result["footprint"] == {"kwh": "1.657500000000", "kg_operational": "0.879469500000"}
+
+
+def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(house: Path) -> None:
+    client = signed_in()
+    sent = {name: str(value) for name, value in LISTED.items()}
+    shown: Any = client.get("/prices/workbench/", sent)
+    assert shown.context["found"].cost.list_price == IN_THE_LIST
+    told = shown.content.decode()
+    for text in ("What stands in the price list", "7.12340000", "2026-10-01", "Pre-emptible", "0.8795"):
+        assert text in told, text
+    effect: Any = client.get("/prices/workbench/effect/", {**sent, "month": "2024-10"})
+    # 8 cards for 9433 s
+    assert effect.context["effect"].total.after == (Fraction(8 * 9433, 3600) * Fraction(IN_THE_LIST)).__round__(2)
+    saved = client.post(
+        "/prices/workbench/draft/",
+        {**sent, "draft_name": "2099-02", "valid_from": "2099-02-01", "reason": "bought abroad", "new_sheet": "usd"},
+    )
+    assert saved.status_code == 302
+    draft = price_draft_named("2099-02")
+    assert draft is not None
+    now = timezone.now()
+    price_draft_approve(draft=price_draft_submit(draft=draft, actor="ana", now=now), actor="ben", now=now)
+    assert PriceVersion.objects.get(name="2099-02").gpu.get(accelerator="NVIDIA-H800").price == IN_THE_LIST
+
+
+def test_a_bad_term_of_the_list_is_named_beside_its_field(house: Path) -> None:
+    sent = {name: str(value) for name, value in LISTED.items() if name != "rate_date"} | {"exchange_rate": "-7"}
+    shown: Any = signed_in().get("/prices/workbench/", sent)
+    assert shown.context["refusals"] == [
+        "exchange_rate: '-7' must be a number above 0 up to 1e6 (billing currency per unit of the sheet's)",
+        "rate_date: is missing, but list_currency is given",
+    ]
