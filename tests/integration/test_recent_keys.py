@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
-from billing.usage.services import IngestOutcome, recent_keys, tokens
+from billing.usage.services import IngestOutcome, tokens
 from billing.usage.services.recent_keys import RecentKeys
 from metering.token_keys import token_key
 from tests.factories import ingest_tokens, token_record
@@ -61,7 +61,7 @@ def test_what_was_forgotten_is_refused_by_the_key_and_found_by_a_look_for_all(as
     ingest_tokens(*batch(range(10)))
     memory = tokens._recent_keys()
     assert memory is not None
-    memory._slots[:] = 0
+    memory._marks[:] = 0
     assert counts(ingest_tokens(*batch(range(5, 15)))) == (5, 5, 0)
     assert counts(ingest_tokens(*batch(range(20, 30)))) == (10, 0, 0)
     assert asked == [10, 10], "once repeats were missed, all keys are looked for a while"
@@ -79,14 +79,15 @@ def test_without_a_place_for_the_memory_everything_is_taken_as_before(asked: lis
     assert asked == [12]
 
 
-def test_processes_share_one_memory_and_it_is_emptied_when_it_holds_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_share_one_memory_and_a_newer_key_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
     one, other = RecentKeys(tmp_path / "keys"), RecentKeys(tmp_path / "keys")
     one.add(keys_of("a", "b"))
     assert other.may_know(keys_of("a", "c", "b")).tolist() == [True, False, True]
-    monkeypatch.setattr(recent_keys, "MOST_ADDED", 3)
-    one.add(keys_of("c"))
-    assert other.may_know(keys_of("a", "b", "c")).tolist() == [True, True, True]
-    one.add(keys_of("d"))
-    assert other.may_know(keys_of("a", "b", "c", "d")).tolist() == [False, False, False, True]
+    other.add_few(bytes(key) for key in keys_of("c"))
+    assert one.may_know(keys_of("a", "b", "c")).tolist() == [True, True, True]
+    first = np.array([[0] * 8 + [7, 0, 0, 0, 0, 3, 0, 0]], np.uint8)
+    same_slot = np.array([[0] * 8 + [7, 0, 0, 0, 0, 5, 0, 0]], np.uint8)
+    one.add(first)
+    assert not other.may_know(same_slot)[0], "another key of the slot is not taken for it"
+    other.add(same_slot)
+    assert (one.may_know(first)[0], one.may_know(same_slot)[0]) == (False, True)

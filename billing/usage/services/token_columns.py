@@ -113,6 +113,10 @@ class TokenColumns:
         """These rows but for the records of these numbers."""
         return rows[~np.isin(self.place[rows], list(numbers))]
 
+    def among(self, rows: Rows, numbers: Collection[int]) -> Rows:
+        """Of these rows those of the records of these numbers."""
+        return rows[np.isin(self.place[rows], list(numbers))] if numbers else rows[:0]
+
 
 def token_columns(records: Sequence[TokenUsage]) -> TokenColumns:
     """The columns of at least one record."""

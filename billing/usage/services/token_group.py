@@ -7,6 +7,7 @@ Nobody waits for a timer: who finds no writer at work writes at once, whoever co
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from django.db import DataError, OperationalError, connection
 
@@ -34,12 +35,15 @@ class _Waiting:
 class GroupCommit:
     """One per process; `writers` transactions at a time, each of at most `most` records beyond its first batch.
 
+    `turn`: what a writer waits for before it writes, so that groups of other processes do not come in between.
     Whoever waits does so because all writers are at work, and each of them hands over to the head of the queue when
     it is done: nobody is left waiting.
     """
 
-    def __init__(self, write: Write, *, writers: int, most: int) -> None:
-        self._write, self._writers, self._most = write, writers, most
+    def __init__(
+        self, write: Write, *, writers: int, most: int, turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        self._write, self._writers, self._most, self._turn = write, writers, most, turn
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._writing = 0
@@ -78,9 +82,12 @@ class GroupCommit:
         mine.gate.acquire()  # somebody is writing it: what becomes of it will be known
 
     def _lead(self, leader: _Waiting) -> None:
-        """Write the leader's group, then let the head of the queue write the next, if there is one."""
+        """Write the leader's group, with what came in until its turn; then the head of the queue writes the next."""
         try:
-            self._write_group(leader.group)
+            with self._turn():
+                with self._lock:
+                    self._join(leader.group)
+                self._write_group(leader.group)
         finally:
             with self._lock:
                 following = self._take()
@@ -95,12 +102,13 @@ class GroupCommit:
         if not self._queue:
             self._writing -= 1
             return []
-        group = [self._queue.popleft()]
+        return [self._queue.popleft()]
+
+    def _join(self, group: list[_Waiting]) -> None:
         size = len(group[0].batch.records)
         while self._queue and size + len(self._queue[0].batch.records) <= self._most:
             group.append(self._queue.popleft())
             size += len(group[-1].batch.records)
-        return group
 
     def _write_group(self, group: list[_Waiting]) -> None:
         try:

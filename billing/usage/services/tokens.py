@@ -9,7 +9,8 @@ came that nobody remembered.
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
 from hashlib import blake2b
@@ -20,7 +21,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import numpy as np
 import psycopg
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -32,7 +32,6 @@ from billing.usage.services.recent_keys import RecentKeys
 from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
 from billing.usage.services.token_columns import (
-    Octets,
     Rows,
     TokenColumns,
     copied_deltas,
@@ -42,6 +41,7 @@ from billing.usage.services.token_columns import (
 )
 from billing.usage.services.token_group import GroupCommit
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
+from billing.usage.services.writing_turn import WritingTurn
 from metering.records import Dimension, Rejected, TokenUsage
 
 logger = logging.getLogger(__name__)
@@ -94,17 +94,19 @@ def batch_ingest(batch: TokenBatch) -> IngestOutcome:
 def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
     """All batches in one transaction, which is repeated when another writer came first."""
     global _look_first
+    doubtful: set[int] | None = None
     for attempt in range(ATTEMPTS):
-        look = attempt > 0 or _look_first > 0
+        group = _Group(batches, doubtful)
         try:
-            outcomes, missed = _write(batches, look_first=look)
+            missed = _write(group, look_first=attempt > 0 or _look_first > 0)
         except (IntegrityError, OperationalError) as error:
             again = isinstance(error.__cause__, ANOTHER_CAME_FIRST) or (attempt == 0 and _connection_lost(error))
             if not again or attempt == ATTEMPTS - 1:
                 raise
+            doubtful = group.doubtful
         else:
-            _look_first = LOOK_AHEAD if missed or attempt else max(_look_first - 1, 0)
-            return outcomes
+            _look_first = LOOK_AHEAD if missed else max(_look_first - 1, 0)
+            return group.outcomes
     raise AssertionError("unreachable")
 
 
@@ -121,26 +123,36 @@ def _connection_lost(error: Exception) -> bool:
     return True
 
 
-_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS)
+@cache
+def _writing_turn() -> Callable[[], AbstractContextManager[object]]:
+    """The turn among the processes of this machine; without a place for it each writes when it likes."""
+    try:
+        return WritingTurn(Path(f"{settings.INGEST_RECENT_KEYS}.turn")).taken
+    except OSError as error:
+        logger.warning("ingest takes no turns, reports will share fewer commits: %s", error)
+        return nullcontext
 
 
-def _write(batches: Sequence[TokenBatch], *, look_first: bool) -> tuple[list[IngestOutcome], bool]:
-    """Everything of these batches; also says whether the ledger knew keys that this machine did not remember."""
-    group = _Group(batches)
-    missed = False
+_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS, turn=lambda: _writing_turn()())
+
+
+def _write(group: "_Group", *, look_first: bool) -> bool:
+    """Everything of these batches; returns whether the ledger knew keys that this machine did not remember."""
     with connection.wrap_database_errors:
         if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
             _take(group)
-        else:
-            missed = _copy(group, look_first=look_first)
-    return group.outcomes, missed
+            return False
+        return _copy(group, look_first=look_first)
 
 
 class _Group:
-    """The records of several batches one after the other, and what becomes of each batch."""
+    """The records of several batches one after the other, and what becomes of each batch.
 
-    def __init__(self, batches: Sequence[TokenBatch]) -> None:
-        self.batches = batches
+    `doubtful`: numbers of the records whose key this machine remembered when they came; None before it was asked.
+    """
+
+    def __init__(self, batches: Sequence[TokenBatch], doubtful: set[int] | None = None) -> None:
+        self.batches, self.doubtful = batches, doubtful
         self.outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
         self.records = [record for batch in batches for record in batch.records]
         self.is_numbered = any(number is not None for number in map(_number, self.records))
@@ -187,7 +199,9 @@ def _take(group: _Group) -> None:
             kept = [records[number] for number in wanted.values()]
             dimensions = list(map(_dimension, kept))
             ids = _dimensions(cursor, set(dimensions))
-            _remember_keys(np.frombuffer(b"".join(wanted), np.uint8).reshape(-1, 16))
+            memory = _recent_keys()
+            if memory:
+                memory.add_few(wanted)
             known = _prepared(TAKE, narrow_columns(list(wanted), kept, [ids[dimension] for dimension in dimensions]))[0][0]
         if known:
             _count_known(cursor, group, _known_rows(",".join([key.hex for key in known])), wanted)
@@ -215,15 +229,15 @@ def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, 
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
     rows, missed = columns.first_rows(), False
-    doubtful = _doubtful(columns, rows)
-    asked = rows if look_first else doubtful
+    if group.doubtful is None:
+        group.doubtful = _remembered(columns, rows)
+    asked = rows if look_first else columns.among(rows, group.doubtful)
     found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
     if found:
         numbers = columns.numbers_by_key(asked)
         _count_known(cursor, group, found, numbers)
         known = {numbers[key] for key, *_ in found}
-        rows, missed = columns.without(rows, known), not known <= set(columns.place[doubtful].tolist())
-    _remember_keys(columns.keys[rows])
+        rows, missed = columns.without(rows, known), not known <= group.doubtful
     if len(rows):
         ids = dimension_ids(columns, _dimensions(cursor, set(columns.dimensions)))
         _copy_into(cursor, "token_entry", ENTRY_COLUMNS, copied_entries(columns, rows, ids, epoch))
@@ -231,16 +245,15 @@ def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, 
     return missed
 
 
-def _doubtful(columns: TokenColumns, rows: Rows) -> Rows:
-    """Of these rows those whose key was written lately, as far as this machine remembers."""
+def _remembered(columns: TokenColumns, rows: Rows) -> set[int]:
+    """Of these rows the numbers of those whose key was written lately; from now on all of them were."""
     memory = _recent_keys()
-    return rows[memory.may_know(columns.keys[rows])] if memory else rows[:0]
-
-
-def _remember_keys(keys: Octets) -> None:
-    memory = _recent_keys()
-    if memory:
-        memory.add(keys)
+    if memory is None:
+        return set()
+    keys = columns.keys[rows]
+    known = memory.may_know(keys)
+    memory.add(keys)
+    return set(columns.place[rows[known]].tolist())
 
 
 @cache
