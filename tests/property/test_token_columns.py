@@ -5,11 +5,17 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.usage.services.token_columns import copied_deltas, token_columns, token_keys
+from billing.usage.services.token_columns import (
+    TokenColumns,
+    copied_deltas,
+    dimension_ids,
+    reported_columns,
+    token_columns,
+    token_keys,
+)
 from metering.records import TokenUsage, microseconds
 from metering.token_keys import is_masked, token_key
 
@@ -17,6 +23,7 @@ UUIDS = st.integers(0, 2**128 - 1).flatmap(
     lambda number: st.sampled_from([4, 7, 1, 15]).map(lambda version: str(UUID(int=number, version=4)).replace(
         "-4", f"-{version:x}", 1) if version != 4 else str(UUID(int=number, version=4)))
 )  # fmt: skip
+PLAIN = st.integers(0, 2**128 - 1).map(lambda number: str(UUID(int=number, version=4)))
 MUTATED = st.tuples(UUIDS, st.integers(0, 35), st.sampled_from("-gGA٧0 ")).map(
     lambda three: three[0][: three[1]] + three[2] + three[0][three[1] + 1 :]
 )
@@ -40,6 +47,13 @@ def _record(draw: st.DrawFn) -> TokenUsage:
     )  # fmt: skip
 
 
+def columns_of(records: list[TokenUsage], data: Any) -> TokenColumns:
+    """As of one report, or of several that share a transaction."""
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(records) - 1, 1)), max_size=3)) - {len(records)})
+    parts = [records[start:end] for start, end in pairwise([0, *cuts, len(records)])]
+    return token_columns([reported_columns(part) for part in parts])
+
+
 @given(_records())
 def test_keys_are_those_of_the_records_one_by_one(records: list[TokenUsage]) -> None:
     keys, readable = token_keys(records)
@@ -47,10 +61,30 @@ def test_keys_are_those_of_the_records_one_by_one(records: list[TokenUsage]) -> 
     assert readable.tolist() == [is_masked(record.id) for record in records]
 
 
+def _named(identity: str) -> TokenUsage:
+    return TokenUsage(
+        id=identity, source="gw", time=datetime(2026, 1, 1, tzinfo=UTC), consumer="c", model="m", input_tokens=0,
+        cache_read_input_tokens=0, cache_creation_input_tokens=0, output_tokens=0, reasoning_output_tokens=0,
+    )  # fmt: skip
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=6), st.lists(MUTATED, max_size=1), st.integers(0, 6), st.booleans())
+def test_keys_of_plain_uuids_with_at_most_one_that_is_not(
+    plain: list[str], other: list[str], at: int, shifted: bool
+) -> None:
+    identities = [*plain[:at], *other, *plain[at:]]
+    if shifted and len(identities) > 1:  # the same letters altogether, cut in another place
+        identities[0], identities[1] = identities[0] + identities[1][:1], identities[1][1:]
+    records = [_named(identity) for identity in identities]
+    keys, readable = token_keys(records)
+    assert [key.tobytes() for key in keys] == [token_key("gw", identity) for identity in identities]
+    assert readable.tolist() == [is_masked(identity) for identity in identities]
+
+
 @given(_records(), st.data())
 def test_rows_are_in_the_order_of_keys_and_name_every_repeat(records: list[TokenUsage], data: Any) -> None:
     records = records + data.draw(st.lists(st.sampled_from(records), max_size=5))
-    columns = token_columns(records)
+    columns = columns_of(records, data)
     keys = [row.tobytes() for row in columns.keys]
     assert all(first <= second for first, second in pairwise(keys))
     assert columns.times.tolist() == [microseconds(records[number].time) for number in columns.place]
@@ -64,11 +98,11 @@ def test_rows_are_in_the_order_of_keys_and_name_every_repeat(records: list[Token
     assert columns.hex_keys(columns.first_rows()) == ",".join(key.hex() for key in sorted(firsts))
 
 
-@given(_records())
-def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[TokenUsage]) -> None:
-    columns = token_columns(records)
+@given(_records(), st.data())
+def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[TokenUsage], data: Any) -> None:
+    columns = columns_of(records, data)
     rows = columns.first_rows()
-    ids = np.array([{"a": 1, "b": 2**31 - 1}[dimension[1]] for dimension in columns.dimensions], np.int32)
+    ids = dimension_ids(columns, {name: {"a": 1, "b": 2**31 - 1}[name[1]] for name in columns.names})
     told = copied_deltas(columns, rows, ids, 3)[19:-2]
     size = 2 + 9 * 4 + 8 + 4 + 4 + 6 * 8
     summed: dict[tuple[datetime, int], list[int]] = {}

@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from billing.usage.services.outcome import Refusal, Reporter
+from billing.usage.services.token_columns import ReportedColumns, reported_columns
 from metering.records import LATEST, Rejected, TokenUsage
 
+COLUMNS_FROM = 64
+_number = attrgetter("sequence")
 _times = attrgetter("time")
 _sources = attrgetter("source")
 
@@ -18,7 +21,8 @@ _sources = attrgetter("source")
 @dataclass(slots=True)
 class TokenBatch:
     """What one reporter brought: records, each with its place in the body; `raw_at` gives the bytes of what stood in a
-    place, and is asked only for what is refused.
+    place, and is asked only for what is refused. `is_numbered`: whether a source gave any of them a number; `columns`:
+    of a large batch, so that they are made while others are written.
     """
 
     reporter: Reporter
@@ -26,6 +30,14 @@ class TokenBatch:
     records: Sequence[TokenUsage] = ()
     places: Sequence[int] = ()
     refusals: list[Refusal] = field(default_factory=list)
+    is_numbered: bool = False
+    columns: ReportedColumns | None = None
+
+    def prepare(self) -> None:
+        """What its writer will ask of the records."""
+        self.is_numbered = any(number is not None for number in map(_number, self.records))
+        if len(self.records) >= COLUMNS_FROM:
+            self.columns = reported_columns(self.records)
 
 
 def token_batch(
@@ -40,19 +52,25 @@ def token_batch(
     """Sort out what this reporter may not report, and what lies in the future. Without `places` all of the body is here."""
     where = range(len(records)) if places is None else places
     batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected])
+    _sort_out(batch, now)
+    batch.prepare()
+    return batch
+
+
+def _sort_out(batch: TokenBatch, now: datetime) -> None:
+    records, where, reporter = batch.records, batch.places, batch.reporter
     bound = reporter.source
     latest = LATEST
     if reporter.future_limit_s is not None:
         latest = now + timedelta(seconds=reporter.future_limit_s)
     if all(map(latest.__ge__, map(_times, records))) and (not bound or set(map(_sources, records)) <= {bound}):
-        return batch
+        return
     admitted = [record.time <= latest and bound in ("", record.source) for record in records]
     batch.records = [record for record, good in zip(records, admitted, strict=True) if good]
     batch.places = [place for place, good in zip(where, admitted, strict=True) if good]
     for place, record, good in zip(where, records, admitted, strict=True):
         if not good:
-            batch.refusals.append(_inadmissible(place, record, raw_at(place), reporter, now))
-    return batch
+            batch.refusals.append(_inadmissible(place, record, batch.raw_at(place), reporter, now))
 
 
 def repeated(record: TokenUsage, place: int, raw: bytes) -> Refusal:

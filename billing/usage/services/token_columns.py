@@ -6,6 +6,7 @@ costs a fraction of that; all numbers stay integers. `token_rows` has the same f
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ Rows = NDArray[np.intp]
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _ids = attrgetter("id")
+_sources = attrgetter("source")
 _attributes = attrgetter("attributes")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
 _counts = tuple(
@@ -41,7 +43,8 @@ _counts = tuple(
 )  # fmt: skip
 _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microseconds"))
 
-DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in (8, 13, 18, 23)])
+HYPHENS: Final = (8, 13, 18, 23)
+DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in HYPHENS])
 VERSION, VARIANT = 12, 16
 _NO_DIGIT: Final = 255
 _digit_of = np.full(256, _NO_DIGIT, np.uint8)
@@ -74,11 +77,29 @@ _LENGTH_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedColumns:
+    """Records as they were reported.
+
+    `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `times`: microseconds since 2000;
+    `counts`: (n, 5); `names`: the distinct dimensions, `named`: which of them each record has. `bare`: no record has
+    more than fits the columns: every id is read back, every count narrow, and there are no attributes.
+    """
+
+    records: Sequence[TokenUsage]
+    keys: Octets
+    readable: Flags
+    times: Numbers
+    counts: Numbers
+    names: Sequence[Dimension]
+    named: Rows
+    bare: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TokenColumns:
     """Records in the order of their keys, those of one key in the order in which they came.
 
-    `place`: where each stood; `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `repeats`:
-    whether the record before has the same key; `times`: microseconds since 2000; `counts`: (n, 5).
+    `place`: where each stood; `repeats`: whether the record before has the same key; the others as reported.
     """
 
     records: Sequence[TokenUsage]
@@ -88,11 +109,15 @@ class TokenColumns:
     repeats: Flags
     times: Numbers
     counts: Numbers
-    dimensions: Sequence[Dimension]
+    names: Sequence[Dimension]
+    named: Rows
+    bare: bool
 
     def repeated(self) -> list[tuple[int, int]]:
         """Each record whose key another had before: where it is, and where the first of that key is."""
         rows = np.flatnonzero(self.repeats)
+        if not len(rows):
+            return []
         first = np.maximum.accumulate(np.where(self.repeats, 0, np.arange(len(self.repeats))))
         return list(zip(self.place[rows].tolist(), self.place[first[rows]].tolist(), strict=True))
 
@@ -118,33 +143,84 @@ class TokenColumns:
         return rows[np.isin(self.place[rows], list(numbers))] if numbers else rows[:0]
 
 
-def token_columns(records: Sequence[TokenUsage]) -> TokenColumns:
+def reported_columns(records: Sequence[TokenUsage]) -> ReportedColumns:
     """The columns of at least one record."""
     keys, readable = token_keys(records)
-    halves = keys.view(">u8").astype(np.uint64)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))
-    ordered = halves[order]
-    repeats = np.zeros(len(records), np.bool_)
-    repeats[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
     counts = np.stack([_column(field, records) for field in _counts], axis=1)
     dimensions = list(map(_dimensions, records))
+    names = list(dict.fromkeys(dimensions))
+    numbers = {name: number for number, name in enumerate(names)}
+    named = np.fromiter(map(numbers.__getitem__, dimensions), np.intp, len(records))
+    bare = bool(readable.all() and counts.max() <= LARGEST_INT) and not any(map(_attributes, records))
+    return ReportedColumns(records, keys, readable, _times(records), counts, names, named, bare)
+
+
+def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
+    """All records of at least one part, in order."""
+    keys = _joined([part.keys for part in parts])
+    order, repeats = _key_order(keys)
+    starts = accumulate((len(part.names) for part in parts), initial=0)
+    named = _joined([part.named + start for part, start in zip(parts, starts, strict=False)])
     return TokenColumns(
-        records, order, keys[order], readable[order], repeats, _times(records)[order], counts[order],
-        [dimensions[place] for place in order.tolist()],
+        [record for part in parts for record in part.records], order, keys[order],
+        _joined([part.readable for part in parts])[order], repeats, _joined([part.times for part in parts])[order],
+        _joined([part.counts for part in parts])[order], [name for part in parts for name in part.names], named[order],
+        all(part.bare for part in parts),
     )  # fmt: skip
+
+
+def _key_order(keys: Octets) -> tuple[Rows, Flags]:
+    """The order of the keys, equal ones as they come, and for each in that order whether it equals the one before."""
+    halves = keys.view(">u8").astype(np.uint64)
+    order = np.argsort(halves[:, 0])
+    ordered = halves[order]
+    if (ordered[1:, 0] == ordered[:-1, 0]).any():
+        order = np.lexsort((halves[:, 1], halves[:, 0]))
+        ordered = halves[order]
+    repeats = np.zeros(len(keys), np.bool_)
+    repeats[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
+    return order, repeats
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def token_keys(records: Sequence[TokenUsage]) -> tuple[Octets, Flags]:
     """(n, 16) bytes, as `token_key` gives them, and whether each is a UUID that is read back from them."""
     identities = list(map(_ids, records))
+    octets = _plain_uuids("".join(identities), len(records)) if set(map(len, identities)) == {UUID_LENGTH} else None
+    if octets is not None:
+        octets[:, 8:] ^= _masks(list(map(_sources, records)))
+        return octets, np.ones(len(records), np.bool_)
+    return _mixed_keys(records, identities)
+
+
+def _plain_uuids(text: str, number: int) -> Octets | None:
+    """(n, 16) bytes of so many texts of that length, None unless all are UUIDs as `metering.token_keys` knows them."""
+    digits = text.replace("-", "")
+    if len(digits) != number * 32 or not text.isascii() or digits != digits.lower():
+        return None
+    letters = np.frombuffer(text.encode(), np.uint8).reshape(-1, UUID_LENGTH)
+    try:
+        octets = np.frombuffer(bytearray.fromhex(digits), np.uint8)
+    except ValueError:
+        return None
+    if len(octets) != number * 16 or not (letters[:, HYPHENS] == ord("-")).all():
+        return None
+    octets = octets.reshape(-1, 16)
+    version, variant = octets[:, 6] >> 4, octets[:, 8] >> 6
+    return octets if (((version == 4) | (version == 7)) & (variant == 2)).all() else None
+
+
+def _mixed_keys(records: Sequence[TokenUsage], identities: Sequence[str]) -> tuple[Octets, Flags]:
     keys = np.zeros((len(records), 16), np.uint8)
     readable = np.zeros(len(records), np.bool_)
     as_long = [place for place, identity in enumerate(identities) if len(identity) == UUID_LENGTH]
     if as_long:
         text = "".join([identities[place] for place in as_long]).encode("ascii", "replace")
         octets, good = _uuids(np.frombuffer(text, np.uint8).reshape(-1, UUID_LENGTH))
-        masks = map(source_mask, [records[place].source for place in as_long])
-        octets[:, 8:] ^= np.fromiter(masks, ">u8", len(as_long)).view(np.uint8).reshape(-1, 8)
+        octets[:, 8:] ^= _masks([records[place].source for place in as_long])
         keys[as_long], readable[as_long] = octets, good
     for place in np.flatnonzero(~readable).tolist():
         key = token_key(records[place].source, identities[place])
@@ -152,13 +228,19 @@ def token_keys(records: Sequence[TokenUsage]) -> tuple[Octets, Flags]:
     return keys, readable
 
 
+def _masks(sources: Sequence[str]) -> Octets:
+    """(n, 8), or (1, 8) where all come from one source, as most reports do."""
+    distinct = sources[:1] if len(set(sources)) == 1 else sources
+    return np.fromiter(map(source_mask, distinct), ">u8", len(distinct)).view(np.uint8).reshape(-1, 8)
+
+
 def _uuids(letters: Octets) -> tuple[Octets, Flags]:
     """(n, 36) letters -> (n, 16) bytes, and which are UUIDs of version 4 or 7 as `metering.token_keys` knows them."""
     digits = _digit_of[letters[:, DIGITS]]
-    good = (digits != _NO_DIGIT).all(axis=1) & (letters[:, (8, 13, 18, 23)] == ord("-")).all(axis=1)
+    good = (digits != _NO_DIGIT).all(axis=1) & (letters[:, HYPHENS] == ord("-")).all(axis=1)
     version, variant = digits[:, VERSION], digits[:, VARIANT]
     good &= ((version == 4) | (version == 7)) & (variant >= 8) & (variant <= 11)
-    octets: Octets = (digits[:, 0::2] << 4) | (digits[:, 1::2] & 15)
+    octets: Octets = np.ascontiguousarray((digits[:, 0::2] << 4) | (digits[:, 1::2] & 15))
     return octets, good
 
 
@@ -178,12 +260,14 @@ def copied_entries(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int
     table["key"] = columns.keys[rows].view("V16").ravel()
     table["time"], table["dimension"], table["epoch"] = columns.times[rows], dimensions[rows], epoch
     counts = columns.counts[rows]
+    if columns.bare:
+        for place in range(5):
+            table[f"count {place}"] = counts[:, place]
+        return COPY_HEADER + table.tobytes() + COPY_TRAILER
     wide = (counts > LARGEST_INT).any(axis=1)
     for place in range(5):
         table[f"count {place}"] = np.where(wide, -1, counts[:, place])
     records = [columns.records[number] for number in columns.place[rows].tolist()]
-    if columns.readable[rows].all() and not wide.any() and not any(map(_attributes, records)):
-        return COPY_HEADER + table.tobytes() + COPY_TRAILER
     identities = [
         b"" if readable else record.id.encode()
         for record, readable in zip(records, columns.readable[rows].tolist(), strict=True)
@@ -230,4 +314,5 @@ def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int3
 
 def dimension_ids(columns: TokenColumns, known: Mapping[Dimension, int]) -> NDArray[np.int32]:
     """The ids of the dimensions of all rows."""
-    return np.fromiter(map(known.__getitem__, columns.dimensions), np.int32, len(columns.dimensions))
+    ids = np.fromiter(map(known.__getitem__, columns.names), np.int32, len(columns.names))
+    return ids[columns.named]

@@ -32,11 +32,13 @@ from billing.usage.services.recent_keys import RecentKeys
 from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
 from billing.usage.services.token_columns import (
+    ReportedColumns,
     Rows,
     TokenColumns,
     copied_deltas,
     copied_entries,
     dimension_ids,
+    reported_columns,
     token_columns,
 )
 from billing.usage.services.token_group import GroupCommit
@@ -67,7 +69,6 @@ Known = tuple[Any, ...]
 
 _dimension_ids: dict[str, dict[Dimension, int]] = {}
 _dimension = attrgetter("dimension")
-_number = attrgetter("sequence")
 _cache_lock = threading.Lock()
 _look_first = 0
 MAX_CACHED_DIMENSIONS = 100_000
@@ -155,9 +156,22 @@ class _Group:
         self.batches, self.doubtful = batches, doubtful
         self.outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
         self.records = [record for batch in batches for record in batch.records]
-        self.is_numbered = any(number is not None for number in map(_number, self.records))
+        self.is_numbered = any(batch.is_numbered for batch in batches)
         self._ends = list(accumulate(len(batch.records) for batch in batches))
         self._refused: set[int] = set()
+
+    def columns(self) -> TokenColumns:
+        """Of at least one record; small batches that stand side by side become one part."""
+        parts, loose = list[ReportedColumns](), list[TokenUsage]()
+        for batch in self.batches:
+            if batch.columns is None:
+                loose += batch.records
+                continue
+            if loose:
+                parts.append(reported_columns(loose))
+                loose = []
+            parts.append(batch.columns)
+        return token_columns([*parts, reported_columns(loose)] if loose else parts)
 
     def repeat(self, number: int, *, same: bool) -> None:
         """Record `number` has a key that is taken: by the same content, or by other."""
@@ -214,7 +228,7 @@ def _take(group: _Group) -> None:
 
 def _copy(group: _Group, *, look_first: bool) -> bool:
     """In one transaction: events, deltas, numbers, quarantine. Returns whether keys were found that were not remembered."""
-    columns = token_columns(group.records) if group.records else None
+    columns = group.columns() if group.records else None
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
         missed = columns is not None and _copy_new(cursor, group, columns, epoch, look_first=look_first)
@@ -239,7 +253,7 @@ def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, 
         known = {numbers[key] for key, *_ in found}
         rows, missed = columns.without(rows, known), not known <= group.doubtful
     if len(rows):
-        ids = dimension_ids(columns, _dimensions(cursor, set(columns.dimensions)))
+        ids = dimension_ids(columns, _dimensions(cursor, set(columns.names)))
         _copy_into(cursor, "token_entry", ENTRY_COLUMNS, copied_entries(columns, rows, ids, epoch))
         _copy_into(cursor, "token_hour_delta", DELTA_COLUMNS, copied_deltas(columns, rows, ids, epoch))
     return missed
