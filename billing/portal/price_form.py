@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.http import QueryDict
 from django.utils.translation import gettext
 
+from billing.portal.sentences import in_language
 from billing.rates.price_list import GPU_PRICES, UP_TO
 from pricing.fields import FieldProblem, path_text, shown
 from pricing.rate_card import TOKEN_CLASSES
@@ -52,10 +53,10 @@ class PriceForm:
     @property
     def all_messages(self) -> list[str]:
         """Every refusal, those of rows with the place of the row."""
-        own = [f"{name}: {text}" for name, texts in self.errors.items() for text in texts]
+        own = [in_language(f"{name}: {text}") for name, texts in self.errors.items() for text in texts]
         rows = [(gettext("GPU prices"), self.gpu), (gettext("token prices"), self.tokens)]
         return own + [
-            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": text}
+            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": in_language(text)}
             for table, found in rows
             for number, row in enumerate(found, start=1)
             for text in row.messages

@@ -11,6 +11,9 @@ from typing import Final
 
 from django.utils.translation import gettext, gettext_noop
 
+from billing.portal.field_words import REFUSED_FIELDS, beside_its_field, field_words
+from billing.portal.price_hints import HINTS
+
 ADVICE: Final = (
     gettext_noop("close after the month has ended"),
     gettext_noop("give it an owner under `ownership:`"),
@@ -188,6 +191,9 @@ def in_language(text: str) -> str:
     """A sentence of a service in the language in force; several of them, parted by semicolons, one by one."""
     if len(text) > LONGEST:
         return text
+    refused = field_words(text, in_language) or ("; " not in text and beside_its_field(text, in_language))
+    if refused:
+        return refused
     for sentence, pieces, form in _forms():
         found = form.fullmatch(text) if all(piece in text for piece in pieces) else None
         if found:
@@ -199,7 +205,8 @@ def in_language(text: str) -> str:
 @cache
 def _forms() -> list[tuple[str, list[str], re.Pattern[str]]]:
     """Every sentence with its own words and the expression that finds it; those with the most words of their own first."""
-    sentences = sorted((*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS), key=lambda text: -len(PLACE.sub("", text)))
+    listed = (*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS, *REFUSED_FIELDS, *HINTS)
+    sentences = sorted(listed, key=lambda text: -len(PLACE.sub("", text)))
     return [(sentence, PLACE.split(sentence)[::2], re.compile(_expression(sentence))) for sentence in sentences]
 
 

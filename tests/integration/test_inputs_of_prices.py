@@ -65,6 +65,19 @@ def test_three_messages_from_the_workbench(house: None) -> None:
     assert sorted(effect.context["problems"]) == sorted([MISSING, CONTRADICTORY, ABSURD])
 
 
+def test_three_messages_in_chinese(house: None) -> None:
+    client = Client(headers={"accept-language": "zh-CN"})
+    client.force_login(factories.person("ana", "finance"))
+    for answer in (client.get("/prices/workbench/", BAD), client.post("/prices/workbench/draft/", BAD)):
+        page = answer.content.decode().replace("&#x27;", "'")
+        for wanted in (
+            "gpu_price：缺失，应为不小于 0、不大于 1e9 的数（货币单位/每张 GPU）",
+            "spare_gpus：40 应小于 installed_gpus 32",
+            "gpu_power_kw：'700' 应为不小于 0、不大于 20 的数（单张 GPU 的 kW）：700 W = 0.7",
+        ):
+            assert f"<p>{wanted}</p>" in page
+
+
 @pytest.fixture
 def published(house: None) -> PriceVersion:
     fields = {
