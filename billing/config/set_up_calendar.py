@@ -3,9 +3,10 @@
 from datetime import date
 
 from billing.config.set_up_file import Entry
-from billing.invoicing.acceptance import house_calendar, last_deadline
-from billing.invoicing.deadlines import SATURDAY, BusinessCalendar
+from billing.invoicing.acceptance import last_deadline
 from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import house_calendar
+from pricing.business_days import SATURDAY, BusinessCalendar
 
 
 def read_calendar(entry: Entry) -> BusinessCalendar:

@@ -14,12 +14,11 @@ from django.db.models import Max
 from billing.invoicing.deadlines import (
     ACCEPTANCE_DAYS,
     DISPUTE_WINDOW_DAYS,
-    BusinessCalendar,
     end_of_business_day,
 )
 from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
-from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import billing_setup
+from billing.tenancy.selectors import house_calendar
+from pricing.business_days import BusinessCalendar
 
 State = Literal["waiting", "held", "accepted"]
 
@@ -31,12 +30,6 @@ class Acceptance:
     state: State
     until: datetime
     at: datetime | None
-
-
-def house_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
-    """The business days of the house.  Raises NoSetupError."""
-    found = setup or billing_setup()
-    return BusinessCalendar(frozenset(found.holidays), frozenset(found.working_days))
 
 
 def due_of(document: Invoice | Note, zone: str, calendar: BusinessCalendar) -> datetime | None:

@@ -1,10 +1,10 @@
 """PURE: deadlines in business days of the house: Mondays to Fridays without its holidays, and the days made up for them."""
 
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-SATURDAY = 5
+from pricing.business_days import BusinessCalendar
+
 TRIAGE_DAYS = 2
 ACCEPTANCE_DAYS = 5
 """Who says nothing for so long has accepted a document."""
@@ -12,30 +12,11 @@ DECISION_DAYS = 10
 DISPUTE_WINDOW_DAYS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class BusinessCalendar:
-    """Days without work beside Saturdays and Sundays, and Saturdays and Sundays that are worked."""
-
-    holidays: frozenset[date] = frozenset()
-    working_days: frozenset[date] = frozenset()
-
-    def works(self, day: date) -> bool:
-        """Whether a day counts.
-
-        >>> week = BusinessCalendar(frozenset({date(2026, 10, 1)}), frozenset({date(2026, 10, 10)}))
-        >>> [week.works(date(2026, 10, number)) for number in (1, 2, 3, 10)]
-        [False, True, False, True]
-        """
-        return day in self.working_days or (day.weekday() < SATURDAY and day not in self.holidays)
-
-
-WEEKDAYS = BusinessCalendar()
-
-
 def end_of_business_day(start: datetime, days: int, zone: str, calendar: BusinessCalendar) -> datetime:
     """The end (local midnight after it) of the `days`-th business day after the day of `start`.
 
-    >>> from datetime import UTC
+    >>> from datetime import UTC, date
+    >>> from pricing.business_days import WEEKDAYS
     >>> friday = datetime(2026, 11, 6, 9, tzinfo=UTC)
     >>> end_of_business_day(friday, 2, "UTC", WEEKDAYS).isoformat()
     '2026-11-11T00:00:00+00:00'

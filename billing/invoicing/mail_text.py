@@ -12,10 +12,11 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
-from billing.invoicing.acceptance import due_of, house_calendar
+from billing.invoicing.acceptance import due_of
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.models import DocumentMail, Invoice, Note
 from billing.invoicing.selectors import document_of
+from billing.tenancy.selectors import house_calendar
 
 
 def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:

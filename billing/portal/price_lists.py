@@ -15,8 +15,8 @@ from billing.rates.price_file import in_written_order
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import draft_prices, plain_version, price_version_before
 from metering.intervals import billing_month, month_of, next_month
+from pricing.business_days import BusinessCalendar, business_days_between
 from pricing.contexts import SEPARATOR, class_and_context, in_order, priced_class
-from pricing.notice import business_days_between
 from pricing.rate_card import TOKEN_CLASSES
 from pricing.tco import GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 from pricing.what_if import ComponentChange, price_text
@@ -172,10 +172,12 @@ def _difference(row: ComponentChange) -> str:
     return f"{'+' if row.difference > 0 else ''}{price_text(row.difference)}"
 
 
-def first_month_with_notice(now: datetime, zone: str, notice: int) -> tuple[str, datetime]:
-    """The first billing month that begins after `notice` business days, and its first instant."""
+def first_month_with_notice(
+    now: datetime, zone: str, notice: int, calendar: BusinessCalendar
+) -> tuple[str, datetime]:
+    """The first billing month that begins after `notice` business days of the house, and its first instant."""
     month = next_month(month_of(now, zone))
-    while business_days_between(now, billing_month(month, zone).start, zone) < notice:
+    while business_days_between(now, billing_month(month, zone).start, zone, calendar) < notice:
         month = next_month(month)
     return month, billing_month(month, zone).start
 

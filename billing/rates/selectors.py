@@ -21,13 +21,13 @@ from billing.rates.models import (
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
-from billing.tenancy.selectors import billing_setup
+from billing.tenancy.selectors import billing_setup, house_calendar
 from pricing.allocation import AllocationPolicy as Allocation
 from pricing.allocation import IdleRule, Method, SharedRule, Split
+from pricing.business_days import business_days_between
 from pricing.commitments import Commitment as CommittedHours
 from pricing.commitments import CommitmentBook
 from pricing.efficiency import BANDS, EfficiencyPolicy, Form, WorkloadClass
-from pricing.notice import business_days_between
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import Carbon
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
@@ -126,8 +126,9 @@ def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | No
 
 
 def notice_of(draft: PriceDraft, now: datetime) -> int:
-    """Business days between `now` and the start of a draft, in the billing zone."""
-    return business_days_between(now, draft.valid_from, billing_setup().zone)
+    """Business days of the house between `now` and the start of a draft, in the billing zone."""
+    setup = billing_setup()
+    return business_days_between(now, draft.valid_from, setup.zone, house_calendar(setup))
 
 
 def commitment_book() -> CommitmentBook:

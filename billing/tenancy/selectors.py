@@ -2,6 +2,7 @@
 
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
+from pricing.business_days import BusinessCalendar
 
 
 class NoSetupError(LookupError):
@@ -14,6 +15,12 @@ def billing_setup() -> BillingSetup:
     if setup is None:
         raise NoSetupError("no billing set-up yet: run `manage.py apply FILE` with a `billing:` section")
     return setup
+
+
+def house_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
+    """The business days of the house.  Raises NoSetupError."""
+    found = setup or billing_setup()
+    return BusinessCalendar(frozenset(found.holidays), frozenset(found.working_days))
 
 
 def namespace_book() -> OwnershipBook:

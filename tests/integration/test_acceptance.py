@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.acceptance import Acceptance, acceptance_of, due_of, house_calendar
+from billing.invoicing.acceptance import Acceptance, acceptance_of, due_of
 from billing.invoicing.issued import NotIssuedError
 from billing.invoicing.journal import Chart, batch_hash
 from billing.invoicing.mail_text import facts_of_mail
@@ -23,6 +23,7 @@ from billing.invoicing.services.disputes import Claim, DisputeError, dispute_ope
 from billing.invoicing.services.focus import focus_export
 from billing.invoicing.services.journal import Exported, Exporter, journal_acknowledge, journal_export
 from billing.tenancy.models import AuditEntry, BillingSetup
+from billing.tenancy.selectors import house_calendar
 from tests.correction_makers import FIRST, bill, credit, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 

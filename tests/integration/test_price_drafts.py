@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
+from billing.portal.price_lists import first_month_with_notice
 from billing.rates.models import PriceDraft, PriceDraftStep, PriceVersion
 from billing.rates.selectors import rate_card
 from billing.rates.services import (
@@ -22,9 +23,10 @@ from billing.rates.services import (
     price_draft_withdraw,
     token_cost_sheet_put,
 )
-from billing.tenancy.models import AuditEntry
+from billing.tenancy.models import AuditEntry, BillingSetup
+from billing.tenancy.selectors import house_calendar
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
-from tests.factories import apply
+from tests.factories import SET_UP, apply
 
 pytestmark = pytest.mark.django_db
 
@@ -281,3 +283,15 @@ def test_a_token_price_of_another_model_than_the_tested_one_is_refused(set_up: N
     token_cost_sheet_put(name="llama-on-h800", inputs=TOKEN_SHEET, actor="ana")
     told = refusal(draft, content={"tokens": [{"model": "qwen", "cost_sheet": "llama-on-h800"}]})
     assert told == {"tokens[0].model": ["'qwen' was not tested: llama-on-h800 is of llama-3-8b"]}
+
+
+def test_the_notice_is_counted_in_business_days_of_the_house(tmp_path: Path) -> None:
+    """4 to 30 November and 1 December are 20 weekdays: three are holidays, one of them made up for on a Saturday."""
+    holidays = ["2026-11-11", "2026-11-12", "2026-12-01", "2026-12-02"]
+    apply(tmp_path, billing={**SET_UP["billing"], "holidays": holidays, "working_days": ["2026-11-14"]})
+    price_draft_approve(draft=submitted(), actor="ben", now=NOW)
+    assert AuditEntry.objects.get(action="price_draft_approved").detail["notice_business_days"] == 18
+    setup = BillingSetup.objects.get()
+    days = {18: "2026-12", 19: "2027-01"}
+    for notice, month in days.items():
+        assert first_month_with_notice(NOW, setup.zone, notice, house_calendar(setup))[0] == month

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from django.db import transaction
 
-from billing.invoicing.acceptance import due_of, house_calendar
+from billing.invoicing.acceptance import due_of
 from billing.invoicing.authority import AuthorityError, require_right
 from billing.invoicing.billed import billed_lines, document_numbered, left_of
 from billing.invoicing.deadlines import (
@@ -30,7 +30,7 @@ from billing.invoicing.services.holds import hold_end
 from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
-from billing.tenancy.selectors import billing_setup
+from billing.tenancy.selectors import billing_setup, house_calendar
 from pricing.money import AMOUNT_PLACES, round_to, split_amount
 
 Status = Dispute.Status

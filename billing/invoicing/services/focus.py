@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from billing.invoicing.acceptance import due_of, house_calendar
+from billing.invoicing.acceptance import due_of
 from billing.invoicing.billed import month_of_closing, row_key
 from billing.invoicing.focus.billing_records import detail_rows, period_rows
 from billing.invoicing.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
@@ -26,6 +26,7 @@ from billing.invoicing.models import BillingPeriod, Note, NoteLine
 from billing.invoicing.selectors import document_of
 from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
+from billing.tenancy.selectors import house_calendar
 from metering.intervals import Interval
 from pricing.allocation import ALLOCATED
 from pricing.contexts import priced_class

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from django.db import transaction
 
-from billing.invoicing.acceptance import acceptance_of, house_calendar
+from billing.invoicing.acceptance import acceptance_of
 from billing.invoicing.holds import all_held, held_parts
 from billing.invoicing.issued import Issued, NotIssuedError, issued_documents
 from billing.invoicing.journal import Chart, Journal, batch_hash, journal_csv, journals_of
@@ -19,6 +19,7 @@ from billing.invoicing.selectors import document_of
 from billing.invoicing.services.settlement import documents_settle
 from billing.invoicing.whole_file import whole_file
 from billing.tenancy.audit import audit_record
+from billing.tenancy.selectors import house_calendar
 
 ZERO = Decimal("0.00")
 BY_TEAM = ("cost_centers", "internal_orders")

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.invoicing.acceptance import acceptance_of, due_of, house_calendar
+from billing.invoicing.acceptance import acceptance_of, due_of
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.billed import credited_by_position
 from billing.invoicing.models import Correction, Invoice, Note
@@ -27,6 +27,7 @@ from billing.portal.tables import Column, Table, download
 from billing.portal.views.invoices import document_file, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import house_calendar
 
 PAGE_SIZE = 50
 

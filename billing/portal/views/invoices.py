@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.invoicing.acceptance import acceptance_of, due_of, house_calendar
+from billing.invoicing.acceptance import acceptance_of, due_of
 from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.holds import held_now
@@ -27,6 +27,7 @@ from billing.portal.tables import Column, Table
 from billing.portal.tables import download as download_table
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import house_calendar
 
 PAGE_SIZE = 50
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"

@@ -49,6 +49,7 @@ from billing.rates.services import (
 )
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import house_calendar
 from metering.intervals import IntervalError
 from pricing.rate_card import TOKEN_CLASSES
 
@@ -141,7 +142,9 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     asked = request.GET.get("from", "")
     versions = published_versions()
     source = get_object_or_404(versions, pk=int(asked)) if asked.isdecimal() and len(asked) < 10 else versions.first()
-    month, start = first_month_with_notice(timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS)
+    month, start = first_month_with_notice(
+        timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, house_calendar(setup)
+    )
     taken = PriceVersion.objects.filter(name=month).exists() or price_draft_named(month)
     content = version_content(source) if source else {"gpu": [], "tokens": []}
     form = form_of_content(content, name="" if taken else month, valid_from=start, zone=setup.zone)
