@@ -18,14 +18,13 @@ from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import msgspec
 import psycopg
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import ENTER, epoch_enter
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.recent_keys import RecentKeys
@@ -43,6 +42,7 @@ from billing.usage.services.token_columns import (
 )
 from billing.usage.services.token_group import GroupCommit
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
+from billing.usage.services.token_wire import copy_in_epoch, token_take
 from billing.usage.services.writing_turn import WritingTurn
 from metering.records import Dimension, Rejected, TokenUsage
 
@@ -53,14 +53,14 @@ CONNECTION_STATES = ("08", "57P")
 FOLD_LOCK = 0x464F4C44
 WRITERS, GROUPED_RECORDS = 1, 5_000
 LOOK_AHEAD = 50
-SMALL = 200
+SMALL = 60
 COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
 )  # fmt: skip
-ENTRY_COLUMNS = f"key, time, dimension, {', '.join(COUNT_FIELDS)}, epoch, id, rest"
-DELTA_COLUMNS = f"hour, dimension, epoch, requests, {', '.join(COUNT_FIELDS)}"
-TAKE = f"SELECT token_take({', '.join(['%s'] * 8)}, %s::text[], %s::text[])"
+COUNTS = ", ".join(COUNT_FIELDS)
+COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
+COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
 KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
                  FROM token_entry WHERE key = ANY(%s::uuid[])"""  # as bytes, which cost least to read
 
@@ -71,6 +71,7 @@ _dimension_ids: dict[str, dict[Dimension, int]] = {}
 _dimension = attrgetter("dimension")
 _cache_lock = threading.Lock()
 _look_first = 0
+_epoch = 0
 MAX_CACHED_DIMENSIONS = 100_000
 
 
@@ -207,18 +208,17 @@ def _take(group: _Group) -> None:
         first = wanted.setdefault(record.key, number)
         if first != number:
             group.repeat(number, same=records[first].content == record.content)
-    known: Sequence[UUID] = ()
-    with connection.cursor() as cursor:
-        if wanted:
-            kept = [records[number] for number in wanted.values()]
-            dimensions = list(map(_dimension, kept))
-            ids = _dimensions(cursor, set(dimensions))
-            memory = _recent_keys()
-            if memory:
-                memory.add_few(wanted)
-            known = _prepared(TAKE, narrow_columns(list(wanted), kept, [ids[dimension] for dimension in dimensions]))[0][0]
+    if wanted:
+        kept = records if len(wanted) == len(records) else [records[number] for number in wanted.values()]
+        dimensions = list(map(_dimension, kept))
+        ids = _dimensions(dimensions)
+        memory = _recent_keys()
+        if memory:
+            memory.add_few(wanted)
+        connection.ensure_connection()
+        known = token_take(connection.connection, narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
         if known:
-            _count_known(cursor, group, _known_rows(",".join([key.hex for key in known])), wanted)
+            _count_known(group, _known_rows(known), wanted)
     group.accept()
     if any(outcome.refusals for outcome in group.outcomes):
         with transaction.atomic():
@@ -227,19 +227,32 @@ def _take(group: _Group) -> None:
 
 
 def _copy(group: _Group, *, look_first: bool) -> bool:
-    """In one transaction: events, deltas, numbers, quarantine. Returns whether keys were found that were not remembered."""
+    """With COPY. Returns whether keys were found that were not remembered.
+
+    Rows are never changed, so a key that is found before the transaction is found for ever.
+    """
     columns = group.columns() if group.records else None
+    rows, missed = _sort_out(group, columns, look_first=look_first) if columns else (None, False)
+    group.accept()
+    alone = not (group.is_numbered or connection.in_atomic_block or any(outcome.refusals for outcome in group.outcomes))
+    if alone and columns is not None and rows is not None:
+        if len(rows):
+            _copy_alone(columns, rows)
+        return missed
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
-        missed = columns is not None and _copy_new(cursor, group, columns, epoch, look_first=look_first)
+        if columns is not None and rows is not None and len(rows):
+            for statement, copied in _copies(columns, rows, dimension_ids(columns, _dimensions(columns.names)), epoch):
+                with cursor.copy(statement) as copy:
+                    copy.write(copied)
         if group.is_numbered:
             sequences_note(cursor, group.taken())
-        group.accept()
         group.keep_refused()
     return missed
 
 
-def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, look_first: bool) -> bool:
+def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tuple[Rows, bool]:
+    """The rows that are new as far as is known, and whether keys were found that were not remembered."""
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
     rows, missed = columns.first_rows(), False
@@ -249,14 +262,30 @@ def _copy_new(cursor: Any, group: _Group, columns: TokenColumns, epoch: int, *, 
     found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
     if found:
         numbers = columns.numbers_by_key(asked)
-        _count_known(cursor, group, found, numbers)
+        _count_known(group, found, numbers)
         known = {numbers[key] for key, *_ in found}
         rows, missed = columns.without(rows, known), not known <= group.doubtful
-    if len(rows):
-        ids = dimension_ids(columns, _dimensions(cursor, set(columns.names)))
-        _copy_into(cursor, "token_entry", ENTRY_COLUMNS, copied_entries(columns, rows, ids, epoch))
-        _copy_into(cursor, "token_hour_delta", DELTA_COLUMNS, copied_deltas(columns, rows, ids, epoch))
-    return missed
+    return rows, missed
+
+
+def _copy_alone(columns: TokenColumns, rows: Rows) -> None:
+    """The rows and what they add to the hours, in a transaction of nothing else."""
+    global _epoch
+    ids = dimension_ids(columns, _dimensions(columns.names))
+    connection.ensure_connection()
+    for _ in range(ATTEMPTS):
+        epoch = _epoch
+        current = copy_in_epoch(connection.connection, ENTER, epoch, _copies(columns, rows, ids, epoch))
+        if current == epoch:
+            return
+        _epoch = current
+    raise OperationalError("closes are made and taken back faster than usage can be written")
+
+
+def _copies(columns: TokenColumns, rows: Rows, ids: Any, epoch: int) -> list[tuple[str, bytes]]:
+    return [
+        (COPY_ENTRIES, copied_entries(columns, rows, ids, epoch)), (COPY_DELTAS, copied_deltas(columns, rows, ids, epoch)),
+    ]  # fmt: skip
 
 
 def _remembered(columns: TokenColumns, rows: Rows) -> set[int]:
@@ -280,11 +309,6 @@ def _recent_keys() -> RecentKeys | None:
         return None
 
 
-def _copy_into(cursor: Any, table: str, columns: str, rows: bytes) -> None:
-    with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.write(rows)
-
-
 def _known_rows(keys: str) -> list[Known]:
     """What the ledger has under these keys, in hex with commas between."""
     return _prepared(KNOWN_ROWS, [f"{{{keys}}}"])
@@ -301,41 +325,46 @@ def _prepared(statement: str, arguments: Sequence[Any]) -> list[Any]:
         return cursor.execute(statement, arguments, prepare=True).fetchall()
 
 
-def _count_known(cursor: Any, group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
+def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
     """Count each of these records, found by their keys, as duplicate or conflict."""
-    names = _dimension_names(cursor, {row[1] for row in known})
-    for key, dimension, *row in known:
-        number = numbers[key]
+    numbered = [(numbers[key], dimension, row) for key, dimension, *row in known]
+    cached = _dimension_ids.get(connection.settings_dict["NAME"], {})
+    names = {cached.get(name): name for name in {group.records[number].dimension for number, *_ in numbered}}
+    names |= _dimension_names({dimension for _, dimension, _ in numbered} - names.keys())
+    for number, dimension, row in numbered:
         content = group.records[number].content
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
 
 
-def _dimensions(cursor: Any, wanted: set[Dimension]) -> Mapping[Dimension, int]:
+def _dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
     """Ids of at least these dimensions, from the cache of this process or interned now."""
     database = connection.settings_dict["NAME"]
     remembered = _dimension_ids.get(database, {})
-    missing = sorted((_digest(dimension), dimension) for dimension in wanted - remembered.keys())
-    if not missing:
+    if all(map(remembered.__contains__, wanted)):
         return remembered
     found = {dimension: remembered[dimension] for dimension in wanted if dimension in remembered}
-    for digest, dimension in missing:
-        cursor.execute(
-            """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
-               VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO NOTHING""",
-            [digest, *dimension],
-        )
-        cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
-        found[dimension] = int(cursor.fetchone()[0])
+    with connection.cursor() as cursor:
+        for digest, dimension in sorted((_digest(dimension), dimension) for dimension in set(wanted) - found.keys()):
+            cursor.execute(
+                """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
+                   VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO NOTHING""",
+                [digest, *dimension],
+            )
+            cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
+            found[dimension] = int(cursor.fetchone()[0])
     transaction.on_commit(lambda: _remember(database, found))
     return found
 
 
-def _dimension_names(cursor: Any, wanted: set[int]) -> dict[int, Dimension]:
-    cursor.execute(
-        "SELECT id, source, consumer, model, site, provider, status FROM token_dimension WHERE id = ANY(%s)",
-        [sorted(wanted)],
-    )
-    return {number: tuple(dimension) for number, *dimension in cursor.fetchall()}
+def _dimension_names(wanted: set[int]) -> dict[int, Dimension]:
+    if not wanted:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, source, consumer, model, site, provider, status FROM token_dimension WHERE id = ANY(%s)",
+            [sorted(wanted)],
+        )
+        return {number: tuple(dimension) for number, *dimension in cursor.fetchall()}
 
 
 def _remember(database: str, found: dict[Dimension, int]) -> None:

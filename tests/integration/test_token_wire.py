@@ -1,0 +1,87 @@
+"""A large report in one script: all of it or nothing, in the epoch that stands, of whatever size."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, connections
+
+from billing.usage.epochs import ENTER
+from billing.usage.models import ClosedWindow
+from billing.usage.services import token_wire, tokens
+from billing.usage.services.token_wire import copy_in_epoch
+from tests.factories import ingest_tokens, token_record
+
+INTO = "COPY copied (number) FROM STDIN"
+
+
+@pytest.fixture
+def table(transactional_db: None) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE copied (number bigint PRIMARY KEY)")
+        yield
+        cursor.execute("DROP TABLE copied")
+    connections.close_all()
+
+
+def query(statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def close_once() -> None:
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    ClosedWindow.objects.create(ordinal=1, start=day, end=day.replace(day=2))
+
+
+def test_what_was_made_for_another_epoch_is_not_written(table: None) -> None:
+    assert copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n")]) == 0
+    close_once()
+    assert copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
+    assert query("SELECT number FROM copied ORDER BY 1") == [(1,), (2,)]
+    assert copy_in_epoch(connection.connection, ENTER, 1, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
+    assert query("SELECT number FROM copied ORDER BY 1") == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_copy_that_fails_takes_the_one_before_it_along(table: None) -> None:
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n1\n")])
+    assert query("SELECT count(*) FROM copied") == [(0,)]
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"1\n"), ("COPY nowhere FROM STDIN", b"")])
+    assert query("SELECT count(*) FROM copied") == [(0,)], "and the connection goes on"
+
+
+def test_what_fails_before_the_first_copy_is_an_error_and_no_other_epoch(table: None) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        copy_in_epoch(connection.connection, "SELECT 5; SELECT 1 / 0", 0, [(INTO, b"1\n")])
+
+
+def test_a_connection_that_was_lost_is_told_as_such(table: None) -> None:
+    lost = psycopg.connect(connection.connection.info.dsn, password=connection.connection.info.password, autocommit=True)
+    query(f"SELECT pg_terminate_backend({lost.info.backend_pid})")
+    with pytest.raises(psycopg.OperationalError) as error:
+        copy_in_epoch(lost, ENTER, 0, [(INTO, b"1\n")])
+    assert error.value.sqlstate in (None, "57P01")
+    assert query("SELECT count(*) FROM copied") == [(0,)]
+
+
+def test_rows_go_in_pieces(table: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_wire, "PIECE_BYTES", 7)
+    rows = "".join(f"{number}\n" for number in range(100_000)).encode()
+    assert copy_in_epoch(connection.connection, ENTER, 0, [(INTO, rows)]) == 0
+    assert query("SELECT count(*), sum(number)::bigint FROM copied") == [(100_000, 4_999_950_000)]
+
+
+def test_a_large_report_after_a_close_belongs_to_the_next(table: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_epoch", 0)
+    number = tokens.SMALL + 1
+    ingest_tokens(*[token_record(place) for place in range(number)])
+    close_once()
+    assert ingest_tokens(*[token_record(place) for place in range(2 * number)]).accepted == number
+    assert query("SELECT epoch, count(*) FROM token_event GROUP BY 1 ORDER BY 1") == [(0, number), (1, number)]
+    hours = "SELECT epoch, sum(requests)::int FROM token_hour_delta GROUP BY 1 ORDER BY 1"
+    assert query(hours) == [(0, number), (1, number)]
