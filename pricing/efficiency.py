@@ -26,6 +26,13 @@ class Form(StrEnum):
     LINEAR = "linear"
 
 
+class Metric(StrEnum):
+    """What the penalty looks at. HFU counts recomputed FLOP and rewards it by a third; MFU counts the model's own only."""
+
+    HFU = "hfu"
+    MFU = "mfu"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What decides the class of a job: kind of its controller, queue, product it runs on."""
@@ -52,6 +59,7 @@ class WorkloadClass:
     penalty: Decimal | None = None
     mfu_above: Decimal | None = None
     reward: Decimal | None = None
+    penalise_on: Metric | None = None
 
     def matches(self, workload: Workload) -> bool:
         """Whether a job is of this class."""
@@ -67,6 +75,7 @@ class EfficiencyPolicy:
     that matches a job gives its bands. `unrewarded`: teams whose rewards are suspended because their telemetry was switched
     off (FM3). `gather_short`: jobs too short to be judged are judged together, by team, namespace and day, so that
     splitting a job avoids no penalty. `neutral_pool`: rewards are paid from the penalties of the month (FM6).
+    `penalise_on`: what `hfu_below` bounds; MFU where jobs recompute activations to escape the penalty (FM, gaming table).
     """
 
     name: str
@@ -85,6 +94,7 @@ class EfficiencyPolicy:
     unrewarded: tuple[str, ...] = ()
     gather_short: bool = False
     neutral_pool: bool = False
+    penalise_on: Metric = Metric.HFU
 
     def class_of(self, workload: Workload) -> WorkloadClass | None:
         """The class whose bands a job is judged by; None: the policy's own."""
@@ -95,7 +105,11 @@ class EfficiencyPolicy:
         if one is None:
             return self
         own = {name: getattr(one, name) for name in BANDS if getattr(one, name) is not None}
-        return replace(self, **own)
+        return replace(self, **own, penalise_on=one.penalise_on or self.penalise_on)
+
+    def judged_by(self, mfu: Decimal, hfu: Decimal) -> Decimal:
+        """The one of the two that the penalty looks at."""
+        return mfu if self.penalise_on is Metric.MFU else hfu
 
 
 BANDS: Final = ("hfu_below", "penalty", "mfu_above", "reward")
@@ -133,7 +147,7 @@ def judge(
     reason = _ineligible(policy, gpu_seconds, minutes, coverage, mfu, hfu)
     if reason or mfu is None or hfu is None:
         return Verdict(NEUTRAL, reason or "neutral:missing")
-    if hfu < policy.hfu_below:
+    if policy.judged_by(mfu, hfu) < policy.hfu_below:
         return Verdict(NEUTRAL + policy.penalty, "penalty")
     if mfu > policy.mfu_above:
         return Verdict(NEUTRAL - policy.reward, "reward")
@@ -187,7 +201,8 @@ def judge_linear(
     reason = _ineligible(policy, gpu_seconds, minutes, coverage, mfu, hfu)
     if reason or mfu is None or hfu is None:
         return Verdict(NEUTRAL, reason or "neutral:missing")
-    waste = _clamped(Fraction(policy.hfu_below) - Fraction(hfu), width) * Fraction(policy.penalty)
+    used = policy.judged_by(mfu, hfu)
+    waste = _clamped(Fraction(policy.hfu_below) - Fraction(used), width) * Fraction(policy.penalty)
     merit = _clamped(Fraction(mfu) - Fraction(policy.mfu_above), width) * Fraction(policy.reward)
     multiplier = round_to(1 + waste - merit, MULTIPLIER_PLACES).normalize()
     return Verdict(multiplier, "penalty" if waste else "reward" if merit else "neutral")
@@ -221,25 +236,13 @@ def _ineligible(
     return "neutral:inconsistent" if mfu < 0 or hfu > 1 or mfu > hfu or coverage > 1 else ""
 
 
-def neutral_pool_rate(penalties: Number, reward_base: Number, cap: Number) -> Fraction:
-    """Rebate rate that penalties pay for: min(cap, penalties / base); without a base, 0.
-
-    >>> neutral_pool_rate(6000, 90_000, Decimal("0.10"))
-    Fraction(1, 15)
-
-    Source: FM6, revenue-neutral pool.
-    """
-    base = fraction_of(reward_base)
-    return min(fraction_of(cap), fraction_of(penalties) / base) if base > 0 else Fraction(0)
-
-
 def neutral_pool_share(penalties: Number, rewards: Number) -> Fraction:
     """The share of promised rewards that penalties pay for: min(1, penalties / rewards); nothing promised, 1.
 
     >>> neutral_pool_share(6000, 9000)
     Fraction(2, 3)
 
-    Source: FM6, for rewards of any height; with one reward rate r it is `neutral_pool_rate` / r.
+    Source: FM6, revenue-neutral pool, for rewards of any height: one reward rate r becomes min(r, penalties / base).
     """
     promised = fraction_of(rewards)
     return min(Fraction(1), fraction_of(penalties) / promised) if promised > 0 else Fraction(1)

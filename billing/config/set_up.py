@@ -40,7 +40,7 @@ from billing.tenancy.services import (
     team_put,
 )
 from billing.usage.epochs import epoch_enter
-from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form
+from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 
 
 class _DryRun(Exception):
@@ -275,6 +275,7 @@ class _Application:
             "unrewarded": [self._known_team(entry, "unrewarded", code) for code in entry.texts("unrewarded")],
             "gather_short": entry.flag("gather_short"),
             "neutral_pool": entry.flag("neutral_pool"),
+            "penalise_on": entry.choice("penalise_on", tuple(Metric), Metric.HFU.value),
         }
         if fields["hfu_below"] > fields["mfu_above"]:
             raise entry.error("hfu_below", f"{fields['hfu_below']} must not be above mfu_above {fields['mfu_above']}")
@@ -294,6 +295,8 @@ class _Application:
                 fields[name] = str(entry.decimal(name, places=places, at_most=at_most))
         if until := entry.optional_instant("exempt_until", self.zone):
             fields["exempt_until"] = until.isoformat()
+        if entry.has("penalise_on"):
+            fields["penalise_on"] = entry.choice("penalise_on", tuple(Metric))
         for name in limits:
             entry.value(name)
         entry.finish()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.utils.translation import gettext
 
 from billing.portal.price_lists import published_versions
-from pricing.efficiency import EfficiencyPolicy, Form, Verdict, judge, judge_linear
+from pricing.efficiency import EfficiencyPolicy, Form, Verdict, hfu_with_full_recomputation, judge, judge_linear
 from pricing.fields import Bound, exact_number
 from pricing.money import exact_decimal, round_amount, round_to
 from pricing.training_checks import FACTS
@@ -27,7 +27,7 @@ from pricing.training_plan import (
 
 LOCATION_BASED: Final = "carbon_kg_per_kwh"
 MARKET_BASED: Final = "market_carbon_kg_per_kwh"
-RECOMPUTATION: Final = {"none": Fraction(1), "full": Fraction(8, 6)}
+RECOMPUTATION: Final = {"none": Fraction(1), "full": hfu_with_full_recomputation(Fraction(1))}
 """HFU over MFU: full recomputation of activations repeats the forward pass."""
 
 TEXTS: Final = {"accelerator": "NVIDIA-H800", "dtype": "bf16", "recomputation": "none"}

@@ -68,11 +68,15 @@ def drafts_table(drafts: Iterable[PriceDraft]) -> Table:
     return Table("price-drafts", [Column(name) for name in names], rows)
 
 
+def _bounds(row: EfficiencyPolicy) -> list[Cell]:
+    return [getattr(row, name) for name in POLICY_COLUMNS]
+
+
 def policies_table(found: Iterable[EfficiencyPolicy]) -> Table:
     """Efficiency policies with their bounds."""
-    columns = [Column("name"), Column("valid_from"), Column("valid_until"), Column("min_minutes", "count")]
+    names = ("name", "valid_from", "valid_until", "penalise_on")
+    columns = [*(Column(name) for name in names), Column("min_minutes", "count")]
     rows = [
-        [row.name, row.valid_from, row.valid_until, row.min_minutes, *(getattr(row, name) for name in POLICY_COLUMNS)]
-        for row in found
+        [row.name, row.valid_from, row.valid_until, row.penalise_on, row.min_minutes, *_bounds(row)] for row in found
     ]
     return Table("efficiency-policies", [*columns, *(Column(name, "quantity") for name in POLICY_COLUMNS)], rows)

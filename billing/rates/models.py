@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.tenancy.models import Team, ValidRange
-from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form
+from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 
 
 class CostSheet(models.Model):
@@ -125,6 +125,10 @@ class EfficiencyPolicy(models.Model):
     unrewarded = ArrayField(models.CharField(max_length=64), default=list, blank=True, help_text="codes of teams")
     gather_short = models.BooleanField(default=False)
     neutral_pool = models.BooleanField(default=False)
+    penalise_on = models.CharField(
+        max_length=8, choices=[(metric.value, metric.value) for metric in Metric], default=Metric.HFU.value,
+        help_text="what hfu_below bounds",
+    )  # fmt: skip
 
     class Meta:
         verbose_name_plural = "efficiency policies"

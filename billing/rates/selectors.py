@@ -27,7 +27,7 @@ from pricing.allocation import IdleRule, Method, SharedRule, Split
 from pricing.business_days import business_days_between
 from pricing.commitments import Commitment as CommittedHours
 from pricing.commitments import CommitmentBook
-from pricing.efficiency import BANDS, EfficiencyPolicy, Form, WorkloadClass
+from pricing.efficiency import BANDS, EfficiencyPolicy, Form, Metric, WorkloadClass
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import Carbon
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
@@ -242,7 +242,7 @@ def _policy(row: PolicyRow) -> EfficiencyPolicy:
         mfu_above=row.mfu_above, reward=row.reward, min_minutes=row.min_minutes, min_coverage=row.min_coverage,
         min_gpu_seconds=row.min_gpu_seconds, form=Form(row.form), width=row.width, shadow=row.shadow,
         classes=tuple(workload_class(fields) for fields in row.classes), unrewarded=tuple(row.unrewarded),
-        gather_short=row.gather_short, neutral_pool=row.neutral_pool,
+        gather_short=row.gather_short, neutral_pool=row.neutral_pool, penalise_on=Metric(row.penalise_on),
     )  # fmt: skip
 
 
@@ -251,6 +251,8 @@ def workload_class(fields: Mapping[str, Any]) -> WorkloadClass:
     bands = {name: Decimal(fields[name]) for name in BANDS if fields.get(name) is not None}
     patterns = {name: tuple(fields.get(name, ())) for name in ("kinds", "queues", "accelerators")}
     until = fields.get("exempt_until")
+    metric = fields.get("penalise_on")
     return WorkloadClass(
-        fields["name"], **patterns, exempt_until=datetime.fromisoformat(until) if until else None, **bands
-    )
+        fields["name"], **patterns, exempt_until=datetime.fromisoformat(until) if until else None, **bands,
+        penalise_on=Metric(metric) if metric else None,
+    )  # fmt: skip

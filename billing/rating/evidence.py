@@ -17,6 +17,7 @@ from billing.rating.models import EfficiencyVerdict
 from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, last_ordinal
 from metering.intervals import Interval
 from metering.peaks import dense_peak_tflops
+from pricing.efficiency import Metric
 
 SCHEMA = "suanpan/efficiency-evidence/1"
 SAID = (
@@ -49,12 +50,15 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, ordin
     job = (verdict.cluster, verdict.namespace, verdict.job)
     policy = EfficiencyPolicy.objects.get(name=verdict.policy)
     samples = [s for s in efficiency_samples(window, epochs.before) if (s.cluster, s.namespace, s.job) == job]
+    said = model_to_dict(policy, exclude=["id"])
+    if said["penalise_on"] == Metric.HFU:  # what policies could not say before: evidence given then keeps its SHA-256
+        del said["penalise_on"]
     unrewarded = [code for code in policy.unrewarded if code == verdict.team]  # which others are is theirs to know
     bundle = {
         "schema": SCHEMA,
         "window": {"start": window.start, "end": window.end},
         "verdict": {name: getattr(verdict, name) for name in SAID},
-        "policy": {**model_to_dict(policy, exclude=["id"]), "unrewarded": unrewarded},
+        "policy": {**said, "unrewarded": unrewarded},
         "samples": [
             {**asdict(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
             for sample in sorted(samples, key=lambda sample: (sample.start, sample.end))

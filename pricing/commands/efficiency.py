@@ -2,16 +2,29 @@
 
 import argparse
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines
-from pricing.efficiency import EfficiencyPolicy, Verdict, judge, judge_linear
+from pricing.efficiency import (
+    BANDS,
+    SECONDS_PER_GPU_HOUR,
+    EfficiencyPolicy,
+    Form,
+    Metric,
+    Verdict,
+    Workload,
+    WorkloadClass,
+    judge_workload,
+)
 from pricing.fields import Bound, FieldReader, InputError
 
 HELP = "samples + policy -> MFU, HFU, multiplier and reason of each workload"
 RATIO: Final = Bound("0", "1", "ratio", "20 % is 0.20")
+WIDTH: Final = Bound("0", "1", "ratio", "10 % is 0.10", above_low=True)
+LEAST: Final = Bound("0", "1e9", "GPU-seconds", whole=True)
 MINUTES: Final = Bound("0", "1e6", "minutes", whole=True)
 MEASURED_MINUTES: Final = Bound("0", "1e9", "minutes")
 GPU_SECONDS: Final = Bound("0", "1e15", "GPU-seconds")
@@ -19,9 +32,13 @@ METRIC: Final = Bound("-1e6", "1e6", "ratio, out of 0 to 1 it is a data error")
 METRICS: Final = ("coverage", "mfu", "hfu")
 ALWAYS: Final = datetime(2000, 1, 1, tzinfo=UTC)
 POLICY_FIELDS: Final = (
-    "name", "valid_from", "hfu_below", "penalty", "mfu_above", "reward", "min_minutes", "min_coverage",
+    "name", "valid_from", *BANDS, "min_minutes", "min_coverage", "min_gpu_seconds", "form", "width", "penalise_on",
+    "classes", "unrewarded",
 )  # fmt: skip
-WORKLOAD_FIELDS: Final = ("id", "gpu_seconds", "minutes", "coverage", "mfu", "hfu")
+NAMED: Final = ("kind", "queue", "accelerator")
+PATTERNS: Final = ("kinds", "queues", "accelerators")
+WORKLOAD_FIELDS: Final = ("id", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "team", "start", *NAMED)
+CLASS_FIELDS: Final = ("name", *PATTERNS, "exempt_until", *BANDS, "penalise_on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     document = read_document(arguments.file)
     with problems_of(document):
         policy, workloads = parse_efficiency(document.value)
-    verdict_of = judge_linear if arguments.linear else judge
-    verdicts = [(name, verdict_of(policy, **facts)) for name, facts in workloads]
+    if arguments.linear:
+        policy = replace(policy, form=Form.LINEAR)
+    verdicts = [(name, judge_workload(policy, **facts)) for name, facts in workloads]
     if arguments.json:
         rows = [
             {"id": name, "multiplier": multiplier_text(verdict), "reason": verdict.reason} for name, verdict in verdicts
@@ -57,7 +75,7 @@ def multiplier_text(verdict: Verdict) -> str:
 
 
 def parse_efficiency(fields: object) -> tuple[EfficiencyPolicy, list[tuple[str, dict[str, Any]]]]:
-    """Policy, and (id, facts for `judge`) of each workload.  Raises InputError with a message for every bad field."""
+    """Policy, and (id, facts for `judge_workload`) of each.  Raises InputError with a message for every bad field."""
     reader = FieldReader(fields, "an efficiency file")
     if reader.problems:
         raise InputError(reader.problems)
@@ -83,26 +101,51 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
     ratios = {field: _decimal(reader, field, RATIO) for field in ("hfu_below", "penalty", "mfu_above", "reward")}
     minutes = reader.number("min_minutes", MINUTES, default="30")
     coverage = _decimal(reader, "min_coverage", RATIO, default="0.95")
+    least = reader.number("min_gpu_seconds", LEAST, default=str(SECONDS_PER_GPU_HOUR))
+    width, form = _decimal(reader, "width", WIDTH, default="0.10"), reader.choice("form", tuple(Form), Form.BANDS)
+    metric, classes = reader.choice("penalise_on", tuple(Metric), Metric.HFU), _classes(reader)
     bounds = {field: value for field, value in ratios.items() if value is not None}
     if len(bounds) == len(ratios) and bounds["hfu_below"] > bounds["mfu_above"]:
         reader.refuse("hfu_below", f"{bounds['hfu_below']} must not be above mfu_above {bounds['mfu_above']}")
-    if len(reader.problems) > before or minutes is None or coverage is None:
+    if len(reader.problems) > before or minutes is None or coverage is None or least is None or width is None:
         return None
     return EfficiencyPolicy(
         name, valid_from, bounds["hfu_below"], bounds["penalty"], bounds["mfu_above"], bounds["reward"], int(minutes),
-        coverage,
+        coverage, int(least), Form(form), width, classes=classes, unrewarded=_texts(reader, "unrewarded"),
+        penalise_on=Metric(metric),
     )  # fmt: skip
 
 
-def _instant(reader: FieldReader) -> datetime:
-    """When the policy begins; every workload of the file is judged by it, so a plain date needs no zone here."""
-    text = reader.text("valid_from", default=ALWAYS.isoformat())
+def _classes(reader: FieldReader) -> tuple[WorkloadClass, ...]:
+    """Bands of their own for some workloads, in the order in which they are tried."""
+    found = []
+    for index, item in enumerate(reader.each("classes") if reader.has("classes") else ()):
+        one = reader.nested(item, "a class of workloads", "classes", index)
+        if not one.is_mapping:
+            continue
+        one.finish(CLASS_FIELDS)
+        bands: dict[str, Any] = {name: _decimal(one, name, RATIO) for name in BANDS if one.has(name)}
+        metric = one.choice("penalise_on", tuple(Metric), Metric.HFU) if one.has("penalise_on") else None
+        until = _instant(one, "exempt_until") if one.has("exempt_until") else None
+        kinds, queues, accelerators = (_texts(one, name) for name in PATTERNS)
+        own = WorkloadClass(one.text("name"), kinds, queues, accelerators, until, **bands)
+        found.append(replace(own, penalise_on=Metric(metric)) if metric else own)
+    return tuple(found)
+
+
+def _texts(reader: FieldReader, name: str) -> tuple[str, ...]:
+    return tuple(str(text) for text in reader.each(name)) if reader.has(name) else ()
+
+
+def _instant(reader: FieldReader, name: str = "valid_from") -> datetime:
+    """A time with an offset, or a plain date, which needs no zone here."""
+    text = reader.text(name, default=ALWAYS.isoformat())
     with suppress(ValueError):
         instant = datetime.fromisoformat(f"{text}T00:00:00+00:00" if len(text) == len("2026-10-01") else text)
         if instant.tzinfo is not None:
             return instant
     if text:
-        reader.refuse("valid_from", f"{text!r} must be a time with an offset such as 2026-10-01T00:00:00+08:00")
+        reader.refuse(name, f"{text!r} must be a time with an offset such as 2026-10-01T00:00:00+08:00")
     return ALWAYS
 
 
@@ -111,9 +154,11 @@ def _workload(reader: FieldReader, index: int) -> tuple[str, dict[str, Any]]:
         return str(index), {}
     reader.finish(WORKLOAD_FIELDS)
     facts: dict[str, Any] = {
+        "workload": Workload(**{name: reader.text(name, default="") for name in NAMED}),
+        "team": reader.text("team", default=""), "at": _instant(reader, "start"),
         "gpu_seconds": _decimal(reader, "gpu_seconds", GPU_SECONDS),
         "minutes": _decimal(reader, "minutes", MEASURED_MINUTES),
-    }
+    }  # fmt: skip
     for name in METRICS:
         facts[name] = _decimal(reader, name, METRIC) if reader.has(name) else None
     return reader.text("id"), facts

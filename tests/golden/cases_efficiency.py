@@ -10,7 +10,7 @@ from pricing.efficiency import (
     judge,
     judge_linear,
     mfu_of,
-    neutral_pool_rate,
+    neutral_pool_share,
     weighted_mean,
 )
 from pricing.money import round_amount, round_to
@@ -115,8 +115,8 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("D10")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    base = Decimal(i["reward_base"])
-    rate = neutral_pool_rate(Decimal(i["penalty_pool"]), base, Decimal(i["cap"]))
+    base, cap = Decimal(i["reward_base"]), Decimal(i["cap"])
+    rate = Fraction(cap) * neutral_pool_share(Decimal(i["penalty_pool"]), base * cap)
     return {"rebate_rate": rate, "rebate_total": round_amount(-rate * Fraction(base))}
 
 

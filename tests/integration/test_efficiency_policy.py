@@ -121,6 +121,27 @@ def test_classes_have_bands_of_their_own_and_exemptions_that_end(tmp_path: Path)
     assert EfficiencyVerdict.objects.get(job="PyTorchJob/job-3").workload_class == "small"
 
 
+def test_a_policy_that_penalises_on_mfu_is_not_escaped_by_recomputation(tmp_path: Path) -> None:
+    """MFU 0.16 and HFU 0.2133: 8 GPU-hours at 10 x 0.20; the class of small models stays with HFU."""
+    small = {"name": "small", "queues": ["small"], "penalise_on": "hfu"}
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "penalise_on": "mfu", "classes": [small]}])
+    job(1, "0.16", "0.2133")
+    job(2, "0.16", "0.2133", queue="small", day=11)
+    job(3, "0.20", "0.2667", day=12)
+    assert billed(tmp_path) == [("penalty", "8.000000", "2.0000", "16.00")]
+    assert {name: verdict[0] for name, verdict in verdicts().items()} == {
+        "job-1": "penalty", "job-2": "neutral", "job-3": "neutral",
+    }  # fmt: skip
+    client = Client()
+    client.force_login(factories.person("ana", "finance"))
+    assert "MFU</span>" in client.get("/prices/").content.decode()
+
+
+def test_only_hfu_and_mfu_are_penalised(tmp_path: Path) -> None:
+    with pytest.raises(SetUpFileError, match=r"penalise_on: 'gpu_util' must be one of hfu, mfu"):
+        factories.apply(tmp_path, efficiency_policies=[{**BANDS, "penalise_on": "gpu_util"}])
+
+
 def test_a_policy_in_shadow_is_shown_and_moves_no_money(tmp_path: Path) -> None:
     factories.apply(tmp_path, efficiency_policies=[{**BANDS, "shadow": "true"}])
     job(1, "0.05", "0.10")

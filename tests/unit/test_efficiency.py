@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 
 from metering.peaks import dense_peak_tflops
-from pricing.efficiency import EfficiencyPolicy, judge, judge_linear, neutral_pool_rate, weighted_mean
+from pricing.efficiency import EfficiencyPolicy, judge, judge_linear, neutral_pool_share, weighted_mean
 
 BANDS = EfficiencyPolicy(
     "bands", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"), Decimal("0.50"), Decimal("0.10")
@@ -102,8 +101,9 @@ def test_the_linear_policy_has_no_cliff_and_the_same_eligibility() -> None:
 
 
 def test_a_pool_without_reward_base_pays_nothing() -> None:
-    assert neutral_pool_rate(6000, 0, Decimal("0.1")) == 0
-    assert neutral_pool_rate(60_000, 90_000, Decimal("0.1")) == Fraction(1, 10)
+    assert neutral_pool_share(6000, 0) == 1
+    assert neutral_pool_share(60_000, 9_000) == 1
+    assert neutral_pool_share(0, 9_000) == 0
 
 
 def test_nothing_weighs_nothing() -> None:

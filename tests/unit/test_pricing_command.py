@@ -360,6 +360,61 @@ def test_efficiency_gives_multiplier_and_reason(desk: Desk) -> None:
     }  # fmt: skip
 
 
+def test_a_policy_may_penalise_on_mfu_which_recomputation_does_not_lift(desk: Desk) -> None:
+    """MFU 0.16 with full recomputation is HFU 0.2133: no penalty on HFU; on MFU 1.2, or 1 + 0.2 x 0.4 without cliffs."""
+    jobs = [workload("a", mfu="0.16", hfu="0.2133"), workload("b", mfu="0.20", hfu="0.2667")]
+    told = {}
+    for name, changed in (
+        ("hfu", {}), ("mfu", {"penalise_on": "mfu"}), ("linear", {"penalise_on": "mfu", "form": "linear"}),
+        ("wide", {"penalise_on": "mfu", "form": "linear", "width": "0.16"}),
+    ):  # fmt: skip
+        answer = desk.json("efficiency", desk.file("a.json", {"policy": {**POLICY, **changed}, "workloads": jobs}))
+        told[name] = [row["multiplier"] for row in answer["workloads"]]
+    assert told == {"hfu": ["1", "1"], "mfu": ["1.2", "1"], "linear": ["1.08", "1"], "wide": ["1.05", "1"]}
+
+
+def test_a_policy_file_has_classes_exemptions_and_suspended_teams(desk: Desk) -> None:
+    classes = [
+        {"name": "debug", "queues": ["debug*"], "exempt_until": "2026-10-15"},
+        {"name": "small", "queues": ["small"], "mfu_above": "0.35", "reward": "0.05", "penalise_on": "mfu"},
+    ]
+    jobs = [
+        workload("a", mfu="0.05", hfu="0.10", queue="debug-1", start="2026-10-10"),
+        workload("b", mfu="0.05", hfu="0.10", queue="debug-1", start="2026-10-16"),
+        workload("c", mfu="0.40", hfu="0.45", queue="small"),
+        workload("d", mfu="0.19", hfu="0.30", queue="small"),
+        workload("e", mfu="0.55", hfu="0.60", team="cv"),
+        workload("f", gpu_seconds=3599),
+    ]
+    policy = {**POLICY, "classes": classes, "unrewarded": ["cv"]}
+    answer = desk.json("efficiency", desk.file("a.json", {"policy": policy, "workloads": jobs}))
+    assert [(row["multiplier"], row["reason"]) for row in answer["workloads"]] == [
+        ("1", "neutral:exempt"), ("1.2", "penalty"), ("0.95", "reward"), ("1.2", "penalty"), ("1", "neutral:suspended"),
+        ("1", "neutral:short"),
+    ]  # fmt: skip
+    policy["min_gpu_seconds"] = 3599
+    answer = desk.json("efficiency", desk.file("a.json", {"policy": policy, "workloads": jobs}))
+    assert answer["workloads"][5]["reason"] == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"penalise_on": "gpu_util"}, "policy.penalise_on: 'gpu_util' must be hfu or mfu"),
+        ({"form": "steps"}, "policy.form: 'steps' must be bands or linear"),
+        ({"width": "10"}, "policy.width: '10' must be a number above 0 up to 1 (ratio): 10 % is 0.10"),
+        ({"classes": [{"name": "a", "colour": "red"}]}, "policy.classes[0].colour: is no field of a class of workloads"),
+        ({"classes": [{"name": "a", "mfu_above": "50"}]}, "policy.classes[0].mfu_above: '50' must be a number from 0 to 1"),
+    ],
+)
+def test_a_bad_field_of_a_policy_is_named(desk: Desk, changed: dict[str, Any], says: str) -> None:
+    status, _, err = desk.run(
+        "efficiency", desk.file("a.json", {"policy": {**POLICY, **changed}, "workloads": [workload("a")]})
+    )
+    assert status == 2
+    assert [line for line in err if says in line], err
+
+
 def test_a_policy_may_begin_on_a_plain_date(desk: Desk) -> None:
     policy = POLICY | {"valid_from": "2026-10-01"}
     assert desk.json("efficiency", desk.file("a.json", {"policy": policy, "workloads": [workload("a")]}))
