@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from metering.intervals import Interval
-from pricing.contexts import class_and_context, in_order
+from pricing.contexts import SEPARATOR, class_and_context, in_order
 from pricing.money import round_to
 from pricing.rating import Charge
 
@@ -104,8 +104,10 @@ CONSUMING = ("gpu", "commitment")
 
 
 def _order(charge: Charge) -> tuple[Any, ...]:
-    key = replace(charge.key, token_class=in_order(charge.key.token_class))
-    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key)
+    key = charge.key
+    if SEPARATOR in key.token_class:
+        key = replace(key, token_class=in_order(key.token_class))
+    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key.order)
 
 
 def _energy(charge: Charge) -> Decimal | None:

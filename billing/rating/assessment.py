@@ -109,7 +109,7 @@ def assess(
     _allocate(assessment, window, month_of(window.start, zone), ordinal)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
-    assessment.charges.sort(key=lambda charge: charge.key)
+    assessment.charges.sort(key=lambda charge: charge.key.order)
     return assessment
 
 
@@ -121,7 +121,7 @@ def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, cor
     _assess_window(assessment, books, window, epochs, zone, correction=correction)
     if not correction:
         _allocate(assessment, window, month_of(window.start, zone), closing)
-    assessment.charges.sort(key=lambda charge: charge.key)
+    assessment.charges.sort(key=lambda charge: charge.key.order)
     return assessment
 
 
@@ -276,6 +276,5 @@ def _priced(card: RateCard, usage: GpuUsage) -> bool:
 
 def _add_time(assessment: Assessment, cluster: str, accelerator: str, bucket: str, quantity: Decimal) -> None:
     known = assessment.device_time.get((cluster, accelerator), DeviceTime())
-    values = {name: getattr(known, name) for name in ("charged", "platform", "unowned", "unpriced")}
-    values[bucket] = EXACT.add(values[bucket], quantity)
-    assessment.device_time[cluster, accelerator] = DeviceTime(**values)
+    changed = EXACT.add(getattr(known, bucket), quantity)
+    assessment.device_time[cluster, accelerator] = replace(known, **{bucket: changed})

@@ -38,6 +38,8 @@ class CorrectedRateCard(RateCard):
     def __init__(self, versions: Iterable[PriceVersion], corrections: Sequence[PriceCorrection]) -> None:
         super().__init__(versions)
         self.corrections = list(reversed(corrections))
+        self._gpu_found: dict[tuple[str, str, datetime], tuple[PriceVersion, GpuPrice]] = {}
+        self._token_found: dict[tuple[str, str, datetime], tuple[PriceVersion, Decimal]] = {}
 
     def changes(self) -> set[datetime]:
         """Every instant at which another price begins or one ends."""
@@ -45,7 +47,17 @@ class CorrectedRateCard(RateCard):
         return super().changes() | bounds
 
     def gpu_price(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
-        """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
+        """As in the published list, unless a correction names that very price.  Raises UnpricedError.
+
+        Each is found once: a month asks for a handful of prices, tens of thousands of times.
+        """
+        asked = (accelerator, resource, instant)
+        found = self._gpu_found.get(asked)
+        if found is None:
+            found = self._gpu_found[asked] = self._find_gpu(*asked)
+        return found
+
+    def _find_gpu(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
         version, price = super().gpu_price(accelerator, resource, instant)
         for item in self.corrections:
             corrected = item.gpu.get((price.accelerator, price.resource)) if item.covers(instant) else None
@@ -55,6 +67,13 @@ class CorrectedRateCard(RateCard):
 
     def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
+        asked = (model, token_class, instant)
+        found = self._token_found.get(asked)
+        if found is None:
+            found = self._token_found[asked] = self._find_tokens(*asked)
+        return found
+
+    def _find_tokens(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         version, price = super().token_price(model, token_class, instant)
         for item in self.corrections:
             corrected = item.tokens.get((model, token_class)) if item.covers(instant) else None

@@ -21,9 +21,9 @@ from metering.intervals import Interval, union
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import EfficiencyPolicy, Workload, judge_workload, neutral_pool_share
 from pricing.efficiency import Verdict as Judgement
-from pricing.money import EXACT, round_amount
+from pricing.money import AMOUNT_PLACES, EXACT, round_part
 from pricing.rate_card import UnpricedError
-from pricing.rating import DIVISOR, Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
+from pricing.rating import MICROSECONDS_PER_HOUR, Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
 
 MICRO = 1_000_000
 MULTIPLIER = Decimal("0.0001")
@@ -85,15 +85,21 @@ class _Job:
     judgement: Judgement
 
     def judged(self, judgement: Judgement) -> "_Job":
-        """The same job under another judgement, with the 4 decimals that are billed."""
-        own = {Decimal(1) + self.policy.penalty: "penalty", Decimal(1) - self.policy.reward: "reward"}
-        multiplier = judgement.multiplier.quantize(MULTIPLIER, ROUND_HALF_UP)
-        reason = judgement.reason
-        if multiplier == 1 and reason in ("penalty", "reward"):
-            reason = "neutral"
-        if reason in ("penalty", "reward") and own.get(multiplier) != reason:
-            reason = f"{reason}:{format(multiplier, 'f')}"  # lines of one reason have one price
-        return replace(self, judgement=Judgement(multiplier.normalize(), reason))
+        """The same job under another judgement."""
+        return replace(self, judgement=_as_billed(self.policy, judgement))
+
+
+def _as_billed(policy: EfficiencyPolicy, judgement: Judgement) -> Judgement:
+    """A judgement with the 4 decimals that are billed."""
+    multiplier, reason = judgement.multiplier.quantize(MULTIPLIER, ROUND_HALF_UP), judgement.reason
+    if reason not in ("penalty", "reward"):
+        return Judgement(multiplier.normalize(), reason)
+    if multiplier == 1:
+        return Judgement(multiplier.normalize(), "neutral")
+    own = {Decimal(1) + policy.penalty: "penalty", Decimal(1) - policy.reward: "reward"}
+    if own.get(multiplier) != reason:
+        reason = f"{reason}:{format(multiplier, 'f')}"  # lines of one reason have one price
+    return Judgement(multiplier.normalize(), reason)
 
 
 def judge_jobs(books: Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, zone: str) -> Judged:
@@ -169,9 +175,9 @@ def _job(  # one job's facts, gathered once
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **score.facts(held))
         job = _Job(
             team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, tuple(samples),
-            tuple(usages), score, judgement,
+            tuple(usages), score, _as_billed(policy, judgement),
         )  # fmt: skip
-        yield job.judged(judgement)
+        yield job
 
 
 def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
@@ -217,15 +223,19 @@ def _share_pool(jobs: list[_Job], books: Books) -> list[_Job]:
 
 def _effect(job: _Job, books: Books) -> Fraction:
     """What the verdict changes for its team, exact; what has no price changes nothing."""
-    total = Fraction(0)
-    for usage in job.usages:
+    return Fraction(_effect_us(job, books)) / MICROSECONDS_PER_HOUR
+
+
+def _effect_us(job: _Job, books: Books) -> Decimal:
+    """The same in microseconds x price per hour: both units that devices are priced in are hours."""
+    change, total = EXACT.subtract(job.judgement.multiplier, 1), Decimal(0)
+    for usage in job.usages if change else ():
         try:
             _, price = books.card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError:
             continue
-        quantity = Fraction(measured(usage, price)) / DIVISOR[price.unit]
-        total += quantity * Fraction(price.price) * Fraction(job.judgement.multiplier - 1)
-    return total
+        total = EXACT.add(total, EXACT.multiply(measured(usage, price), price.price))
+    return EXACT.multiply(total, change)
 
 
 def _verdict(job: _Job, books: Books) -> Verdict:
@@ -233,7 +243,7 @@ def _verdict(job: _Job, books: Books) -> Verdict:
     return Verdict(
         job.team, job.cluster, job.namespace, job.name, job.policy.name, job.held, job.score.minutes, job.score.coverage,
         job.score.mfu, job.score.hfu, job.judgement.multiplier, job.judgement.reason, one.name if one else "",
-        job.policy.shadow, round_amount(_effect(job, books)),
+        job.policy.shadow, round_part(_effect_us(job, books), MICROSECONDS_PER_HOUR, AMOUNT_PLACES),
     )  # fmt: skip
 
 
@@ -252,50 +262,89 @@ class _Score:
         return {"gpu_seconds": held, **facts}  # type: ignore[dict-item]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A sample with the cuts of it that lie under the policy, in microseconds of all of its time."""
+
+    sample: Sample
+    cuts: tuple[Interval, ...]
+    inside: int
+    whole: int
+
+    def share_of(self, value: Decimal) -> Decimal | Fraction:
+        """The part of a value that falls to the cuts."""
+        return value if self.inside == self.whole else Fraction(value) * Fraction(self.inside, self.whole)
+
+
 def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal) -> _Score:
     """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
 
     A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
     """
-    overlapping = [(sample, share) for sample in samples if (share := _share(sample, covered))]
-    parts = [(sample, share) for sample, share in overlapping if sample.mfu is not None and sample.hfu is not None]
-    parts = parts or overlapping
-    measured_s = sum((Fraction(s.gpu_seconds) * Fraction(s.coverage) * share for s, share in parts), Fraction(0))
-    coverage = min(measured_s / Fraction(held_seconds), Fraction(1)) if held_seconds else Fraction(0)
-    busy = union(
-        [cut for sample, _ in parts for piece in covered if (cut := Interval(sample.start, sample.end).overlap(piece))]
-    )
-    minutes = Fraction(sum(piece.microseconds for piece in busy), 60 * MICRO)
-    return _Score(_decimal(minutes, 6), _decimal(coverage, 12), _weighted(parts, "mfu"), _weighted(parts, "hfu"))
+    overlapping = [part for part in (_part(sample, covered) for sample in samples) if part.inside]
+    parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
+    measured_s = _sum(part.share_of(EXACT.multiply(part.sample.gpu_seconds, part.sample.coverage)) for part in parts)
+    minutes = _rounded(_busy(parts), 60 * MICRO, 6)
+    return _Score(minutes, _coverage(measured_s, held_seconds), _weighted(parts, "mfu"), _weighted(parts, "hfu"))
 
 
-def _share(sample: Sample, covered: Sequence[Interval]) -> Fraction:
-    """The part of a sample's time that lies in the pieces under the policy."""
+def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
     whole = Interval(sample.start, sample.end)
-    if not whole.microseconds:
-        return Fraction(0)
-    inside = sum(cut.microseconds for piece in covered if (cut := whole.overlap(piece)))
-    return Fraction(inside, whole.microseconds)
+    cuts = tuple(cut for piece in covered if (cut := whole.overlap(piece)))
+    return _Part(sample, cuts, sum(cut.microseconds for cut in cuts), whole.microseconds)
 
 
-def _weighted(parts: Sequence[tuple[Sample, Fraction]], metric: str) -> Decimal | None:
+def _busy(parts: Sequence[_Part]) -> int:
+    """Microseconds in which something was measured."""
+    if len(parts) == 1:
+        return parts[0].inside
+    return sum(piece.microseconds for piece in union([cut for part in parts for cut in part.cuts]))
+
+
+def _sum(values: Iterable[Decimal | Fraction]) -> Decimal | Fraction:
+    total: Decimal | Fraction = Decimal(0)
+    for value in values:
+        if isinstance(total, Decimal) and isinstance(value, Decimal):
+            total = EXACT.add(total, value)
+        else:
+            total = Fraction(total) + Fraction(value)
+    return total
+
+
+def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal) -> Decimal:
+    if not held_seconds:
+        return _rounded(0, 1, 12)
+    if measured_s >= held_seconds:
+        return _rounded(1, 1, 12)
+    top, bottom = measured_s.as_integer_ratio(), held_seconds.as_integer_ratio()
+    return _rounded(top[0] * bottom[1], top[1] * bottom[0], 12)
+
+
+def _weighted(parts: Sequence[_Part], metric: str) -> Decimal | None:
     """Mean weighted by GPU-seconds x dense peak of the sample's precision; None where a weight or value is missing."""
-    values = [(sample, share, getattr(sample, metric)) for sample, share in parts if sample.gpu_seconds]
-    if not values or any(value is None for _, _, value in values):
+    values = [(part, getattr(part.sample, metric)) for part in parts if part.sample.gpu_seconds]
+    if not values or any(value is None for _, value in values):
         return None
     if len(values) == 1:
-        return _decimal(Fraction(values[0][2]), 20)  # its weight cancels out
-    peaks = {(s.accelerator, s.dtype): dense_peak_tflops(s.accelerator, s.dtype) for s, _, _ in values}
+        return _rounded(*values[0][1].as_integer_ratio(), 20)  # its weight cancels out
+    samples = [part.sample for part, _ in values]
+    peaks = {(s.accelerator, s.dtype): dense_peak_tflops(s.accelerator, s.dtype) for s in samples}
     if len(peaks) > 1 and any(peak is None for peak in peaks.values()):
         return None
-    total = weight = Fraction(0)
-    for sample, share, value in values:
-        part = Fraction(sample.gpu_seconds) * share * Fraction(peaks[sample.accelerator, sample.dtype] or 1)
-        total += part * Fraction(value)
-        weight += part
-    return _decimal(total / weight, 20) if weight else None
+    total: Decimal | Fraction = Decimal(0)
+    weight: Decimal | Fraction = Decimal(0)
+    for part, value in values:
+        peak = peaks[part.sample.accelerator, part.sample.dtype] or Decimal(1)
+        weighs = EXACT.multiply(part.sample.gpu_seconds, peak)
+        total = _sum((total, part.share_of(EXACT.multiply(weighs, value))))
+        weight = _sum((weight, part.share_of(weighs)))
+    top, bottom = total.as_integer_ratio(), weight.as_integer_ratio()
+    return _rounded(top[0] * bottom[1], top[1] * bottom[0], 20) if weight else None
 
 
-def _decimal(value: Fraction, places: int) -> Decimal:
-    scale = 10**places
-    return (Decimal(round(value * scale)) / scale).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+def _rounded(numerator: int, denominator: int, places: int) -> Decimal:
+    """A ratio with so many decimals, half to even."""
+    units, rest = divmod(numerator * 10**places, denominator)
+    if 2 * rest > denominator or (2 * rest == denominator and units % 2):
+        units += 1
+    return EXACT.scaleb(Decimal(units), -places)

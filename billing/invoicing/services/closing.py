@@ -9,6 +9,7 @@ the same result.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from django.db import transaction
@@ -25,6 +26,7 @@ from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write
 from billing.tenancy.audit import audit_record
+from billing.tenancy.collector import collector_paused
 from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
@@ -99,7 +101,8 @@ def period_close(*, month: str, actor: str, now: datetime, tell: Tell = nobody) 
     if not _cut_off(month, actor, now, looked):
         period = BillingPeriod.objects.get(month=month)
         return Closed(period, _live(period).count(), changed=False)
-    return _bill(month, now, tell)
+    with collector_paused():
+        return _bill(month, now, tell)
 
 
 def _cut_off(month: str, actor: str, now: datetime, looked: Look | None = None) -> bool:
@@ -270,10 +273,13 @@ KEY: Final = (
     "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period", "correction", "unit",
     "price_version", "policy", "reason",
 )  # fmt: skip
+_named: Final = attrgetter(*KEY)
 LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
 
 
 def line_row(invoice: Invoice, line: Line) -> tuple[Any, ...]:
     """The stored row of a line, in the order of LINE."""
-    named = (getattr(line.charge.key, name) for name in KEY)
-    return (invoice.pk, line.position, *named, line.quantity, line.charge.unit_price, line.amount, line.energy_kwh)
+    charge = line.charge
+    return (
+        invoice.pk, line.position, *_named(charge.key), line.quantity, charge.unit_price, line.amount, line.energy_kwh,
+    )  # fmt: skip

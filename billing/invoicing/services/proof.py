@@ -17,6 +17,7 @@ from billing.invoicing.note_proof import correction_follows, note_hashes
 from billing.invoicing.services.closing import charges_by_invoice
 from billing.rating.assessment import Assessment, assess
 from billing.rating.models import Charge as ChargeRow
+from billing.tenancy.collector import collector_paused
 from metering.intervals import Interval
 from pricing.rating import Charge
 
@@ -78,7 +79,8 @@ def closed_periods_check() -> None:
 
 
 def _again(period: BillingPeriod) -> Assessment:
-    return assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+    with collector_paused():
+        return assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
 
 
 def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:

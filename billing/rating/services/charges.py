@@ -1,5 +1,6 @@
 """Writes of charges: once per close, from one assessment."""
 
+from operator import attrgetter
 from typing import Any, Final
 
 from billing.rating.allocation import capacity_of
@@ -17,6 +18,7 @@ VERDICT: Final = (
     "team", "cluster", "namespace", "job", "policy", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "multiplier",
     "reason", "workload_class", "shadow", "effect",
 )  # fmt: skip
+_told: Final = attrgetter(*VERDICT)
 
 
 def charges_write(*, assessment: Assessment, ordinal: int) -> None:
@@ -40,12 +42,11 @@ def idle_shares_write(*, assessment: Assessment, ordinal: int) -> None:
 
 def _charge(ordinal: int, charge: Charge) -> tuple[Any, ...]:
     key = charge.key
-    named = (getattr(key, name) for name in KEY)
-    return (ordinal, key.digest(), *named, charge.usage_quantity, charge.unit_price, charge.facility_kw)
+    return (ordinal, key.digest(), *key.order, charge.usage_quantity, charge.unit_price, charge.facility_kw)
 
 
 def _verdict(ordinal: int, verdict: Verdict) -> tuple[Any, ...]:
-    return (ordinal, verdict.job_key, *(getattr(verdict, name) for name in VERDICT))
+    return (ordinal, verdict.job_key, *_told(verdict))
 
 
 def capacity_freeze(*, window: Interval, ordinal: int) -> None:

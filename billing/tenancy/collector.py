@@ -1,0 +1,19 @@
+"""Pausing the collector of cyclic garbage while the values of a whole month are made."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Hundreds of thousands of values that live until a month is billed hold no cycles, and yet would be searched for some
+    again and again, a quarter of the time that rating takes. Where it is paused or off already it stays so.
+    """
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()

@@ -1,0 +1,66 @@
+"""A job's score is the weighted mean that FM2 says, worked out here in plain fractions."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.rating.efficiency import score_of
+from billing.usage.selectors import Sample
+from metering.intervals import Interval, union
+
+START = datetime(2026, 10, 1, tzinfo=UTC)
+PEAK = {"NVIDIA-H800": Fraction("989.4"), "NVIDIA-A800": Fraction(312)}
+
+
+def at(seconds: int) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+RATIOS = st.decimals(0, 1, places=4)
+SAMPLES = st.builds(
+    lambda start, length, gpu, mfu, hfu, coverage, accelerator: Sample(
+        "c", "n", "j", accelerator, at(start), at(start + length), gpu, mfu, hfu, "bf16", coverage
+    ),
+    st.integers(0, 7200), st.integers(0, 3600), st.decimals(0, 90_000, places=3), st.none() | RATIOS, st.none() | RATIOS,
+    RATIOS, st.sampled_from(sorted(PEAK)),
+)  # fmt: skip
+COVERED = st.lists(st.tuples(st.integers(0, 8000), st.integers(1, 4000)), min_size=1, max_size=3).map(
+    lambda pieces: union(Interval(at(start), at(start + length)) for start, length in pieces)
+)
+
+
+def rounded(value: Fraction, places: int) -> Decimal:
+    return Decimal(round(value * 10**places)).scaleb(-places)
+
+
+def mean(parts: Sequence[tuple[Sample, Fraction]], metric: str) -> Decimal | None:
+    weighed = [
+        (Fraction(s.gpu_seconds) * share * PEAK[s.accelerator], getattr(s, metric)) for s, share in parts if s.gpu_seconds
+    ]
+    if not weighed or any(value is None for _, value in weighed):
+        return None
+    if len(weighed) == 1:
+        return rounded(Fraction(weighed[0][1]), 20)
+    weight = sum(weight for weight, _ in weighed)
+    return rounded(sum(weight * Fraction(value) for weight, value in weighed) / weight, 20)
+
+
+@given(st.lists(SAMPLES, max_size=4), COVERED, st.decimals(0, 90_000, places=6))
+def test_a_score_is_the_plain_weighted_mean(samples: list[Sample], covered: list[Interval], held: Decimal) -> None:
+    def share(sample: Sample) -> Fraction:
+        whole = Interval(sample.start, sample.end)
+        inside = sum(cut.microseconds for piece in covered if (cut := whole.overlap(piece)))
+        return Fraction(inside, whole.microseconds) if whole.microseconds else Fraction(0)
+
+    counted = [(sample, share(sample)) for sample in samples if share(sample)]
+    parts = [part for part in counted if part[0].mfu is not None and part[0].hfu is not None] or counted
+    seconds = sum((Fraction(s.gpu_seconds) * Fraction(s.coverage) * part for s, part in parts), Fraction(0))
+    cuts = [cut for s, _ in parts for piece in covered if (cut := Interval(s.start, s.end).overlap(piece))]
+    score = score_of(samples, covered, held)
+    assert score.minutes == rounded(Fraction(sum(cut.microseconds for cut in union(cuts)), 60_000_000), 6)
+    assert score.coverage == (rounded(min(seconds / Fraction(held), Fraction(1)), 12) if held else 0)
+    assert (score.mfu, score.hfu) == (mean(parts, "mfu"), mean(parts, "hfu"))
