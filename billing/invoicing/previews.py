@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
+from billing.invoicing.facets import Facets, FacetSum, WastingJob
 from billing.invoicing.models import BillingPeriod, MonthPreview
 from billing.rating.allocation import PoolIdle
 from billing.rating.assessment import Assessment, DeviceTime
@@ -75,6 +76,20 @@ class TeamSums:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptSums:
+    """All that is kept of a team's month in sums; whoever reads it decodes only what it shows."""
+
+    charged: list[KindSum]
+    shadow: list[KindSum]
+    facets: Facets
+
+
+@dataclass(frozen=True, slots=True)
+class _OnlyFacets:
+    facets: Facets = field(default_factory=Facets)
+
+
+@dataclass(frozen=True, slots=True)
 class PoolFacts:
     """A pool: what became of its time, and its idle time with the part of each team."""
 
@@ -128,6 +143,23 @@ def sums_of(preview: MonthPreview, teams: Iterable[str]) -> dict[str, TeamSums]:
     rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "sums")
     decoder = msgspec.json.Decoder(TeamSums)
     return {team: decoder.decode(sums) for team, sums in rows.iterator()}
+
+
+def facets_of(preview: MonthPreview, teams: Iterable[str]) -> Facets | None:
+    """Sums by place and what was used, of all the teams together; None where an older release kept none."""
+    rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("sums", flat=True)
+    decoder = msgspec.json.Decoder(_OnlyFacets)
+    charged: list[FacetSum] = []
+    shadow: list[FacetSum] = []
+    wasting: list[WastingJob] = []
+    for sums in rows.iterator():
+        found = decoder.decode(sums).facets
+        if found.charged is None:
+            return None
+        charged += found.charged
+        shadow += found.shadow
+        wasting += found.wasting
+    return Facets(charged, shadow, wasting)
 
 
 def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:

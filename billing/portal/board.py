@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -14,58 +14,101 @@ from django.db.models import Q, QuerySet, Sum
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
+from billing.invoicing.facets import Charged, WastingJob, judged_wasting, most_wasteful, wasting_jobs
 from billing.invoicing.lines import invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
+from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
-from billing.portal.splits import BY_JOB, Piece, SplitRow, by_job, split, whole_lines
+from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
 from billing.portal.statements import AnyVerdict, MonthStatements, StatementLine, month_statements, previewed
 from billing.rating.assessment import assess_slice
+from billing.rating.books import Books
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_known
 from billing.tenancy.models import BillingSetup, Team
-from billing.usage.held import HOUR_US, WeekHour, devices_by_week_hour, tokens_by_week_hour
+from billing.usage.held import HOUR_US, WeekHour, devices_by_week_hour, queues_of, tokens_by_week_hour
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval, previous_month
 from pricing.money import round_to
 
 ZERO = Decimal("0.00")
 HOUR = timedelta(hours=1)
-WASTING_SHOWN = 10
-LOW_HFU = Decimal("0.30")
-"""Below it a job is listed as wasting even where no policy judged it so."""
+JOBS_OF = 2_000
+"""So many lines of devices at most are shared out over their jobs for a page; a file takes its time."""
+
+
+OFFERED = 200
+"""So many names at most are offered to choose from; of more a name is written."""
+
+
+class TooManyJobsError(ValueError):
+    """The lines are too many to be shared out over their jobs while somebody waits."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """One month of `teams` under `filters`, as of `now`."""
+    """One month of `teams` under `filters`, as of `now`. `patient`: for a file, which may take longer than a page."""
 
     period: BillingPeriod
     setup: BillingSetup
     teams: QuerySet[Team]
     filters: Filters
-    month: MonthStatements
+    month: MonthFacets
     now: datetime
+    patient: bool = False
 
-    @cached_property
+    @property
     def shadow(self) -> bool:
         """Whether everything here is only shown and nobody charged."""
-        return bool(self.month.statements) and not self.month.charged
+        return self.month.shadow
 
     @cached_property
-    def all_lines(self) -> list[StatementLine]:
-        """The lines of the teams before any filter."""
-        statements = self.month.statements if self.shadow else self.month.charged
-        return [line for statement in statements for line in statement.lines]
+    def whole(self) -> MonthStatements:
+        """The month with every line of it."""
+        return self.month.whole or month_statements(self.period, self.teams)
 
     @cached_property
-    def lines(self) -> list[StatementLine]:
-        return self.filters.kept(self.all_lines)
+    def sums(self) -> list[Charged]:
+        """The lines that are asked for, as sums; what is asked of jobs is not yet taken out of them."""
+        return self.filters.kept(self.month.lines)
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """What is asked for, line by line, or job by job where jobs are asked for.  Raises TooManyJobsError."""
+        return self.pieces_by_job if self.filters.of_jobs else whole_lines(self.sums)
+
+    @cached_property
+    def pieces_by_job(self) -> list[Piece]:
+        """The lines shared out over their jobs.  Raises TooManyJobsError."""
+        if not self.sums:
+            return []
+        if not self.patient and sum(line.key.kind != "tokens" for line in self.sums) > JOBS_OF:
+            raise TooManyJobsError
+        pieces = by_job(self._lines_of(self.whole), self._seen(self.books), self.verdicts)
+        return [piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue)]
+
+    def _lines_of(self, month: MonthStatements) -> list[StatementLine]:
+        return self.filters.kept(
+            line for item in month.statements if item.shadow == self.shadow for line in item.lines
+        )
+
+    def _seen(self, books: Books) -> Seen:
+        return Seen(Interval(self.period.start, self.period.end), self.period.month, self._closing, books)
+
+    @property
+    def _closing(self) -> int:
+        return self.period.ordinal if self.period.ordinal is not None else last_ordinal() + 1
+
+    @cached_property
+    def books(self) -> Books:
+        """What the month is rated by."""
+        return (self.month.whole and self.month.whole.books) or books_known(self._closing)
 
     @cached_property
     def total(self) -> Decimal:
-        return sum((line.amount for line in self.lines), ZERO)
+        return sum((piece.amount for piece in self.pieces), ZERO)
 
     @property
     def running(self) -> bool:
@@ -74,33 +117,36 @@ class Board:
 
     @cached_property
     def codes(self) -> list[str]:
-        return sorted(team.code for team in self.month.teams)
+        if self.month.whole is not None:
+            return sorted(team.code for team in self.month.whole.teams)
+        return list(self.teams.order_by("code").values_list("code", flat=True))
 
-    def options(self) -> dict[str, list[str]]:
-        """What each filter can ask for, from the lines of the month."""
-        keys = [line.key for line in self.all_lines]
-        return {
-            "site": sorted({key.cluster for key in keys if key.cluster}),
-            "namespace": sorted({key.namespace for key in keys if key.namespace}),
-            "accelerator": sorted({key.sku for key in keys if key.kind != "tokens"}),
-            "model": sorted({key.sku for key in keys if key.kind == "tokens"}),
-            "consumer": sorted({key.consumer for key in keys if key.consumer}),
+    def options(self) -> dict[str, list[str] | None]:
+        """What each filter can ask for, from the lines of the month; None where it is too much to choose from."""
+        keys = [line.key for line in self.month.lines]
+        places = {(key.cluster, key.namespace) for key in keys if key.namespace}
+        found: dict[str, set[str] | None] = {
+            "site": {key.cluster for key in keys if key.cluster},
+            "namespace": {namespace for _cluster, namespace in places},
+            "accelerator": {key.sku for key in keys if key.kind != "tokens"},
+            "model": {key.sku for key in keys if key.kind == "tokens"},
+            "consumer": {key.consumer for key in keys if key.consumer},
+            "queue": queues_of(Interval(self.period.start, self.period.end), places) if len(places) <= OFFERED else None,
         }
+        few = {name for name, names in found.items() if names is not None and len(names) <= OFFERED}
+        return {name: sorted(names or ()) if name in few else None for name, names in found.items()}
 
     def rows(self, by: str) -> list[SplitRow]:
-        """The lines split by one of `splits.NAMES`."""
-        pieces: list[Piece] = (
-            by_job(self.lines, self.period, self.month.books, self.verdicts) if by in BY_JOB else whole_lines(self.lines)
-        )
-        return split(pieces, by)
+        """The lines split by one of `splits.NAMES`.  Raises TooManyJobsError."""
+        return split(self.pieces_by_job if by in BY_JOB else self.pieces, by)
 
     @cached_property
     def verdicts(self) -> list[AnyVerdict]:
         """What was said of the jobs under the filters; tokens and accelerators are no part of a verdict."""
         if self.filters.model or self.filters.consumer:
             return []
-        if self.month.assessment is not None:
-            known: Sequence[AnyVerdict] = [item for item in self.month.assessment.verdicts if item.team in self.codes]
+        if self.whole.assessment is not None:
+            known: Sequence[AnyVerdict] = [item for item in self.whole.assessment.verdicts if item.team in self.codes]
         else:
             known = list(EfficiencyVerdict.objects.filter(closing=self.period.ordinal, team__in=self.codes))
         return [
@@ -109,58 +155,81 @@ class Board:
             if self.filters.namespace in ("", item.namespace) and self.filters.site in ("", item.cluster)
         ]
 
-    def wasting(self) -> list[tuple[AnyVerdict, Decimal]]:
-        """Judged jobs with a penalty or a low HFU, with the GPU-seconds that computed nothing, the most wasteful first."""
-        low = [
-            (item, item.gpu_seconds * (1 - item.hfu))
-            for item in self.verdicts
-            if item.hfu is not None and (item.reason.startswith("penalty") or item.hfu < LOW_HFU)
-        ]
-        return sorted(low, key=lambda pair: (-pair[1], pair[0].job))[:WASTING_SHOWN]
+    def wasting(self) -> list[WastingJob]:
+        """Judged jobs with a penalty or a low HFU, the most wasteful first."""
+        if self.filters.model or self.filters.consumer:
+            return []
+        if self.filters.of_jobs:
+            jobs = {(piece.line.key.cluster, piece.line.key.namespace, piece.job) for piece in self.pieces}
+            return most_wasteful(
+                job for job in wasting_jobs(self.verdicts) if (job.cluster, job.namespace, job.job) in jobs
+            )
+        if self.month.wasting is None and not self.month.preview:
+            names = {"namespace": self.filters.namespace, "cluster": self.filters.site}
+            asked = Q(**{name: value for name, value in names.items() if value})
+            return most_wasteful(judged_wasting(self.period.ordinal, self.codes, asked))
+        known = self.month.wasting if self.month.wasting is not None else wasting_jobs(self.verdicts)
+        return most_wasteful(
+            job
+            for job in known
+            if self.filters.namespace in ("", job.namespace) and self.filters.site in ("", job.cluster)
+        )
 
     def expected(self) -> Expected | None:
         """Where a running month will end."""
-        if not self.running:
+        if not self.running or self.filters.of_jobs:
             return None
         names = {"cluster": self.filters.site, "namespace": self.filters.namespace}
         names |= {name: getattr(self.filters, name) for name in ("accelerator", "model", "consumer")}
         patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
         scope = Scope(frozenset(self.codes), **patterns)
         window = Interval(self.period.start, self.period.end)
-        return expected_of(scope, window, self.total, self.now, self.period.zone, self.month.books)
+        return expected_of(scope, window, self.total, self.now, self.period.zone, self.books)
 
     def last_month(self) -> Decimal | None:
         """What the month before was invoiced, under the same filters; None where it is not closed."""
         before = BillingPeriod.objects.filter(month=previous_month(self.period.month)).first()
         if before is None or before.status != BillingPeriod.Status.CLOSED:
             return None
+        if self.filters.of_jobs:
+            return self._of(before).total
         lines = InvoiceLine.objects.filter(
             _asked(self.filters), invoice__period=before, invoice__team__in=self.teams, invoice__shadow=self.shadow
         )
         return lines.exclude(invoice__status=Invoice.Status.VOID).aggregate(sum=Sum("amount"))["sum"] or ZERO
 
+    def _of(self, period: BillingPeriod) -> "Board":
+        """The same board of another month."""
+        month = month_facets(period, self.teams)
+        lines = month.shown_only if self.shadow else month.charged
+        shown = replace(month, charged=[], shown_only=lines) if self.shadow else replace(month, shown_only=[])
+        return replace(self, period=period, month=shown)
+
     def bridge(self) -> Bridge | None:
         """Against the month before; a running month against as many days of it. None where nothing was used then."""
         before = self._lines_before()
-        return bridge_of(self.filters.kept(before), self.lines) if before else None
+        return bridge_of(before, _lines_of_pieces(self.pieces)) if before else None
 
-    def _lines_before(self) -> list[StatementLine]:
+    def _lines_before(self) -> Sequence[Charged]:
         period = period_shown(previous_month(self.period.month), self.setup)
         if not self.running:
-            month = month_statements(period, self.teams)
-            lines = [line for item in month.statements if item.shadow == self.shadow for line in item.lines]
-            return [line for line in lines if not (month.preview and line.key.correction)]
+            board = self._of(period)
+            lines = _lines_of_pieces(board.pieces)
+            return [line for line in lines if not (board.month.preview and line.key.correction)]
         until = min(period.start + (self.now - self.period.start), period.end)
         if until <= period.start:
             return []
         closing = last_ordinal() + 1
-        books = self.month.books or books_known(closing)
         window = Interval(period.start, until)
-        assessed = assess_slice(window=window, zone=period.zone, books=books, closing=closing, correction=False)
+        assessed = assess_slice(window=window, zone=period.zone, books=self.books, closing=closing, correction=False)
         charges = [
             charge for charge in assessed.charges if charge.key.team in self.codes and not charge.key.platform
         ]
-        return [previewed(line) for line in invoice_lines(charges)]
+        lines_before = self.filters.kept(previewed(line) for line in invoice_lines(charges))
+        if not self.filters.of_jobs:
+            return lines_before
+        pieces = by_job(lines_before, Seen(window, period.month, closing, self.books), assessed.verdicts)
+        return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
     def heat(self) -> list["Heat"]:
         """Use by hour of the week of the namespaces and consumers that the lines name."""
@@ -168,15 +237,28 @@ class Board:
         if until <= self.period.start:
             return []
         window, zone = Interval(self.period.start, until), self.period.zone
-        keys = [line.key for line in self.lines if not line.key.correction]
+        keys = [piece.line.key for piece in self.pieces if not piece.line.key.correction]
         places = {(key.cluster, key.namespace) for key in keys if key.kind == "gpu"}
         consumers = {key.consumer for key in keys if key.kind == "tokens"}
         hours = _hours_of(window, zone)
         found = [
-            heat_of("devices", devices_by_week_hour(window, zone, places, self.filters.accelerator), hours, HOUR_US, 1),
+            heat_of("devices", self._devices(window, places), hours, HOUR_US, 1),
             heat_of("tokens", tokens_by_week_hour(window, zone, consumers, self.filters.model), hours, 1, 0),
         ]
         return [item for item in found if item is not None]
+
+    def _devices(self, window: Interval, places: set[tuple[str, str]]) -> dict[WeekHour, Decimal]:
+        asked = self.filters
+        return devices_by_week_hour(
+            window, self.period.zone, places, asked.accelerator, job=asked.workload, queue=asked.queue
+        )
+
+
+def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:
+    """Whole lines as they are, shares of lines as lines of their own."""
+    return [piece.line for piece in pieces if piece.share == 1] + list(
+        part_lines(piece for piece in pieces if piece.share != 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from billing.portal.statements import StatementLine
+from billing.invoicing.facets import Charged
 from pricing.money import round_amount
 
 ZERO = Decimal("0.00")
@@ -64,7 +64,7 @@ class Bridge:
         return self.change / self.before if self.before else None
 
 
-def bridge_of(before: Iterable[StatementLine], after: Iterable[StatementLine]) -> Bridge:
+def bridge_of(before: Iterable[Charged], after: Iterable[Charged]) -> Bridge:
     """The bridge between the lines of two months or stretches of them."""
     old, new = list(before), list(after)
     items = _items(_priced(old), _priced(new))
@@ -83,13 +83,13 @@ def bridge_of(before: Iterable[StatementLine], after: Iterable[StatementLine]) -
     return Bridge(_total(old), _total(new), effects, largest)
 
 
-def _other(line: StatementLine) -> str:
+def _other(line: Charged) -> str:
     if line.key.correction:
         return "late"
     return line.key.kind if line.key.kind in ("efficiency", "interruption") else "other"
 
 
-def _total(lines: Iterable[StatementLine]) -> Decimal:
+def _total(lines: Iterable[Charged]) -> Decimal:
     return sum((line.amount for line in lines), ZERO)
 
 
@@ -99,7 +99,7 @@ class _Sum:
     amount: Decimal = ZERO
 
 
-def _priced(lines: Iterable[StatementLine]) -> dict[Key, _Sum]:
+def _priced(lines: Iterable[Charged]) -> dict[Key, _Sum]:
     sums: dict[Key, _Sum] = defaultdict(_Sum)
     for line in lines:
         key = line.key

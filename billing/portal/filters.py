@@ -2,16 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Self, TypeVar
 
 from django.http import QueryDict
 
-from billing.portal.statements import StatementLine
+from billing.invoicing.facets import Charged
+
+Line = TypeVar("Line", bound=Charged)
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Exact names; an empty one asks nothing. What a filter asks for and a line does not have, does not match."""
+    """Exact names; an empty one asks nothing. What a filter asks for and a line does not have, does not match.
+
+    Workloads and queues are not on a line: for them the lines of devices are kept, to be shared out over their jobs.
+    """
 
     team: str = ""
     site: str = ""
@@ -19,18 +24,25 @@ class Filters:
     accelerator: str = ""
     model: str = ""
     consumer: str = ""
+    workload: str = ""
+    queue: str = ""
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
         """The filters of an address."""
-        return cls(**{item.name: query.get(item.name, "").strip() for item in fields(cls)})
+        return cls(**{item.name: query.get(item.name, "").replace("\0", "").strip() for item in fields(cls)})
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
         """The filters that ask something, by name."""
         return [(item.name, value) for item in fields(self) if (value := getattr(self, item.name))]
 
-    def keeps(self, line: StatementLine) -> bool:
+    @property
+    def of_jobs(self) -> bool:
+        """Whether jobs are asked for: tokens have none."""
+        return bool(self.workload or self.queue)
+
+    def keeps(self, line: Charged) -> bool:
         """Whether the line is asked for."""
         key = line.key
         return (
@@ -40,8 +52,13 @@ class Filters:
             and self.consumer in ("", key.consumer)
             and (not self.accelerator or (key.kind != "tokens" and self.accelerator in (key.accelerator, key.sku)))
             and (not self.model or (key.kind == "tokens" and self.model == key.sku))
+            and (key.kind != "tokens" or not self.of_jobs)
         )
 
-    def kept(self, lines: Iterable[StatementLine]) -> list[StatementLine]:
+    def keeps_job(self, job: str, queue: str) -> bool:
+        """Whether the job is asked for."""
+        return self.workload in ("", job) and self.queue in ("", queue)
+
+    def kept(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that are asked for."""
-        return [line for line in lines if self.keeps(line)]
+        return [line for line in lines if self.keeps(line)] if self.chosen else list(lines)

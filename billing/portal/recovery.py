@@ -6,16 +6,18 @@ reserve, since idle hours are counted here as they were. Late usage of earlier m
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from django.db.models import Q, QuerySet, Sum
 
+from billing.invoicing.facets import Charged
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.previews import assessment_of, preview_of
+from billing.portal.month_facets import MonthFacets
 from billing.portal.selectors import notes_by_month
-from billing.portal.statements import MonthStatements, StatementLine
 from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, assess
 from billing.tenancy.models import Team
@@ -111,17 +113,16 @@ class Recovery:
         return self.billed / self.cost if self.cost else None
 
 
-def recovery_of(period: BillingPeriod, month: MonthStatements) -> Recovery:
-    """The recovery of a month whose statements cover every team."""
-    window = Interval(period.start, period.end)
-    assessment = month.assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal)
-    lines = [line for item in month.charged for line in item.lines if not line.key.correction]
+def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
+    """The recovery of a month whose sums cover every team."""
+    times = _device_time(period, month)
+    lines = [line for line in month.charged if not line.key.correction]
     billed = _billed(lines, period)
-    offered = _offered(window)
-    names = sorted({*offered, *assessment.device_time})
+    offered = _offered(Interval(period.start, period.end))
+    names = sorted({*offered, *times})
     costs = _hour_costs(period)
     pools = [
-        _pool(name, assessment.device_time.get(name, DeviceTime()), offered.get(name), costs.get(name[1]), billed[name])
+        _pool(name, times.get(name, DeviceTime()), offered.get(name), costs.get(name[1]), billed[name])
         for name in names
     ]
     tokens = TokenPool(
@@ -131,7 +132,17 @@ def recovery_of(period: BillingPeriod, month: MonthStatements) -> Recovery:
     return Recovery(pools, tokens, _margins(lines, period), unpooled)
 
 
-def _billed(lines: Iterable[StatementLine], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
+def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str, str], DeviceTime]:
+    """What became of the time of each pool: of a large month as it was last assessed, else as it is now."""
+    if month.whole is not None and month.whole.assessment is not None:
+        return month.whole.assessment.device_time
+    if (preview := preview_of(period)) is not None:
+        return assessment_of(preview, ()).device_time
+    window = Interval(period.start, period.end)
+    return assess(window=window, zone=period.zone, ordinal=period.ordinal).device_time
+
+
+def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
     """Amounts by pool. A slice that has one price on all cards is shared out over the cards it was used on, to the cent."""
     billed: dict[tuple[str, str], Decimal] = defaultdict(lambda: ZERO)
     cards: dict[tuple[str, str, str], dict[str, Decimal]] | None = None
@@ -210,7 +221,7 @@ def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
     }
 
 
-def _margins(lines: Iterable[StatementLine], period: BillingPeriod) -> list[TokenMargin]:
+def _margins(lines: Iterable[Charged], period: BillingPeriod) -> list[TokenMargin]:
     sums: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), ZERO])
     for line in lines:
         if line.key.kind == "tokens":

@@ -7,15 +7,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 
-from billing.invoicing.models import BillingPeriod
+import msgspec
+
+from billing.invoicing.facets import Charged
 from billing.portal.statements import AnyVerdict, StatementLine
 from billing.rating.books import Books
-from billing.rating.selectors import books_known
 from billing.usage.held import job_sums
-from billing.usage.selectors import EpochFilter, last_ordinal
+from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
-from pricing.money import split_amount
+from pricing.money import round_to, split_amount
 from pricing.rate_card import SLICE_HOURS, UnpricedError
 from pricing.rating import GpuUsage, LineKey, gpu_key
 
@@ -23,14 +25,17 @@ ZERO = Decimal("0.00")
 ROWS_SHOWN = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A line or a part of it that belongs to one job; `job` and `queue` are empty where nobody said them."""
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """A line or a part of it that belongs to one job; `job` and `queue` are empty where nobody said them.
 
-    line: StatementLine
+    `share`: the part of the line's usage that it is.
+    """
+
+    line: Charged
     amount: Decimal
     job: str = ""
     queue: str = ""
+    share: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class SplitRow:
     gpu: Decimal
     tokens: Decimal
     adjustments: Decimal
-    line: StatementLine
+    line: Charged
 
     @property
     def total(self) -> Decimal:
@@ -85,19 +90,27 @@ def _row(label: str, group: Sequence[Piece]) -> SplitRow:
     return SplitRow(label, sums["gpu"], sums["tokens"], sums["adjustments"], largest.line)
 
 
-def whole_lines(lines: Iterable[StatementLine]) -> list[Piece]:
+def whole_lines(lines: Iterable[Charged]) -> list[Piece]:
     """Every line as one piece."""
     return [Piece(line, line.amount) for line in lines]
 
 
-def by_job(
-    lines: Sequence[StatementLine], period: BillingPeriod, books: Books | None, verdicts: Iterable[AnyVerdict]
-) -> list[Piece]:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the lines were made of: the time they are about, and what a close (or none yet) knew of it."""
+
+    window: Interval
+    month: str
+    before: int
+    books: Books
+
+
+def by_job(lines: Sequence[StatementLine], seen: Seen, verdicts: Iterable[AnyVerdict]) -> list[Piece]:
     """Lines of devices shared out over the jobs that made them, adjustments over the jobs that were judged so.
 
     Tokens, late usage of earlier months and what the platform carries stay whole, without a job.
     """
-    usage = _usage_by_line(lines, period, books)
+    usage = _usage_by_line(lines, seen)
     judged: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for verdict in verdicts:
         place = (verdict.team, verdict.cluster, verdict.namespace, verdict.policy, verdict.reason)
@@ -122,31 +135,39 @@ def _shared(
         jobs = {name: amount for name, amount in jobs.items() if name[0] in named}
     if not jobs:
         return [Piece(line, line.amount)]
-    names = sorted(jobs)
+    names, whole = sorted(jobs), Fraction(sum(jobs.values()))
     amounts = split_amount(line.amount, [jobs[name] for name in names])
-    return [Piece(line, amount, *name) for name, amount in zip(names, amounts, strict=True)]
+    return [
+        Piece(line, amount, *name, Fraction(jobs[name]) / whole) for name, amount in zip(names, amounts, strict=True)
+    ]
 
 
-def _usage_by_line(
-    lines: Sequence[StatementLine], period: BillingPeriod, books: Books | None
-) -> dict[LineKey, Jobs]:
+def part_lines(pieces: Iterable[Piece]) -> list[StatementLine]:
+    """The pieces as lines of their own: the amount to the cent, and their share of the quantity."""
+    return [
+        replace(piece.line, amount=piece.amount, quantity=round_to(Fraction(piece.line.quantity) * piece.share, 6))
+        for piece in pieces
+        if isinstance(piece.line, StatementLine)
+    ]
+
+
+def _usage_by_line(lines: Sequence[StatementLine], seen: Seen) -> dict[LineKey, Jobs]:
     """Base units of each line of devices by job and queue, found by the owners and prices that its close knew."""
     places = {(line.key.cluster, line.key.namespace) for line in lines if line.key.namespace and not line.key.correction}
     if not places:
         return {}
-    this = period.ordinal if period.ordinal is not None else last_ordinal() + 1
-    books = books or books_known(this)
+    books = seen.books
     changes = books.card.changes() | books.namespaces.changes() | books.policies.changes()
-    pieces = Interval(period.start, period.end).cut(changes)
+    pieces = seen.window.cut(changes)
     found: dict[LineKey, Jobs] = defaultdict(lambda: defaultdict(Decimal))
-    for item in job_sums(pieces, EpochFilter(before=this), places):
+    for item in job_sums(pieces, EpochFilter(before=seen.before), places):
         at = pieces[item.piece].start
         owner = books.namespaces.owner(item.cluster, item.namespace, at)
         if owner is None or owner.platform:
             continue
         usage = GpuUsage(
             owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
-            item.unit_us, period.month,
+            item.unit_us, seen.month,
         )  # fmt: skip
         try:
             version, price = books.card.gpu_price(item.accelerator, item.resource, at)

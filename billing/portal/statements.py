@@ -212,6 +212,11 @@ def month_statements(period: BillingPeriod, teams: QuerySet[Team], *, summed: bo
         return _of_invoices(period, teams, summed=summed)
     if (preview := preview_of(period)) is not None:
         return _of_preview(period, preview, list(teams), summed=summed)
+    return assessed_now(period, teams)
+
+
+def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
+    """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
     now, started = timezone.now(), time.monotonic()
     assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
     preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))

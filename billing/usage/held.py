@@ -68,8 +68,23 @@ def _places(places: Collection[tuple[str, str]]) -> dict[str, list[str]]:
     return {"clusters": [place[0] for place in ordered], "namespaces": [place[1] for place in ordered]}
 
 
+def queues_of(window: Interval, places: Collection[tuple[str, str]]) -> set[str]:
+    """The queues of what was held in `places`; without a queue is no name."""
+    if not places:
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT DISTINCT a.queue FROM usage_gpuallocation a WHERE a.queue <> '' AND {_INSIDE} AND EXISTS (
+                    SELECT 1 FROM usage_allocationspan s
+                    WHERE s.allocation_id = a.id AND s.start < %(hi)s AND s.until > %(lo)s)""",
+            {"lo": window.start, "hi": window.end, **_places(places)},
+        )
+        return {queue for (queue,) in cursor.fetchall()}
+
+
 def devices_by_week_hour(
-    window: Interval, zone: str, places: Collection[tuple[str, str]], accelerator: str = ""
+    window: Interval, zone: str, places: Collection[tuple[str, str]], accelerator: str = "", *, job: str = "",
+    queue: str = "",
 ) -> dict[WeekHour, Decimal]:
     """Device-microseconds held in `places` by local weekday and hour; hours are those of UTC, named by their start.
 
@@ -84,13 +99,17 @@ def devices_by_week_hour(
                            a.quantity * a.device_fraction AS devices
                     FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                     WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
-                          AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))),
+                          AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
+                          AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),
                 changes AS (SELECT start AS at, devices FROM held UNION ALL SELECT until, -devices FROM held)
                 SELECT date_trunc('hour', at, 'UTC') AS hour, sum(devices),
                        sum(devices * microseconds(date_trunc('hour', at, 'UTC') + interval '1 hour' - at))
                 FROM changes GROUP BY 1 ORDER BY 1""",
-            {"lo": window.start, "hi": window.end, "accelerator": accelerator, **_places(places)},
-        )
+            {
+                "lo": window.start, "hi": window.end, "accelerator": accelerator, "job": job, "queue": queue,
+                **_places(places),
+            },
+        )  # fmt: skip
         return _of_the_week(_levels(cursor.fetchall()), zone)
 
 

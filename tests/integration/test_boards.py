@@ -22,8 +22,8 @@ from billing.invoicing.services import billing_mode_put, invoices_issue, period_
 from billing.invoicing.services.disputes import Claim, dispute_open
 from billing.portal.board import Board
 from billing.portal.filters import Filters
+from billing.portal.month_facets import month_facets
 from billing.portal.months import period_shown
-from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.held import devices_by_week_hour
@@ -147,11 +147,91 @@ def test_every_split_adds_up_to_the_month(
     assert response.context["board"].total == Decimal("220.42")
 
 
+@pytest.fixture
+def queues(october: None) -> None:
+    """Two more jobs of nlp: 6 GPU-hours in queue gold (60.00) and 4 in silver (40.00)."""
+    ingest_allocations(
+        hold(7, "2026-10-12T00:00:00Z", "2026-10-12T03:00:00Z", quantity=2, queue="gold"),
+        hold(8, "2026-10-13T00:00:00Z", "2026-10-13T04:00:00Z", quantity=1, queue="silver"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "by", "expected"),
+    [
+        ("queue=gold", "team", [("nlp", "269.62")]),
+        ("queue=gold", "workload", [("PyTorchJob/pretrain", "209.62"), ("pod/uid-7", "60.00")]),
+        ("queue=silver", "namespace", [("nlp-train", "40.00")]),
+        ("queue=silver", "accelerator", [("NVIDIA-H800", "40.00")]),
+        ("workload=pod/uid-7", "queue", [("gold", "60.00")]),
+        ("queue=gold&workload=pod/uid-8", "team", []),
+        ("queue=gold&model=llama-3-8b", "team", []),
+        ("queue=gold&namespace=nlp-train&site=hq-1&team=nlp", "site", [("hq-1", "269.62")]),
+    ],
+)
+def test_queues_and_workloads_are_filters_of_page_and_file(
+    queues: None, finance: Client, asked: str, by: str, expected: list[tuple[str, str]]
+) -> None:
+    """Before the close from the preview, after it from the invoice; the file holds what the page shows."""
+    for _ in range(2):
+        response = page(finance, f"/spending/?month=2026-10&by={by}&{asked}")
+        assert rows_of(response) == expected
+        assert response.context["total"] == sum((Decimal(total) for _, total in expected), Decimal(0))
+        link = f"/spending/?month=2026-10&by={by}&{asked}&table=split&as=csv"
+        rows = csv.DictReader(io.StringIO(page(finance, link).content.decode("utf-8-sig")))
+        assert [(row[by], row["total"]) for row in rows] == expected
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+
+
+def test_a_queue_leads_to_its_workloads_and_says_why_and_when(queues: None, finance: Client) -> None:
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    ingest_allocations(hold(9, "2026-11-02T00:00:00Z", "2026-11-02T03:00:00Z", quantity=1, queue="gold"))
+    text = page(finance, "/spending/?month=2026-10&by=queue").content.decode()
+    assert "month=2026-10&amp;by=workload&amp;queue=gold" in text
+    assert '<option value="silver">silver</option>' in text
+    later = page(finance, "/spending/?month=2026-11&by=team&queue=gold")
+    assert (rows_of(later), later.context["last"]) == ([("nlp", "30.00")], Decimal("269.62"))
+    bridge = page(finance, "/spending/?month=2026-11&queue=gold&part=why").context["bridge"]
+    assert (bridge.before, bridge.after) == (Decimal("269.62"), Decimal("30.00"))
+    assert [(effect.name, effect.amount) for effect in bridge.effects] == [("usage", Decimal("-239.62"))]
+    (heat,) = board("2026-10", OCTOBER_OVER, queue="silver").heat()
+    used = {(day, cell.hour): str(cell.mean) for day, cells in enumerate(heat.days) for cell in cells if cell.mean}
+    assert used == {(1, hour): "0.3" for hour in (8, 9, 10, 11)}  # one device on one of four Tuesdays
+
+
+def test_what_is_too_much_to_share_out_over_jobs_asks_which_team(
+    queues: None, finance: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says so and leads on; the file takes its time."""
+    monkeypatch.setattr("billing.portal.board.JOBS_OF", 0)
+    for address in ("/spending/?month=2026-10&by=workload", "/spending/?month=2026-10&by=team&queue=gold"):
+        response = page(finance, address)
+        assert [row.label for row in response.context["narrow"]] == ["nlp"]
+        assert "team=nlp" in response.content.decode()
+    assert page(finance, "/spending/?month=2026-10&part=why&queue=gold").context["bridge"] is None
+    text = page(finance, "/spending/?month=2026-10&by=queue&table=split&as=csv").content.decode("utf-8-sig")
+    assert [row["total"] for row in csv.DictReader(io.StringIO(text))] == ["269.62", "40.00", "10.80"]
+
+
+def test_where_names_are_too_many_they_are_written(
+    queues: None, finance: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A team by its code, its name or its cost centre; what names no one team is not there."""
+    for place in ("billing.portal.board", "billing.portal.views.boards"):
+        monkeypatch.setattr(f"{place}.OFFERED", 0)
+    text = page(finance, "/spending/?month=2026-10").content.decode()
+    for name in ("team", "namespace", "queue", "model", "accelerator", "site", "consumer", "workload"):
+        assert f'<input type="text" name="{name}"' in text
+    for asked in ("nlp", "NLP", "nlp research", "cc-210"):
+        assert page(finance, f"/spending/?month=2026-10&team={asked}").context["filters"].team == "nlp"
+    assert finance.get("/spending/?month=2026-10&team=nobody").status_code == 404
+
+
 def board(month: str, now: datetime, **filters: str) -> Board:
     setup = BillingSetup.objects.get()
     period = period_shown(month, setup)
     teams = Team.objects.filter(is_group=False, code="nlp")
-    return Board(period, setup, teams, Filters(**filters), month_statements(period, teams), now)
+    return Board(period, setup, teams, Filters(**filters), month_facets(period, teams), now)
 
 
 def test_the_hours_of_the_week_are_means_over_the_days_of_the_month(october: None) -> None:
@@ -229,7 +309,7 @@ def test_jobs_that_waste_come_with_what_they_wasted(issued: None, finance: Clien
     """6 GPU-hours at HFU 0.15: 5.1 of them computed nothing."""
     wasting = page(finance, "/spending/?month=2026-10&team=cv").context["wasting"]
 
-    assert [(item.job, item.reason.partition(":")[0], wasted) for item, wasted in wasting] == [
+    assert [(item.job, item.reason.partition(":")[0], item.wasted) for item in wasting] == [
         ("pod/uid-2", "penalty", Decimal("18360"))
     ]
     text = page(finance, "/spending/?month=2026-10&team=cv&table=wasting&as=csv").content.decode("utf-8-sig")

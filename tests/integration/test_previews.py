@@ -1,5 +1,6 @@
 """Large months: their pages show the last assessment with its time, and whatever decides looks anew."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -9,14 +10,19 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from billing.invoicing.models import BillingPeriod, MonthPreview, Operation
+from billing.invoicing.models import BillingPeriod, MonthPreview, Operation, TeamPreview
 from billing.invoicing.services import exception_waive, operation_run, period_close
 from billing.invoicing.services.previews import month_assess, previews_refresh
+from billing.portal.board import Board
+from billing.portal.filters import Filters
+from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
+from billing.portal.recovery import recovery_of
 from billing.portal.statements import MonthStatements, month_statements
 from billing.tenancy.models import BillingSetup, Team
 from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.integration.test_exports import POLICY, sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH = "2026-10"
@@ -67,6 +73,48 @@ def test_what_is_kept_is_what_was_assessed(month: str, settings: Any) -> None:
     assert kept.assessment.pools == fresh.assessment.pools
     summed = statements(summed=True)
     assert [item.total for item in summed.statements] == [item.total for item in fresh.statements]
+
+
+def facts(month: MonthFacets) -> dict[str, Any]:
+    """What the pages of the house make of a month, however it was read."""
+    setup = BillingSetup.objects.get()
+    board = Board(month.period, setup, Team.objects.order_by("code"), Filters(), month, AFTER)
+    names = ("team", "namespace", "model", "accelerator", "site", "consumer")
+    splits = {by: [(row.label, row.gpu, row.tokens, row.adjustments) for row in board.rows(by)] for by in names}
+    wasting = [(job.job, job.wasted, job.effect) for job in board.wasting()]
+    return {"total": board.total, **splits, "wasting": wasting, "recovery": recovery_of(month.period, month)}
+
+
+def test_sums_say_the_same_live_kept_and_closed(month: str, tmp_path: Path, settings: Any) -> None:
+    """One job wasted (HFU 0.15): what is assessed now, what is kept of it, and what the invoices then say are one."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.10", "0.15")
+    settings.LARGE_MONTH = 10**9
+    teams, period = Team.objects.order_by("code"), period_shown(MONTH, BillingSetup.objects.get())
+    live = facts(month_facets(period, teams))
+    settings.LARGE_MONTH = 2
+    month_assess(month=month, now=ASSESSED)
+    kept = month_facets(period, teams)
+    assert (kept.as_of, kept.whole) == (ASSESSED, None)
+    assert facts(kept) == live
+    period_close(month=month, actor="finance", now=AFTER)
+    month_assess(month=month, now=AFTER)
+    closed = facts(month_facets(period_shown(MONTH, BillingSetup.objects.get()), teams))
+    assert closed == live
+    assert live["wasting"] == [("pod/uid-1", Decimal("75464") * Decimal("0.85"), Decimal("41.92"))]  # 20 % of 209.62
+
+
+def test_sums_that_an_older_release_kept_are_read_line_by_line(month: str) -> None:
+    month_assess(month=month, now=ASSESSED)
+    teams, period = Team.objects.order_by("code"), period_shown(MONTH, BillingSetup.objects.get())
+    now = facts(month_facets(period, teams))
+    for row in TeamPreview.objects.all():
+        old = {name: found for name, found in json.loads(bytes(row.sums)).items() if name != "facets"}
+        TeamPreview.objects.filter(pk=row.pk).update(sums=json.dumps(old).encode())
+    older = month_facets(period, teams)
+    assert older.whole is not None
+    assert facts(older) == now
+    assert statements(summed=True).total == now["total"]
 
 
 def test_pages_show_what_is_kept_and_say_as_of_when(month: str) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from billing.portal.month_facets import month_facets
 from billing.portal.months import period_shown
 from billing.portal.recovery import recovery_of
-from billing.portal.statements import month_statements
 from billing.tenancy.models import BillingSetup, Team
 from tests.factories import allocation_record, apply, ingest_allocations
 
@@ -25,7 +25,7 @@ def test_the_amount_of_a_slice_is_in_the_pools_of_its_cards(tmp_path: Path) -> N
                               **slices)
         )  # fmt: skip
     period = period_shown("2026-10", BillingSetup.objects.get())
-    found = recovery_of(period, month_statements(period, Team.objects.all()))
+    found = recovery_of(period, month_facets(period, Team.objects.all()))
     # 21 slice-hours x 1.7143 = 36.0003; 7 of them on one card, 14 on the other
     assert {pool.accelerator: pool.billed for pool in found.pools} == {
         "NVIDIA-H800": Decimal("12.00"), "NVIDIA-A100": Decimal("24.00")

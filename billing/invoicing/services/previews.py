@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.utils import timezone
 
+from billing.invoicing.facets import Facets, facet_sums, wasting_jobs
 from billing.invoicing.kept_report import report_kept
 from billing.invoicing.lines import Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
 from billing.invoicing.previews import (
+    KeptSums,
     StatementLine,
     TeamContent,
-    TeamSums,
     by_team,
     due,
     encoded,
@@ -72,8 +73,9 @@ def _contents(assessment: Assessment) -> dict[str, TeamContent]:
     }
 
 
-def _sums(content: TeamContent) -> TeamSums:
-    return TeamSums(kind_sums(content.charged), kind_sums(content.shadow))
+def _sums(content: TeamContent) -> KeptSums:
+    facets = Facets(facet_sums(content.charged), facet_sums(content.shadow), wasting_jobs(content.verdicts))
+    return KeptSums(kind_sums(content.charged), kind_sums(content.shadow), facets)
 
 
 def preview_make(period: BillingPeriod, *, now: datetime) -> MonthPreview:

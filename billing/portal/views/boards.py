@@ -1,29 +1,31 @@
 """Spending: what a month costs, on what, where it will end, why it is more than the last, when it was used, who wastes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS_ABBR
 from django.views.decorators.http import require_safe
 
-from billing.portal.access import page, team_or_404
-from billing.portal.board import Board
+from billing.portal.access import page
+from billing.portal.board import OFFERED, Board, TooManyJobsError
 from billing.portal.charts import bridge_chart
 from billing.portal.filters import Filters
+from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
-from billing.portal.splits import NAMES, SplitRow, first_rows
-from billing.portal.statements import month_statements
+from billing.portal.splits import NAMES, SplitRow, first_rows, split, whole_lines
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
-from billing.tenancy.models import BillingSetup
+from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import previous_month
 
 DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "consumer",
-         "consumer": "model"}
+         "consumer": "model", "queue": "workload"}
 """What a click on a row of a split shows next, under the row's name as a filter."""
 ITEMS_SHOWN = 8
 
@@ -32,13 +34,10 @@ ITEMS_SHOWN = 8
 @page
 def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands."""
-    filters = Filters.of(request.GET)
-    teams = teams_visible_to(request.user)
-    if filters.team:
-        teams = teams.filter(pk=team_or_404(request, filters.team).pk)
+    filters, teams = _asked(Filters.of(request.GET), teams_visible_to(request.user))
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    month = month_statements(choice.period, teams)
-    shown = Board(choice.period, setup, teams, filters, month, timezone.now())
+    month = month_facets(choice.period, teams)
+    shown = Board(choice.period, setup, teams, filters, month, timezone.now(), patient="as" in request.GET)
     by = request.GET.get("by", "")
     by = by if by in NAMES else "namespace" if filters.team else "team"
     if (file := download(request, _tables(shown, by))) is not None:
@@ -51,18 +50,41 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if part in PARTS:
         name = f"portal/parts/board_{part}.html" if request.htmx else "portal/board_part.html"
         return render(request, name, common | PARTS[part](shown) | {"part": f"portal/parts/board_{part}.html"})
-    return render(request, "portal/board.html", common | _first_look(shown, by, request))
+    common |= {"by": by, "tabs": list(NAMES), "options": shown.options(), "team_options": _team_options(request)}
+    try:
+        return render(request, "portal/board.html", common | _first_look(shown, by))
+    except TooManyJobsError:
+        teams_first = first_rows(split(whole_lines(shown.sums), "team"))[0]
+        return render(request, "portal/board.html", common | {"narrow": teams_first})
 
 
-def _first_look(shown: Board, by: str, request: HttpRequest) -> dict[str, Any]:
+def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[Team]]:
+    """The filters with the team by its code, and the teams that are asked for.  Raises Http404.
+
+    A team that may not be seen is like one that does not exist.
+    """
+    if not filters.team:
+        return filters, teams
+    named = Q(name__iexact=filters.team) | Q(cost_center__iexact=filters.team) | Q(code__iexact=filters.team)
+    found = list(teams.filter(code=filters.team)) or list(teams.filter(named)[:2])
+    if len(found) != 1:
+        raise Http404(f"no one team {filters.team!r} that the person may see")
+    return replace(filters, team=found[0].code), teams.filter(pk=found[0].pk)
+
+
+def _team_options(request: HttpRequest) -> list[Team] | None:
+    """The teams to choose from; None where there are so many that a code or a name is written."""
+    teams = list(teams_visible_to(request.user).order_by("code")[: OFFERED + 1])
+    return teams if len(teams) <= OFFERED else None
+
+
+def _first_look(shown: Board, by: str) -> dict[str, Any]:
     rows = shown.rows(by)
     first, rest, left_out = first_rows(rows)
     return {
-        "by": by, "tabs": list(NAMES), "rows": first, "rest": rest, "left_out": left_out,
-        "drill": DRILL.get(by, ""), "options": shown.options(),
+        "rows": first, "rest": rest, "left_out": left_out, "drill": DRILL.get(by, ""),
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
-        "last": shown.last_month(), "wasting": shown.wasting(),
-        "team_options": list(teams_visible_to(request.user).order_by("code")),
+        "total": shown.total, "last": shown.last_month(), "wasting": shown.wasting(),
         "sums": {
             name: sum((getattr(row, name) for row in rows), Decimal("0.00")) for name in ("gpu", "tokens", "adjustments")
         },
@@ -70,7 +92,10 @@ def _first_look(shown: Board, by: str, request: HttpRequest) -> dict[str, Any]:
 
 
 def _why(shown: Board) -> dict[str, Any]:
-    bridge = shown.bridge()
+    try:
+        bridge = shown.bridge()
+    except TooManyJobsError:
+        bridge = None
     items = [] if bridge is None else bridge.items[:ITEMS_SHOWN]
     return {
         "bridge": bridge, "items": items,
@@ -152,8 +177,8 @@ def _wasting_table(shown: Board) -> Table:
     return Table(
         f"wasting-jobs-{shown.period.month}", columns,
         [
-            [item.team, item.cluster, item.namespace, item.job, item.mfu, item.hfu, item.gpu_seconds, wasted, item.reason,
-             item.effect]
-            for item, wasted in shown.wasting()
+            [item.team, item.cluster, item.namespace, item.job, item.mfu, item.hfu, item.gpu_seconds, item.wasted,
+             item.reason, item.effect]
+            for item in shown.wasting()
         ],
     )  # fmt: skip

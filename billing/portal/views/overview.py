@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from django.core.paginator import Paginator
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from billing.invoicing.models import BillingPeriod, Invoice
 from billing.portal.access import page
 from billing.portal.charts import trend_chart
 from billing.portal.months import month_choice
@@ -16,7 +18,7 @@ from billing.portal.selectors import TeamRow, TrendPoint, invoiced_trend, team_r
 from billing.portal.statements import MonthStatements, month_statements
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
-from billing.tenancy.models import BillingSetup
+from billing.tenancy.models import BillingSetup, Team
 
 PAGE_SIZE = 50
 
@@ -83,6 +85,19 @@ def trend_table(trend: Sequence[TrendPoint]) -> Table:
 def stage_of(month: MonthStatements) -> str:
     """Where the month stands: preview, closing, closed, or issued once every visible invoice that is charged is."""
     if month.preview:
-        return "closing" if month.period.status == "closing" else "preview"
+        return _stage_before(month.period)
     invoices = [item.invoice for item in month.statements if item.invoice and not item.invoice.shadow]
     return "issued" if invoices and all(invoice.number for invoice in invoices) else "closed"
+
+
+def stage_of_period(period: BillingPeriod, teams: QuerySet[Team], *, preview: bool) -> str:
+    """The same for the invoices of `teams`, none of which is read."""
+    if preview:
+        return _stage_before(period)
+    invoices = period.invoices.filter(team__in=teams, shadow=False).exclude(status=Invoice.Status.VOID)
+    found = invoices.aggregate(all=Count("pk"), numbered=Count("number"))
+    return "issued" if found["all"] and found["all"] == found["numbered"] else "closed"
+
+
+def _stage_before(period: BillingPeriod) -> str:
+    return "closing" if period.status == BillingPeriod.Status.CLOSING else "preview"

@@ -8,11 +8,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page_for
+from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
 from billing.portal.recovery import MonthSum, Recovery, months_compared, recovery_of
-from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, download
-from billing.portal.views.overview import stage_of
+from billing.portal.views.overview import stage_of_period
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -23,13 +23,14 @@ def recovery(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Recovery of each pool, idle and capacity, token price against cost, and the months beside each other."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     teams = teams_visible_to(request.user)
-    month = month_statements(choice.period, teams)
+    month = month_facets(choice.period, teams)
     found, months = recovery_of(choice.period, month), months_compared(teams)
     if (file := download(request, _tables(choice.month, found, months))) is not None:
         return file
     context = {
         "nav": "recovery", "setup": setup, "choice": choice, "period": choice.period, "month": month,
-        "recovery": found, "months": months, "stage": stage_of(month),
+        "recovery": found, "months": months,
+        "stage": stage_of_period(choice.period, teams, preview=month.preview),
     }  # fmt: skip
     return render(request, "portal/recovery.html", context)
 

@@ -1,0 +1,62 @@
+"""A month of many teams in sums: what its pages of the whole house are made of, without reading every line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db.models import QuerySet
+
+from billing.invoicing.facets import Charged, WastingJob, invoiced_facets
+from billing.invoicing.models import BillingPeriod
+from billing.invoicing.previews import facets_of, preview_of
+from billing.portal.statements import MonthStatements, assessed_now, month_statements
+from billing.tenancy.models import Team
+
+ZERO = Decimal("0.00")
+
+
+@dataclass(frozen=True)
+class MonthFacets:
+    """What some teams are charged for a month, and what they are only shown.
+
+    `preview`: the amounts can still change. `as_of`: when a large month was last assessed. `wasting` and `whole`: the jobs
+    and the lines behind the sums, where they were read with them.
+    """
+
+    period: BillingPeriod
+    charged: Sequence[Charged]
+    shown_only: Sequence[Charged]
+    preview: bool
+    as_of: datetime | None = None
+    wasting: Sequence[WastingJob] | None = None
+    whole: MonthStatements | None = None
+
+    @property
+    def shadow(self) -> bool:
+        """Whether everything here is only shown and nobody charged."""
+        return bool(self.shown_only) and not self.charged
+
+    @property
+    def lines(self) -> Sequence[Charged]:
+        """What a page shows: what is charged, or where nothing is, what is only shown."""
+        return self.shown_only if self.shadow else self.charged
+
+    def of_kind(self, kind: str) -> Decimal:
+        """Sum of one kind of what is charged."""
+        return sum((line.amount for line in self.charged if line.key.kind == kind), ZERO)
+
+
+def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
+    """The sums of `teams` (those that somebody may see) for one month."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        charged, shown_only = (invoiced_facets(period, teams, shadow=shadow) for shadow in (False, True))
+        return MonthFacets(period, charged, shown_only, preview=False)
+    if (preview := preview_of(period)) is not None:
+        found = facets_of(preview, teams.values_list("code", flat=True))
+        if found is not None and found.charged is not None:
+            return MonthFacets(period, found.charged, found.shadow, True, preview.as_of, found.wasting)
+    whole = assessed_now(period, teams) if preview is None else month_statements(period, teams)
+    charged_lines = [line for item in whole.charged for line in item.lines]
+    shown = [line for item in whole.statements if item.shadow for line in item.lines]
+    return MonthFacets(period, charged_lines, shown, whole.preview, whole.as_of, whole=whole)
