@@ -1,16 +1,41 @@
-"""The door to what teams have committed to. What a token or person may not see is not listed."""
+"""The doors to what teams have committed to. What a token or person may not see is not listed.
 
-from typing import ClassVar
+Terms are proposed with `prices:write`, or by a person who may edit prices, and approved by another person who may approve
+or with a token `prices:approve`, as prices are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema, extend_schema_view
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
+from billing.api.prices import may
+from billing.api.quarantine import Refused
 from billing.api.reading import TEAM, asked
-from billing.rates.models import Commitment
+from billing.api.schema import PROBLEM
+from billing.rates.models import Commitment, CommitmentDraft
+from billing.rates.services import CommitmentTerms, RateError
+from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
+from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
+from billing.tenancy.models import Team
+
+STEPS: Mapping[str, tuple[Callable[..., CommitmentDraft], str]] = {
+    "approve": (terms_approve, "prices:approve"),
+    "reject": (commitment_draft_reject, "prices:approve"),
+    "withdraw": (commitment_draft_withdraw, "prices:write"),
+}
+STEP = OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS))
+REFUSED = OpenApiResponse(PROBLEM, "not like this; nothing has changed")
 
 
 class CommitmentShape(serializers.ModelSerializer[Commitment]):
@@ -27,6 +52,50 @@ class CommitmentShape(serializers.ModelSerializer[Commitment]):
         )  # fmt: skip
 
 
+class DraftShape(CommitmentShape):
+    """Terms that were proposed, who proposed and who decided. `ends`: they let a stored commitment end at `valid_until`."""
+
+    ends = serializers.SerializerMethodField()
+
+    class Meta:
+        model = CommitmentDraft
+        fields = (
+            "id", "ends", *CommitmentShape.Meta.fields, "state", "reason", "requested_by", "requested_at", "decided_by",
+            "decided_at", "decision",
+        )  # fmt: skip
+
+    def get_ends(self, draft: CommitmentDraft) -> bool:
+        return draft.ends_id is not None
+
+
+class ProposalShape(serializers.Serializer[Any]):
+    """New terms; or with `ends` true the earlier end, `valid_until`, of the stored commitment `name`."""
+
+    name = serializers.CharField(max_length=200)
+    ends = serializers.BooleanField(default=False)
+    team = serializers.CharField(max_length=64, required=False)
+    accelerator = serializers.CharField(max_length=512, required=False)
+    gpu_hours_per_month = serializers.DecimalField(max_digits=20, decimal_places=6, required=False)
+    price_per_gpu_hour = serializers.DecimalField(max_digits=18, decimal_places=4, required=False)
+    valid_from = serializers.DateTimeField(required=False)
+    valid_until = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    reason = serializers.CharField(max_length=2000)
+
+    def validate(self, said: dict[str, Any]) -> dict[str, Any]:
+        needed = ("valid_until",) if said["ends"] else (
+            "team", "accelerator", "gpu_hours_per_month", "price_per_gpu_hour", "valid_from"
+        )  # fmt: skip
+        if missing := [name for name in needed if said.get(name) is None]:
+            raise serializers.ValidationError({name: ["is missing"] for name in missing})
+        return said
+
+
+class StepShape(serializers.Serializer[Any]):
+    """Why; a rejection needs it."""
+
+    reason = serializers.CharField(max_length=2000, required=False, default="", allow_blank=True)
+
+
 @extend_schema_view(get=extend_schema(parameters=[TEAM]))
 class Commitments(ListAPIView[Commitment]):
     """Every commitment, by team, accelerator and start."""
@@ -40,3 +109,87 @@ class Commitments(ListAPIView[Commitment]):
         if own is not None:
             found = found.filter(team__in=own)
         return found.filter(team__code=team) if team else found
+
+
+class ReadsOrProposes(BasePermission):
+    """Reading asks for `invoices:read`, proposing for `prices:write`."""
+
+    message = "this needs the scope invoices:read to read, prices:write to propose"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method in SAFE_METHODS:
+            return has_scope("invoices:read")().has_permission(request, view)
+        return may(request, "prices:write")
+
+
+class TakesStep(BasePermission):
+    """Withdrawing asks for `prices:write`, a decision for `prices:approve`."""
+
+    message = "this needs the scope prices:write to withdraw, prices:approve to decide"
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        step = STEPS.get(view.kwargs.get("step", ""))
+        return may(request, step[1]) if step else may(request, "prices:write") or may(request, "prices:approve")
+
+
+@extend_schema_view(get=extend_schema(operation_id="list_commitment_drafts", parameters=[TEAM]))
+class CommitmentDrafts(ListAPIView[CommitmentDraft]):
+    """Terms that were proposed, the newest first."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [ReadsOrProposes]
+    serializer_class = DraftShape
+
+    def get_queryset(self) -> QuerySet[CommitmentDraft]:
+        found = CommitmentDraft.objects.select_related("team").order_by("-id")
+        own, team = teams_of(self.request), asked(self.request, "team")
+        if own is not None:
+            found = found.filter(team__in=own)
+        return found.filter(team__code=team) if team else found
+
+    @extend_schema(operation_id="propose_commitment", request=ProposalShape, responses={201: DraftShape, 409: REFUSED})
+    def post(self, request: Request) -> Response:
+        """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
+        said = ProposalShape(data=request.data)
+        said.is_valid(raise_exception=True)
+        facts, by = said.validated_data, {"actor": str(request.user), "now": timezone.now()}
+        try:
+            if facts["ends"]:
+                draft = terms_propose_end(name=facts["name"], at=facts["valid_until"], reason=facts["reason"], **by)
+            else:
+                draft = terms_propose(terms=_terms(facts), reason=facts["reason"], **by)
+        except RateError as error:
+            raise Refused(str(error)) from error
+        return Response(DraftShape(draft).data, status=201)
+
+
+class CommitmentDraftStep(APIView):
+    """A decision on proposed terms."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
+
+    @extend_schema(
+        operation_id="decide_commitment", parameters=[STEP], request=StepShape, responses={200: DraftShape, 409: REFUSED}
+    )
+    def post(self, request: Request, pk: int, step: str) -> Response:
+        """Approve or reject what somebody else proposed, or withdraw it."""
+        if step not in STEPS:
+            raise Http404
+        said = StepShape(data=request.data)
+        said.is_valid(raise_exception=True)
+        try:
+            draft = STEPS[step][0](
+                draft_id=pk, actor=str(request.user), now=timezone.now(), reason=said.validated_data["reason"]
+            )
+        except RateError as error:
+            raise Refused(str(error)) from error
+        return Response(DraftShape(draft).data)
+
+
+def _terms(facts: Mapping[str, Any]) -> CommitmentTerms:
+    team = Team.objects.filter(code=facts["team"], is_group=False).first()
+    if team is None:
+        raise RateError(f"team {facts['team'][:80]!r}: there is no such team")
+    return CommitmentTerms(
+        facts["name"], team, facts["accelerator"], facts["gpu_hours_per_month"], facts["price_per_gpu_hour"],
+        facts["valid_from"], facts["valid_until"],
+    )  # fmt: skip

@@ -3,13 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 from billing.portal.statements import MonthStatements, StatementLine
-from billing.rates.selectors import commitment_book
+from billing.rates.selectors import commitment_book, rate_card
 from billing.tenancy.models import Team
 from metering.intervals import Interval
+from pricing.commitment_pace import Pace, pace_of
 from pricing.commitments import KIND, UNUSED, USED, Commitment
+from pricing.money import round_amount
+from pricing.rate_card import RateCard
 from pricing.rating import DIVISOR, GPU_HOURS
 
 ZERO = Decimal(0)
@@ -27,6 +32,8 @@ class CommitmentUse:
     used_amount: Decimal
     unused_amount: Decimal
     beyond: Decimal
+    unused_at_list: Decimal | None
+    pace: Pace | None
 
     @property
     def share(self) -> Decimal | None:
@@ -39,9 +46,11 @@ class CommitmentUse:
         return self.used_amount + self.unused_amount
 
 
-def commitment_uses(month: MonthStatements, teams: Iterable[Team]) -> list[CommitmentUse]:
+def commitment_uses(month: MonthStatements, teams: Iterable[Team], now: datetime) -> list[CommitmentUse]:
     """The commitments of some teams that are in force in a month, by team, accelerator and start.
 
+    `unused_at_list`: what the unused hours would have cost at the list price in force at the end of what is known, None
+    where the accelerator has none. `pace`: where an open month is heading for, as of `now`.
     Usage that came late stands in the month that billed it and is left out here.
     """
     of_team: dict[str, list[StatementLine]] = defaultdict(list)
@@ -49,24 +58,36 @@ def commitment_uses(month: MonthStatements, teams: Iterable[Team]) -> list[Commi
         of_team[statement.team.code] += [line for line in statement.lines if not line.key.correction]
     known = {team.code: team for team in teams}
     window = Interval(month.period.start, month.period.end)
+    card = rate_card()
     return [
-        _use(known[one.team], one, window, of_team[one.team])
+        _use(known[one.team], one, window, of_team[one.team], card, now)
         for one in commitment_book().of_month(window)
         if one.team in known
     ]
 
 
-def _use(team: Team, one: Commitment, window: Interval, lines: list[StatementLine]) -> CommitmentUse:
+def _use(
+    team: Team, one: Commitment, window: Interval, lines: list[StatementLine], card: RateCard, now: datetime
+) -> CommitmentUse:
     of_it = [line for line in lines if line.key.kind == KIND and line.key.policy == one.name]
     parts = {reason: [line for line in of_it if line.key.reason == reason] for reason in (USED, UNUSED)}
     beyond = [
         line for line in lines
         if (line.key.kind, line.key.accelerator, line.key.unit) == ("gpu", one.accelerator, GPU_HOURS)
     ]  # fmt: skip
+    bought, used, unused = one.bought(window) / DIVISOR[GPU_HOURS], _hours(parts[USED]), _hours(parts[UNUSED])
+    part = one.part_of(window)
     return CommitmentUse(
-        team, one, bought=one.bought(window) / DIVISOR[GPU_HOURS], used=_hours(parts[USED]), unused=_hours(parts[UNUSED]),
-        used_amount=_amount(parts[USED]), unused_amount=_amount(parts[UNUSED]), beyond=_hours(beyond),
+        team, one, bought=bought, used=used, unused=unused, used_amount=_amount(parts[USED]),
+        unused_amount=_amount(parts[UNUSED]), beyond=_hours(beyond), unused_at_list=_at_list(unused, one, window, card, now),
+        pace=pace_of(bought=bought, held=used + _hours(beyond), part=part, now=now) if part else None,
     )  # fmt: skip
+
+
+def _at_list(hours: Decimal, one: Commitment, window: Interval, card: RateCard, now: datetime) -> Decimal | None:
+    at = min(max(now, window.start), window.end - timedelta(microseconds=1))
+    price = card.list_price(one.accelerator, at)
+    return None if price is None else round_amount(Fraction(hours) * Fraction(price))
 
 
 def _hours(lines: Iterable[StatementLine]) -> Decimal:

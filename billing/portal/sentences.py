@@ -138,6 +138,23 @@ REFUSALS: Final = (
         "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoices of others are drafted"
     ),
     gettext_noop("repair the facts, then close again"),
+    gettext_noop("%(actor)s proposed commitment %(name)s: somebody else must approve"),
+    gettext_noop("%(actor)s proposed commitment %(name)s: withdraw it instead"),
+    gettext_noop("say why the terms are turned down"),
+    gettext_noop("say why, in at most %(n)s characters, for whoever approves"),
+    gettext_noop("terms of commitment %(name)s wait for approval already: decide or withdraw them"),
+    gettext_noop("commitment %(name)s is %(state)s: only what waits can be %(verb)s"),
+    gettext_noop("commitment %(name)s is stored and never changes: give the new terms a new name"),
+    gettext_noop("commitment %(name)s overlaps a later one of %(team)s on %(accelerator)s: give it a valid_until"),
+    gettext_noop("commitment %(name)s: valid_until must be after valid_from"),
+    gettext_noop("commitment %(name)s: %(at)s does not lie within its time"),
+    gettext_noop(
+        "commitment %(name)s: %(at)s lies in a closed month, whose bills stand; the first instant is %(first)s"
+    ),
+    gettext_noop("%(name)s %(value)s: must be above 0, with at most %(n)s decimals"),
+    gettext_noop("accelerator: name the product, as the price list does"),
+    gettext_noop("%(name)s %(text)s: write a day as 2026-11-30"),
+    gettext_noop("team %(code)s: there is no such team"),
     gettext_noop("say why the disputed amount is kept off the ledger"),
     gettext_noop("say why the disputed amount is posted now"),
     gettext_noop("dispute %(n)s keeps nothing off the ledger"),

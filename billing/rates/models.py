@@ -5,7 +5,9 @@ from decimal import Decimal
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.functions import Lower, Trim
+from django.db.models.lookups import Exact
 
 from billing.tenancy.models import Team, ValidRange
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
@@ -328,3 +330,54 @@ class Commitment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CommitmentDraft(models.Model):
+    """Terms that somebody proposes: a commitment that begins, or (`ends`) the earlier end of a stored one.
+
+    Another person approves them, which stores the commitment or its end; decided, a draft never changes.
+    """
+
+    class State(models.TextChoices):
+        PROPOSED = "proposed", "waits for a second person"
+        APPROVED = "approved", "in force from its day on"
+        REJECTED = "rejected", "turned down"
+        WITHDRAWN = "withdrawn", "given up"
+
+    ends = models.ForeignKey(Commitment, null=True, on_delete=models.PROTECT, related_name="ends")
+    name = models.CharField(max_length=200)
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="commitment_drafts")
+    accelerator = models.CharField(max_length=512)
+    gpu_hours = models.DecimalField(max_digits=20, decimal_places=6)
+    price = models.DecimalField(max_digits=18, decimal_places=4)
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True)
+    reason = models.TextField()
+    state = models.CharField(max_length=16, choices=State.choices, default=State.PROPOSED)
+    requested_by = models.CharField(max_length=200)
+    requested_at = models.DateTimeField()
+    decided_by = models.CharField(max_length=200, blank=True)
+    decided_at = models.DateTimeField(null=True)
+    decision = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"], condition=Q(state="proposed"), name="one_proposal_of_a_commitment_waits"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="approved") | ~Q(Exact(Lower(Trim("decided_by")), Lower(Trim(F("requested_by"))))),
+                name="commitments_take_two_persons",
+            ),
+            models.CheckConstraint(
+                condition=Q(state="proposed", decided_by="", decided_at=None)
+                | Q(~Q(state="proposed"), decided_at__isnull=False) & ~Q(decided_by=""),
+                name="a_decided_commitment_draft_is_whole",
+            ),
+            models.CheckConstraint(condition=Q(ends=None) | Q(valid_until__isnull=False), name="an_end_has_its_instant"),
+            models.CheckConstraint(condition=Q(gpu_hours__gt=0, price__gt=0), name="proposed_terms_are_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.state}"

@@ -216,6 +216,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "notes/<int:pk>/": ("GET", OWN),
     "notes/<int:pk>/download.<str:kind>": ("GET", OWN),
     "commitments/": ("GET", SIGNED_IN),
+    "commitments/drafts/": ("POST", only("finance", "admin", status=409)),  # says nothing
+    "commitments/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=409)),  # none is there
     "budgets/": ("GET", SIGNED_IN),
     "budgets/<int:pk>/": ("GET", OWN),
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
@@ -277,6 +279,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/teams": ("GET", LIST),
     "api/v1/prices": ("GET", LIST),
     "api/v1/commitments": ("GET", LIST),
+    "api/v1/commitments/drafts": ("GET", LIST),
+    "api/v1/commitments/drafts/<int:pk>/<str:step>": ("POST", {**WRITE, "finance": 409, "admin": 409}),
     "api/v1/price-versions": ("GET", LIST),
     "api/v1/price-versions/<str:name>": ("GET", LIST),
     "api/v1/price-versions/<str:name>/diff": ("GET", LIST),
@@ -397,7 +401,7 @@ def filled(route: str, house: dict[str, Any]) -> str:
              "api/v1/disputes/": house["dispute"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk,
              }  # fmt: skip
     pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
-    steps = {"price": "submit", "dispute": "evidence", "changes": "reject"}
+    steps = {"price": "submit", "dispute": "evidence", "changes": "reject", "commitment": "withdraw"}
     step = next((word for part, word in steps.items() if part in route), "void")
     values = {
         "<str:step>": step,

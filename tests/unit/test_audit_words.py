@@ -11,6 +11,7 @@ from billing.rates.models import PriceDraftStep
 MADE = {
     "{}_put": {"namespaceownership_put", "consumerownership_put"},
     "price_draft_{}": {f"price_draft_{action}" for action in PriceDraftStep.Action.values},
+    "commitment_{}": {f"commitment_{state}" for state in ("approved", "rejected", "withdrawn")},
     "dispute_{}": {f"dispute_{kind}" for kind in (*Dispute.Status.values, "hold", "let_go")},
 }
 """Kinds that code puts together."""

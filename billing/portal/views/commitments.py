@@ -1,35 +1,61 @@
-"""What teams have committed to: hours bought, used and unused in a month."""
+"""What teams have committed to: hours bought, used and unused in a month; and terms that are proposed and decided."""
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page
+from billing.portal.access import page, page_for
 from billing.portal.commitments import CommitmentUse, commitment_uses
 from billing.portal.months import month_choice
 from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, download
 from billing.portal.views.overview import stage_of
-from billing.tenancy.access import teams_visible_to
-from billing.tenancy.models import BillingSetup
+from billing.rates.models import CommitmentDraft
+from billing.rates.services import CommitmentTerms, RateError
+from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
+from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
+from billing.tenancy.access import Right, access_of, teams_visible_to
+from billing.tenancy.models import BillingSetup, Team
+
+SHOWN = 50
+STEPS: dict[str, tuple[Callable[..., CommitmentDraft], Right]] = {
+    "approve": (terms_approve, Right.APPROVE),
+    "reject": (commitment_draft_reject, Right.APPROVE),
+    "withdraw": (commitment_draft_withdraw, Right.EDIT_PRICES),
+}
 
 
 @require_safe
 @page
 def commitment_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The commitments of the teams that somebody may see, in a month."""
-    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    teams = teams_visible_to(request.user).filter(commitments__isnull=False).distinct()
+    return _list(request, setup)
+
+
+def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: int = 200) -> HttpResponse:
+    now = timezone.now()
+    choice = month_choice(request.GET.get("month", ""), setup, now)
+    visible = teams_visible_to(request.user)
+    teams = visible.filter(commitments__isnull=False).distinct()
     month = month_statements(choice.period, teams)
-    uses = commitment_uses(month, list(teams))
-    if (file := download(request, {"commitments": lambda: _table(choice.month, uses)})) is not None:
+    uses = commitment_uses(month, list(teams), now)
+    drafts = CommitmentDraft.objects.filter(team__in=visible).select_related("team")
+    tables = {"commitments": lambda: _table(choice.month, uses), "drafts": lambda: _drafts(drafts)}
+    if (file := download(request, tables)) is not None:
         return file
     context = {
         "nav": "commitments", "setup": setup, "choice": choice, "period": choice.period, "month": month, "uses": uses,
-        "stage": stage_of(month),
+        "stage": stage_of(month), "drafts": drafts[:SHOWN], "refused": refused, "said": request.POST,
+        "teams": visible.order_by("code") if access_of(request.user).may(Right.EDIT_PRICES) else (),
     }  # fmt: skip
-    return render(request, "portal/commitments.html", context)
+    return render(request, "portal/commitments.html", context, status=status)
 
 
 def _table(month: str, uses: list[CommitmentUse]) -> Table:
@@ -37,11 +63,102 @@ def _table(month: str, uses: list[CommitmentUse]) -> Table:
     columns = [
         *(Column(name) for name in ("month", "team", "commitment", "accelerator")), Column("price_per_gpu_hour", "price"),
         *(Column(f"{name}_gpu_hours", "quantity") for name in hours), Column("used_share", "ratio"),
-        Column("used_amount", "money"), Column("unused_amount", "money"),
+        Column("used_amount", "money"), Column("unused_amount", "money"), Column("unused_at_list_price", "money"),
+        Column("burn_rate", "ratio"), Column("expected_used_gpu_hours", "quantity"),
+        Column("expected_unused_gpu_hours", "quantity"),
     ]  # fmt: skip
     rows = [
         [month, use.team.code, use.commitment.name, use.commitment.accelerator, use.commitment.price,
-         *(getattr(use, name) for name in hours), use.share, use.used_amount, use.unused_amount]
+         *(getattr(use, name) for name in hours), use.share, use.used_amount, use.unused_amount, use.unused_at_list,
+         *((use.pace.burn, use.pace.used, use.pace.unused) if use.pace else (None, None, None))]
         for use in uses
     ]  # fmt: skip
     return Table(f"commitments-{month}", columns, rows)
+
+
+def _drafts(drafts: Iterable[CommitmentDraft]) -> Table:
+    columns = [
+        *(Column(name) for name in ("state", "ends", "commitment", "team", "accelerator")),
+        Column("gpu_hours_per_month", "quantity"), Column("price_per_gpu_hour", "price"),
+        *(Column(name) for name in ("valid_from", "valid_until", "reason", "requested_by", "requested_at", "decided_by",
+                                    "decided_at", "decision")),
+    ]  # fmt: skip
+    rows = [
+        [row.state, str(row.ends_id is not None).lower(), row.name, row.team.code, row.accelerator, row.gpu_hours, row.price,
+         row.valid_from, row.valid_until, row.reason, row.requested_by, row.requested_at, row.decided_by, row.decided_at,
+         row.decision]
+        for row in drafts
+    ]  # fmt: skip
+    return Table("commitment-terms", columns, rows)
+
+
+@require_POST
+@page_for(Right.EDIT_PRICES)
+def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Propose terms, or (`ends`) the earlier end of a commitment; a refusal is told on the page."""
+    by = {"actor": request.user.get_username(), "now": timezone.now(), "reason": _text(request, "reason")}
+    try:
+        if request.POST.get("ends"):
+            terms_propose_end(name=_text(request, "name"), at=_needed_day(request, "valid_until", setup), **by)
+        else:
+            terms_propose(terms=_terms(request, setup), **by)
+    except RateError as error:
+        return _list(request, setup, str(error), status=409)
+    return redirect("portal:commitments")
+
+
+@require_POST
+@page
+def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
+    """Approve, reject or withdraw proposed terms; a refusal is told on the page."""
+    if step not in STEPS:
+        raise Http404(f"no step {step[:20]!r}")
+    service, right = STEPS[step]
+    if not access_of(request.user).may(right):
+        raise PermissionDenied
+    try:
+        service(draft_id=pk, actor=request.user.get_username(), now=timezone.now(), reason=_text(request, "reason"))
+    except RateError as error:
+        return _list(request, setup, str(error), status=409)
+    return redirect("portal:commitments")
+
+
+def _text(request: HttpRequest, name: str) -> str:
+    return request.POST.get(name, "").replace("\0", "").strip()
+
+
+def _terms(request: HttpRequest, setup: BillingSetup) -> CommitmentTerms:
+    code = _text(request, "team")
+    team = Team.objects.filter(code=code, is_group=False).first()
+    if team is None:
+        raise RateError(f"team {code[:80]!r}: there is no such team")
+    hours, price = (_number(request, name) for name in ("gpu_hours_per_month", "price_per_gpu_hour"))
+    return CommitmentTerms(
+        _text(request, "name"), team, _text(request, "accelerator"), hours, price,
+        _needed_day(request, "valid_from", setup), _day(request, "valid_until", setup),
+    )  # fmt: skip
+
+
+def _number(request: HttpRequest, name: str) -> Decimal:
+    text = _text(request, name).replace(",", "")
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise RateError(f"{name} {text[:40]!r} is not a decimal") from error
+
+
+def _needed_day(request: HttpRequest, name: str, setup: BillingSetup) -> datetime:
+    found = _day(request, name, setup)
+    if found is None:
+        raise RateError(f"{name}: write a day as 2026-11-30")
+    return found
+
+
+def _day(request: HttpRequest, name: str, setup: BillingSetup) -> datetime | None:
+    """Local midnight at the beginning of a day, None where the field is empty.  Raises RateError."""
+    text = _text(request, name)
+    try:
+        day = date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise RateError(f"{name} {text[:20]!r}: write a day as 2026-11-30") from error
+    return None if day is None else datetime.combine(day, time(), ZoneInfo(setup.zone)).astimezone(UTC)

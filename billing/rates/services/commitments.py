@@ -59,6 +59,20 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
     return True
 
 
+def commitment_end(*, commitment: Commitment, at: datetime, actor: str) -> None:
+    """Let a stored commitment end earlier than it would.  Raises RateError where it does not run then."""
+    with transaction.atomic():
+        row = Commitment.objects.select_for_update().get(pk=commitment.pk)
+        if at < row.valid_from or (row.valid_until is not None and at >= row.valid_until):
+            raise RateError(f"commitment {row.name}: {at.isoformat()} does not lie within its time")
+        before, row.valid_until = row.valid_until, at
+        row.save(update_fields=["valid_until"])
+        audit_record(
+            actor=actor, action="commitment_end", subject=row.name,
+            detail={"valid_until": at.isoformat(), "before": before.isoformat() if before else None},
+        )  # fmt: skip
+
+
 def _refuse_difference(known: Commitment, terms: CommitmentTerms) -> None:
     """Its end may have come earlier since, where another one follows it."""
     differing = [name for name in FIELDS if getattr(known, name) != getattr(terms, name)]

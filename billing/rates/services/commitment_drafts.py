@@ -1,0 +1,167 @@
+"""Terms of commitments proposed by one person and approved by another: as with prices, nobody changes them alone.
+
+`closed_until` says up to when time is closed: this room does not know. What begins or ends before it would change bills
+that stand, and is refused when it is proposed and again when it is approved.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from billing.rates.models import Commitment, CommitmentDraft
+from billing.rates.services.commitments import CommitmentTerms, commitment_end, commitment_put
+from billing.rates.services.sheets import RateError
+from billing.tenancy.access import same_person
+from billing.tenancy.audit import audit_record
+from pricing.money import PRICE_PLACES, round_to
+
+State = CommitmentDraft.State
+MAX_NAME, MAX_REASON = 200, 2000
+HOURS_PLACES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Who proposes what kind of change, when and why."""
+
+    actor: str
+    now: datetime
+    reason: str
+    closed_until: datetime | None
+
+
+def commitment_propose(*, terms: CommitmentTerms, by: Proposal) -> CommitmentDraft:
+    """Propose a commitment; the one before it of that team and accelerator will end where it begins.  Raises RateError."""
+    _check_terms(terms)
+    _refuse_closed(terms.name, terms.valid_from, by.closed_until)
+    facts = {
+        "name": terms.name, "team": terms.team, "accelerator": terms.accelerator, "gpu_hours": terms.gpu_hours,
+        "price": terms.price, "valid_from": terms.valid_from, "valid_until": terms.valid_until,
+    }  # fmt: skip
+    return _propose(facts, by)
+
+
+def commitment_propose_end(*, name: str, at: datetime, by: Proposal) -> CommitmentDraft:
+    """Propose that a stored commitment ends earlier than it would.  Raises RateError."""
+    known = Commitment.objects.filter(name=name).select_related("team").first()
+    if known is None:
+        raise RateError(f"commitment {name!r}: there is none of that name")
+    _refuse_closed(name, at, by.closed_until)
+    if at < known.valid_from or (known.valid_until is not None and at >= known.valid_until):
+        raise RateError(f"commitment {name}: {at.isoformat()} does not lie within its time")
+    facts = {
+        "ends": known, "name": name, "team": known.team, "accelerator": known.accelerator, "gpu_hours": known.gpu_hours,
+        "price": known.price, "valid_from": known.valid_from, "valid_until": at,
+    }  # fmt: skip
+    return _propose(facts, by)
+
+
+def commitment_draft_approve(
+    *, draft_id: int, actor: str, now: datetime, closed_until: datetime | None, reason: str = ""
+) -> CommitmentDraft:
+    """Store what was proposed: another person than who proposed it.  Raises RateError; then nothing has changed."""
+    with transaction.atomic():
+        draft = _waiting(draft_id, "approved")
+        if same_person(actor, draft.requested_by):
+            raise RateError(f"{actor} proposed commitment {draft.name}: somebody else must approve")
+        starts = draft.valid_until if draft.ends is not None else draft.valid_from
+        _refuse_closed(draft.name, starts or draft.valid_from, closed_until)
+        if draft.ends is not None and draft.valid_until is not None:
+            commitment_end(commitment=draft.ends, at=draft.valid_until, actor=actor)
+        else:
+            commitment_put(terms=_terms(draft), actor=actor)
+        return _decide(draft, State.APPROVED, actor, now, reason)
+
+
+def commitment_draft_reject(*, draft_id: int, actor: str, now: datetime, reason: str) -> CommitmentDraft:
+    """Turn a proposal down, with a reason; not by who made it, who withdraws it.  Raises RateError."""
+    if not reason.strip():
+        raise RateError("say why the terms are turned down")
+    with transaction.atomic():
+        draft = _waiting(draft_id, "turned down")
+        if same_person(actor, draft.requested_by):
+            raise RateError(f"{actor} proposed commitment {draft.name}: withdraw it instead")
+        return _decide(draft, State.REJECTED, actor, now, reason)
+
+
+def commitment_draft_withdraw(*, draft_id: int, actor: str, now: datetime, reason: str = "") -> CommitmentDraft:
+    """Give a proposal up; to change one, withdraw it and propose it anew.  Raises RateError."""
+    with transaction.atomic():
+        return _decide(_waiting(draft_id, "withdrawn"), State.WITHDRAWN, actor, now, reason)
+
+
+def _propose(facts: dict[str, Any], by: Proposal) -> CommitmentDraft:
+    reason = by.reason.strip()
+    if not reason or len(reason) > MAX_REASON:
+        raise RateError(f"say why, in at most {MAX_REASON} characters, for whoever approves")
+    try:
+        with transaction.atomic():
+            draft = CommitmentDraft.objects.create(**facts, reason=reason, requested_by=by.actor, requested_at=by.now)
+            audit_record(actor=by.actor, action="commitment_propose", subject=draft.name, detail=_told(draft))
+    except IntegrityError as error:
+        raise RateError(f"terms of commitment {facts['name']} wait for approval already: decide or withdraw them") from error
+    return draft
+
+
+def _check_terms(terms: CommitmentTerms) -> None:
+    name = terms.name
+    if not name.strip() or name != name.strip() or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
+        raise RateError(f"name {name[:80]!r}: must be printable text of 1 to {MAX_NAME} characters, no slash")
+    if Commitment.objects.filter(name=name).exists():
+        raise RateError(f"commitment {name} is stored and never changes: give the new terms a new name")
+    if not terms.accelerator.strip() or not terms.accelerator.isprintable() or len(terms.accelerator) > 512:
+        raise RateError("accelerator: name the product, as the price list does")
+    if terms.team.is_group:
+        raise RateError(f"team {terms.team.code} is a group: it uses nothing itself")
+    _check_number("gpu_hours_per_month", terms.gpu_hours, HOURS_PLACES)
+    _check_number("price_per_gpu_hour", terms.price, PRICE_PLACES)
+    if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
+        raise RateError(f"commitment {name}: valid_until must be after valid_from")
+
+
+def _check_number(name: str, value: Decimal, places: int) -> None:
+    if not value.is_finite() or not 0 < value <= Decimal("1e12") or round_to(value, places) != value:
+        raise RateError(f"{name} {value}: must be above 0, with at most {places} decimals")
+
+
+def _refuse_closed(name: str, at: datetime, closed_until: datetime | None) -> None:
+    if closed_until is not None and at < closed_until:
+        raise RateError(
+            f"commitment {name}: {at.isoformat()} lies in a closed month, whose bills stand; the first instant is "
+            f"{closed_until.isoformat()}"
+        )
+
+
+def _waiting(draft_id: int, verb: str) -> CommitmentDraft:
+    rows = CommitmentDraft.objects.select_for_update(of=("self",)).select_related("team", "ends")
+    draft = rows.filter(pk=draft_id).first()
+    if draft is None:
+        raise RateError(f"proposed terms {draft_id}: there are none of that id")
+    if draft.state != State.PROPOSED:
+        raise RateError(f"commitment {draft.name} is {draft.state}: only what waits can be {verb}")
+    return draft
+
+
+def _decide(draft: CommitmentDraft, state: str, actor: str, now: datetime, reason: str) -> CommitmentDraft:
+    draft.state, draft.decided_by, draft.decided_at, draft.decision = state, actor, now, reason.strip()[:MAX_REASON]
+    draft.save(update_fields=["state", "decided_by", "decided_at", "decision"])
+    detail = {**_told(draft), "requested_by": draft.requested_by, "decision": draft.decision}
+    audit_record(actor=actor, action=f"commitment_{state}", subject=draft.name, detail=detail)
+    return draft
+
+
+def _terms(draft: CommitmentDraft) -> CommitmentTerms:
+    return CommitmentTerms(
+        draft.name, draft.team, draft.accelerator, draft.gpu_hours, draft.price, draft.valid_from, draft.valid_until
+    )
+
+
+def _told(draft: CommitmentDraft) -> dict[str, Any]:
+    return {
+        "ends": draft.ends_id is not None, "team": draft.team.code, "accelerator": draft.accelerator,
+        "gpu_hours": str(draft.gpu_hours), "price": str(draft.price), "valid_from": draft.valid_from.isoformat(),
+        "valid_until": draft.valid_until.isoformat() if draft.valid_until else None, "reason": draft.reason,
+    }  # fmt: skip

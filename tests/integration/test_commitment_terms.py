@@ -1,0 +1,241 @@
+"""Terms of commitments: proposed by one person, approved by another, dated, and never in closed time."""
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.test import Client
+
+from billing.invoicing.models import Invoice
+from billing.invoicing.services import period_close, period_verify
+from billing.portal.commitments import commitment_uses
+from billing.portal.months import period_shown
+from billing.portal.statements import month_statements
+from billing.rates.models import Commitment, CommitmentDraft
+from billing.rates.services import CommitmentTerms, RateError
+from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
+from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
+from billing.tenancy.models import AuditEntry, BillingSetup, Team
+from billing.tenancy.tokens import api_token_create
+from tests.factories import allocation_record, apply, ingest_allocations, person
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+NOW = datetime(2026, 10, 12, tzinfo=UTC)
+OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)
+NOVEMBER = datetime(2026, 10, 31, 16, tzinfo=UTC)
+DECEMBER = datetime(2026, 11, 30, 16, tzinfo=UTC)
+FIELDS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1,000",
+          "price_per_gpu_hour": "8", "reason": "the yearly plan"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def house(tmp_path: Path) -> None:
+    """lin is of finance, ada approves, tom leads nlp, which holds 10 GPUs for 10 hours on 5 October: 100 hours."""
+    apply(tmp_path)
+    for name, role in (("lin", "finance"), ("ada", "approver"), ("eve", "auditor")):
+        person(name, role)
+    person("tom", "lead", team="nlp")
+    at = {"started_at": "2026-10-05T00:00:00Z", "ended_at": "2026-10-05T10:00:00Z", "observed_until": "2026-10-05T10:00:00Z"}
+    ingest_allocations(allocation_record(1, quantity=10, **at))
+
+
+def terms(name: str = "nlp-2026", hours: str = "1000", start: datetime = OCTOBER, **changed: Any) -> CommitmentTerms:
+    return CommitmentTerms(
+        name, Team.objects.get(code="nlp"), changed.get("accelerator", "NVIDIA-H800"), Decimal(hours),
+        Decimal(changed.get("price", "8.0000")), start, changed.get("until"),
+    )  # fmt: skip
+
+
+def propose(wanted: CommitmentTerms | None = None, actor: str = "lin", reason: str = "the plan") -> CommitmentDraft:
+    return terms_propose(terms=wanted or terms(), actor=actor, now=NOW, reason=reason)
+
+
+def approve(draft: CommitmentDraft, actor: str = "ada", now: datetime = NOW) -> CommitmentDraft:
+    return terms_approve(draft_id=draft.pk, actor=actor, now=now)
+
+
+def stored() -> list[tuple[str, datetime, datetime | None, str]]:
+    return list(Commitment.objects.order_by("valid_from").values_list("name", "valid_from", "valid_until", "created_by"))
+
+
+def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
+    period_close(month=month, actor="ops", now=now)
+
+
+def test_proposed_terms_bill_nothing_before_somebody_else_approves_them() -> None:
+    draft = propose()
+    assert (draft.state, stored()) == ("proposed", [])
+    assert approve(draft).state == "approved"
+    assert stored() == [("nlp-2026", OCTOBER, None, "ada")]
+    close()
+    assert Invoice.objects.get().total == Decimal("8000.00")  # 100 used and 900 unused at 8.0000
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+    told = AuditEntry.objects.filter(action__startswith="commitment_").order_by("id").values_list("action", "actor")
+    assert list(told) == [("commitment_propose", "lin"), ("commitment_put", "ada"), ("commitment_approved", "ada")]
+    assert AuditEntry.objects.get(action="commitment_approved").detail["requested_by"] == "lin"
+
+
+def test_new_terms_follow_and_end_those_before_them() -> None:
+    approve(propose())
+    approve(propose(terms("nlp-2027", "500", DECEMBER)))
+    assert stored() == [("nlp-2026", OCTOBER, DECEMBER, "ada"), ("nlp-2027", DECEMBER, None, "ada")]
+
+
+@pytest.mark.parametrize("actor", ["lin", " LIN "])
+def test_nobody_approves_or_turns_down_their_own_terms(actor: str) -> None:
+    draft = propose()
+    with pytest.raises(RateError, match="proposed commitment nlp-2026: somebody else must approve"):
+        approve(draft, actor)
+    with pytest.raises(RateError, match="proposed commitment nlp-2026: withdraw it instead"):
+        commitment_draft_reject(draft_id=draft.pk, actor=actor, now=NOW, reason="no")
+    changed = "UPDATE rates_commitmentdraft SET state = 'approved', decided_at = now(), decided_by = %s"
+    refused = pytest.raises(IntegrityError, match="commitments_take_two_persons")
+    with refused, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(changed, [actor])
+    assert stored() == []
+
+
+def test_closed_months_never_change_neither_when_proposed_nor_when_approved() -> None:
+    early = propose()
+    approve(propose(terms("cv-like", "10", NOVEMBER, accelerator="NVIDIA-A100")))
+    close()
+    before = Invoice.objects.get().sha256, Invoice.objects.get().total
+    for attempt in (lambda: approve(early), lambda: propose(terms("again"))):
+        with pytest.raises(RateError, match="lies in a closed month, whose bills stand; the first instant is 2026-10-31T16"):
+            attempt()
+    with pytest.raises(RateError, match="lies in a closed month"):
+        terms_propose_end(name="cv-like", at=OCTOBER, actor="lin", now=NOW, reason="x")
+    approve(propose(terms("november", "10", NOVEMBER)))
+    assert before == (Invoice.objects.get().sha256, Invoice.objects.get().total)
+    assert all(proof.holds for proof in period_verify(month="2026-10"))
+
+
+def test_a_commitment_is_ended_earlier_by_two_persons_and_buys_its_part_of_the_month() -> None:
+    approve(propose())
+    half = datetime(2026, 10, 16, 4, tzinfo=UTC)  # 15.5 of the 31 days of October in Shanghai
+    draft = terms_propose_end(name="nlp-2026", at=half, actor="lin", now=NOW, reason="the project is over")
+    assert stored()[0][2] is None
+    approve(draft)
+    assert stored() == [("nlp-2026", OCTOBER, half, "ada")]
+    close()
+    assert Invoice.objects.get().total == Decimal("4000.00")  # 500 hours at 8.0000
+    assert AuditEntry.objects.get(action="commitment_end").detail == {"valid_until": half.isoformat(), "before": None}
+    with pytest.raises(RateError, match="does not lie within its time"):
+        terms_propose_end(name="nlp-2026", at=DECEMBER, actor="lin", now=NOW, reason="x")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"hours": "0"}, "gpu_hours_per_month 0: must be above 0"),
+        ({"hours": "1.0000001"}, "gpu_hours_per_month 1.0000001: must be above 0, with at most 6 decimals"),
+        ({"hours": "NaN"}, "gpu_hours_per_month NaN"),
+        ({"price": "8.00001"}, "price_per_gpu_hour 8.00001: must be above 0, with at most 4 decimals"),
+        ({"name": " x"}, "must be printable text"),
+        ({"accelerator": ""}, "name the product"),
+        ({"until": OCTOBER}, "valid_until must be after valid_from"),
+    ],
+)
+def test_terms_that_cannot_be_are_refused_when_they_are_proposed(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(RateError, match=told):
+        propose(terms(**changed))
+    assert not CommitmentDraft.objects.exists()
+
+
+def test_a_proposal_has_a_reason_waits_alone_and_is_decided_once() -> None:
+    with pytest.raises(RateError, match="say why"):
+        propose(reason=" ")
+    draft = propose()
+    with pytest.raises(RateError, match="wait for approval already"):
+        propose()
+    with pytest.raises(RateError, match="say why the terms are turned down"):
+        commitment_draft_reject(draft_id=draft.pk, actor="ada", now=NOW, reason="")
+    commitment_draft_reject(draft_id=draft.pk, actor="ada", now=NOW, reason="too dear")
+    with pytest.raises(RateError, match="is rejected: only what waits can be approved"):
+        approve(draft)
+    again = propose()
+    commitment_draft_withdraw(draft_id=again.pk, actor="lin", now=NOW)
+    approve(propose())
+    with pytest.raises(RateError, match="is stored and never changes"):
+        propose()
+    for statement in ("UPDATE rates_commitmentdraft SET price = 1", "DELETE FROM rates_commitmentdraft"):
+        refused = pytest.raises(DatabaseError, match="are proposed and decided once")
+        with refused, transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def signed_in(name: str, language: str = "en") -> Client:
+    client = Client(headers={"accept-language": language})
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def test_the_page_takes_terms_and_offers_each_person_their_own_step() -> None:
+    page = "/commitments/?month=2026-10"
+    assert "Propose terms…" in signed_in("lin").get(page).content.decode()
+    assert "Propose terms…" not in signed_in("ada").get(page).content.decode()
+    form = {**FIELDS, "valid_from": "2027-01-01"}
+    bad = signed_in("lin").post("/commitments/drafts/", {**form, "gpu_hours_per_month": "many"})
+    assert (bad.status_code, "is not a decimal" in bad.content.decode()) == (409, True)
+    assert "the yearly plan" in bad.content.decode()  # nothing that was written is lost
+    assert signed_in("lin").post("/commitments/drafts/", form).status_code == 302
+    draft = CommitmentDraft.objects.get()
+    assert (draft.gpu_hours, draft.price) == (Decimal(1000), Decimal(8))
+    assert draft.valid_from == datetime(2026, 12, 31, 16, tzinfo=UTC)
+    step = f"/commitments/drafts/{draft.pk}/approve/"
+    assert step in signed_in("ada").get(page).content.decode()
+    assert step not in signed_in("lin").get(page).content.decode()
+    assert "等待批准" in signed_in("tom", "zh-hans").get(page).content.decode()
+    assert signed_in("lin").post(step).status_code == 403
+    assert signed_in("ada").post(step, {"reason": "as planned"}).status_code == 302
+    assert signed_in("ada").post(step).status_code == 409
+    assert Commitment.objects.get().created_by == "ada"
+    ended = {"ends": "yes", "name": "nlp-2026", "valid_until": "2027-07-01", "reason": "half a year"}
+    assert signed_in("lin").post("/commitments/drafts/", ended).status_code == 302
+    shown = signed_in("tom").get(page).content.decode()
+    assert ("ends 2027-07-01" in shown or "ends 1 Jul" in shown, "half a year" in shown) == (True, True)
+    file = signed_in("tom").get(page + "&table=drafts&as=csv").content.decode().removeprefix("\ufeff")
+    assert [row["state"] for row in csv.DictReader(io.StringIO(file))] == ["proposed", "approved"]
+
+
+def test_the_doors_take_proposals_and_decisions() -> None:
+    door, said = "/api/v1/commitments/drafts", {"content_type": "application/json"}
+    _, writer = api_token_create(name="maker", scopes=["prices:write"], actor="t")
+    _, approver = api_token_create(name="checker", scopes=["prices:approve"], actor="t")
+    terms_of = {**FIELDS, "gpu_hours_per_month": "1000", "valid_from": "2026-12-01T00:00:00+08:00"}
+    by = lambda token: {"authorization": f"Bearer {token}"}  # noqa: E731
+    assert Client().post(door, terms_of, headers=by(approver), **said).status_code == 403
+    missing = Client().post(door, {"name": "x", "reason": "y"}, headers=by(writer), **said)
+    assert (missing.status_code, "valid_from" in missing.content.decode()) == (400, True)
+    made = Client().post(door, terms_of, headers=by(writer), **said)
+    assert (made.status_code, made.json()["state"], made.json()["ends"]) == (201, "proposed", False)
+    step = f"{door}/{made.json()['id']}/approve"
+    assert Client().post(step, {}, headers=by(writer), **said).status_code == 403
+    done = Client().post(step, {"reason": "ok"}, headers=by(approver), **said)
+    assert (done.status_code, done.json()["decided_by"]) == (200, "token:checker")
+    assert Client().post(step, {}, headers=by(approver), **said).status_code == 409
+    listed = json.loads(signed_in("tom").get(door).content)
+    assert [row["name"] for row in listed["results"]] == ["nlp-2026"]
+
+
+def test_an_open_month_says_what_is_used_up_by_its_end_and_what_the_rest_would_cost_at_the_list_price() -> None:
+    """100 of 1,000 hours by the evening of the 10th of 31 days: 310 expected, 690 left; the list price is 10.0000."""
+    approve(propose())
+    now = datetime(2026, 10, 10, 16, tzinfo=UTC)
+    month = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    (use,) = commitment_uses(month, list(Team.objects.filter(code="nlp")), now)
+    assert (use.used, use.unused) == (100, 900)
+    assert (use.unused_amount, use.unused_at_list) == (Decimal("7200.00"), Decimal("9000.00"))
+    assert use.pace is not None
+    assert (use.pace.used, use.pace.unused, use.pace.beyond) == (310, 690, 0)
+    assert use.pace.burn == Decimal("0.3100")  # a tenth of the hours in 10/31 of the time
+    for instant in (datetime(2026, 10, 3, 15, 59, tzinfo=UTC), NOVEMBER):
+        assert commitment_uses(month, list(Team.objects.filter(code="nlp")), instant)[0].pace is None
