@@ -38,7 +38,7 @@ DROP FUNCTION rates_commitment_draft_guard();
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('rates', '0010_allocation_policies'),
+        ('rates', '0011_what_the_penalty_looks_at'),
         ('tenancy', '0008_disputes_held_above_limits'),
     ]
 
