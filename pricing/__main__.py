@@ -10,10 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pricing.commands import efficiency, gpu_hour, tokens, training_plan
+from pricing.commands import efficiency, gpu_hour, storage, tokens, training_plan
 from pricing.commands.files import CommandError
 
-COMMANDS = {"gpu-hour": gpu_hour, "tokens": tokens, "efficiency": efficiency, "training-plan": training_plan}
+COMMANDS = {
+    "gpu-hour": gpu_hour, "tokens": tokens, "efficiency": efficiency, "training-plan": training_plan, "storage": storage,
+}  # fmt: skip
 
 
 class OneLineParser(argparse.ArgumentParser):

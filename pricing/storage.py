@@ -1,12 +1,129 @@
 """PURE: storage by tier and requests by class. TB are decimal; a month's share is the mean of the bytes over its time."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from pricing.money import Number, fraction_of
+from pricing.fields import Bound, FieldReader, InputError
+from pricing.money import Number, fraction_of, round_amount
 
 BYTES_PER_TB: Final = 10**12
 REQUESTS_PER_PRICE: Final = 1000
+TB_MONTHS: Final = Bound("0", "1e9", "decimal TB over the whole month, 0.2 PB are 200")
+BYTE_SECONDS: Final = Bound("0", "1e30", "bytes x seconds that they were kept", whole=True)
+MONTH_SECONDS: Final = Bound("2419200", "2764800", "seconds of the month", whole=True)
+PER_TB_MONTH: Final = Bound("0", "1e7", "currency per TB and month")
+COUNT: Final = Bound("0", "1e18", "requests", whole=True)
+PER_1000: Final = Bound("0", "1e6", "currency per 1000 requests")
+STORAGE: Final = "storage"
+REQUESTS: Final = "requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What one tier kept over a month, and its price; a hot TB costs what hundreds of cold ones do."""
+
+    name: str
+    tb_months: Fraction
+    price_per_tb_month: Fraction
+
+    @property
+    def fee(self) -> Fraction:
+        """Exact; a line rounds it once."""
+        return storage_fee(self.tb_months, self.price_per_tb_month)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """The requests of one class (GET, PUT, LIST) and their price: a write costs more than ten times what a read does."""
+
+    name: str
+    count: int
+    price_per_1000: Fraction
+
+    @property
+    def fee(self) -> Fraction:
+        """Exact; a line rounds it once."""
+        return request_fee(self.count, self.price_per_1000)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUse:
+    """A month of a store."""
+
+    tiers: tuple[Tier, ...] = ()
+    requests: tuple[RequestClass, ...] = ()
+
+    def lines(self) -> Iterator[tuple[str, str, Decimal]]:
+        """(storage or requests, tier or class, amount with 2 decimals) of each line."""
+        for tier in self.tiers:
+            yield STORAGE, tier.name, round_amount(tier.fee)
+        for one in self.requests:
+            yield REQUESTS, one.name, round_amount(one.fee)
+
+    @property
+    def total(self) -> Decimal:
+        """Sum of the rounded lines."""
+        return sum((amount for *_, amount in self.lines()), Decimal("0.00"))
+
+
+def read_store_use(reader: FieldReader) -> StoreUse:
+    """The fields `storage` and `requests` of a document; problems are noted with the reader.
+
+    {"storage": [{"tier": "hot", "tb_months": "200" or "byte_seconds": n, "price_per_tb_month": "150"}],
+     "requests": [{"class": "PUT", "count": 2500000000, "price_per_1000": "0.005"}], "month_seconds": n, for byte_seconds}
+
+    Source: FS11.
+    """
+    seconds = reader.optional("month_seconds", MONTH_SECONDS)
+    tiers = [_tier(one, seconds) for one in _each(reader, STORAGE, "a tier of storage")]
+    requests = [_requests(one) for one in _each(reader, REQUESTS, "a class of requests")]
+    return StoreUse(tuple(tier for tier in tiers if tier), tuple(one for one in requests if one))
+
+
+def parse_store_use(fields: object) -> StoreUse:
+    """A whole document of storage and requests.  Raises InputError with a message for every bad field."""
+    reader = FieldReader(fields, "a month of storage")
+    if not reader.problems:
+        reader.finish((STORAGE, REQUESTS, "month_seconds", "currency"))
+        if not reader.has(STORAGE) and not reader.has(REQUESTS):
+            reader.refuse(STORAGE, "is missing, and so is requests: give at least one of them")
+    found = read_store_use(reader) if reader.is_mapping else StoreUse()
+    if reader.problems:
+        raise InputError(reader.problems)
+    return found
+
+
+def _each(reader: FieldReader, name: str, what: str) -> Iterator[FieldReader]:
+    for index, item in enumerate(reader.each(name) if reader.has(name) else ()):
+        one = reader.nested(item, what, name, index)
+        if one.is_mapping:
+            yield one
+
+
+def _tier(reader: FieldReader, month_seconds: Fraction | None) -> Tier | None:
+    reader.finish(("tier", "tb_months", "byte_seconds", "price_per_tb_month"))
+    name, price = reader.text("tier"), reader.number("price_per_tb_month", PER_TB_MONTH)
+    if reader.has("byte_seconds") and not reader.has("tb_months"):
+        kept = reader.number("byte_seconds", BYTE_SECONDS)
+        if month_seconds is None:
+            reader.refuse("byte_seconds", "needs month_seconds of the document: 31 days are 2678400")
+            return None
+        amount = None if kept is None else tb_months(int(kept), int(month_seconds))
+    else:
+        amount = reader.number("tb_months", TB_MONTHS)
+        if reader.has("byte_seconds"):
+            reader.refuse("byte_seconds", "stands beside tb_months: give one of them")
+    return None if amount is None or price is None else Tier(name, amount, price)
+
+
+def _requests(reader: FieldReader) -> RequestClass | None:
+    reader.finish(("class", "count", "price_per_1000"))
+    name, price = reader.text("class"), reader.number("price_per_1000", PER_1000)
+    count = reader.number("count", COUNT)
+    return None if count is None or price is None else RequestClass(name, int(count), price)
 
 
 def tb_months(byte_seconds: int, month_seconds: int) -> Fraction:

@@ -4,7 +4,7 @@ FLOP is an amount; FLOP/s is a rate. Peaks are dense and of the precision that t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from math import isqrt
@@ -14,6 +14,7 @@ from metering.peaks import dense_peak_tflops
 from pricing.carbon import kg_co2
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import exact_decimal, round_amount
+from pricing.storage import StoreUse, read_store_use
 from pricing.training_checks import FACTS, Check, plan_checks, read_facts
 
 SECONDS_PER_HOUR: Final = 3600
@@ -147,6 +148,11 @@ STORAGE: Final[dict[str, Bound]] = {
     "storage_price_per_tb_month": Bound("0", "1e7", "currency per TB and month"),
     "requests_cost": Bound("0", "1e12", "currency for requests to the store"),
 }
+BATCH: Final = Bound("1", "1e9", "sequences of an optimizer step", whole=True)
+ON_BASE: Final = "on-base"
+SHARE_OF_TOTAL: Final = "share-of-total"
+CONTINGENCY: Final = (ON_BASE, SHARE_OF_TOTAL)
+"""A fifth on top of the base, or a fifth of the whole: what contingency means is the house's to say."""
 STORAGE_PAIR: Final = ("storage_tb", "storage_price_per_tb_month")
 
 PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
@@ -198,6 +204,9 @@ class TrainingPlan:
     tokens: Fraction
     storage: Mapping[str, Fraction]
     facts: Mapping[str, Fraction]
+    store: StoreUse = field(default_factory=StoreUse)
+    contingency_method: str = ON_BASE
+    steps: int | None = None
 
     def estimate(self) -> Estimate:
         """The plan as it stands: cost = GPU-hours x price, total = cost x M + storage and requests x (1 + contingency)."""
@@ -206,17 +215,27 @@ class TrainingPlan:
         kwh = gpu_hours * self.kw_at_the_meter
         days = days_of(gpu_hours, self.gpus)
         storage = self._storage_cost(days)
-        total = cost * budget_multiplier(self.overheads, self.contingency_ratio) + storage * (1 + self.contingency_ratio)
+        of_budget = budget_multiplier if self.contingency_method == ON_BASE else budget_multiplier_as_reserve
+        total = cost * of_budget(self.overheads, self.contingency_ratio) + storage * of_budget({}, self.contingency_ratio)
         return Estimate(
             self.flop, gpu_hours, days, round_amount(cost), round_amount(total), kwh,
             kg_co2(kwh, self.carbon_kg_per_kwh), self.mfu, round_amount(storage),
         )  # fmt: skip
 
     def _storage_cost(self, days: Fraction) -> Fraction:
-        """TB x price per month x months of 730 h that the run takes, and what its requests cost."""
+        """TB x price per month x months of 730 h that the run takes, by tier too, and what its requests cost.
+
+        Source: FS11.
+        """
         months = days * HOURS_PER_DAY / HOURS_PER_MONTH
         priced = self.storage.get("storage_tb", Fraction(0)) * self.storage.get("storage_price_per_tb_month", Fraction(0))
-        return priced * months + self.storage.get("requests_cost", Fraction(0))
+        priced += sum((tier.fee for tier in self.store.tiers), Fraction(0))
+        asked = sum((one.fee for one in self.store.requests), Fraction(0))
+        return priced * months + asked + self.storage.get("requests_cost", Fraction(0))
+
+    def compute_optimal(self) -> tuple[int, int]:
+        """(parameters, tokens) that the FLOP of this run would best be spent on (FS13)."""
+        return compute_optimal(round(self.flop))
 
     def checks(self) -> list[Check]:
         """The questions of the base case, each with its answer."""
@@ -235,7 +254,8 @@ class TrainingPlan:
             self, mfu=self.ranges.get("mfu_low", self.mfu), goodput=self.ranges.get("goodput_low", Fraction(1)),
             contingency_ratio=Fraction(0),
         )  # fmt: skip
-        slower = self.mfu / (1 + self.contingency_ratio)
+        longer = budget_multiplier if self.contingency_method == ON_BASE else budget_multiplier_as_reserve
+        slower = self.mfu / longer({}, self.contingency_ratio)
         high = replace(
             self, mfu=self.ranges.get("mfu_high", slower), goodput=self.ranges.get("goodput_high", self.goodput)
         )
@@ -248,12 +268,13 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     if reader.problems:
         raise TrainingPlanError(reader.problems)
     known = (*FIELDS, *DEFAULTED, *ATTENTION, *RANGES, *STORAGE, *FACTS, "accelerator", "dtype", "overheads", "peak_tflops")
-    reader.finish((*known, "attention"))
+    reader.finish((*known, "attention", "storage", "requests", "sequences_per_step", "contingency_method"))
     found = {name: reader.number(name, bound) for name, bound in FIELDS.items()}
     found |= {name: reader.number(name, bound, default) for name, (bound, default) in DEFAULTED.items()}
     ranges = {name: reader.optional(name, SHARE) for name in RANGES}
     extra, peak, overheads, storage = _attention(reader), _peak(reader), _overheads(reader), _storage(reader)
-    facts = read_facts(reader, found["active_params"])
+    facts, store = read_facts(reader, found["active_params"]), read_store_use(reader)
+    method, steps = reader.choice("contingency_method", CONTINGENCY, ON_BASE), _steps(reader, found["tokens"])
     _refuse_disorder(reader, {**found, **ranges})
     numbers = {name: number for name, number in found.items() if number is not None}
     if reader.problems or peak is None:
@@ -263,8 +284,19 @@ def parse_training_plan(fields: object) -> TrainingPlan:
         flop, peak * TERA, numbers["gpus"], numbers["mfu"], numbers["goodput"], numbers["price_per_gpu_hour"], overheads,
         numbers["contingency_ratio"], numbers["gpu_power_kw"] * numbers["pue"], numbers["carbon_kg_per_kwh"],
         {name: value for name, value in ranges.items() if value is not None}, numbers["active_params"], numbers["tokens"],
-        storage, facts,
+        storage, facts, store, method, steps,
     )  # fmt: skip
+
+
+def _steps(reader: FieldReader, tokens: Fraction | None) -> int | None:
+    """Optimizer steps of the run; None where the batch is not given."""
+    batch = reader.optional("sequences_per_step", BATCH)
+    if batch is not None and not any(map(reader.has, ATTENTION)):
+        reader.refuse("seq_len", "is missing, but sequences_per_step is given")
+    length = reader.optional("seq_len", ATTENTION["seq_len"]) if batch is not None else None
+    if batch is None or length is None or tokens is None:
+        return None
+    return optimizer_steps(tokens, sequences_per_step=int(batch), seq_len=int(length))
 
 
 def _attention(reader: FieldReader) -> Fraction:

@@ -8,6 +8,10 @@
         shared:
           - {name: gateway, amount_per_month: "1000.00", method: even}
           - {name: registry, amount_per_month: "500.00", method: fixed, shares: {nlp: "0.7", cv: "0.3"}}
+          - name: datasets                     # instead of an amount: what was kept and asked for, at the store's prices
+            storage: [{tier: hot, tb_months: "200", price_per_tb_month: "150"}]
+            requests: [{class: PUT, count: 2500000000, price_per_1000: "0.005"}]
+            method: proportional
 
 A policy holds for the billing months that begin while it is in force, so it begins with a month.
 """
@@ -20,6 +24,8 @@ from billing.config.set_up_file import Entry
 from billing.rates.services import allocation_policy_publish
 from billing.tenancy.models import Team
 from pricing.allocation import AllocationError, Method, Split
+from pricing.fields import InputError
+from pricing.storage import parse_store_use
 
 METHODS = tuple(method.value for method in Method)
 
@@ -51,10 +57,24 @@ def _idle(rule: Entry) -> dict[str, Any]:
 
 
 def _shared(rule: Entry) -> dict[str, Any]:
-    amount = rule.decimal("amount_per_month", places=2, at_least="0.01")
-    told = {"name": rule.text("name"), "amount": format(amount, "f"), **_split(rule)}
+    made_of = {name: rule.value(name) for name in ("storage", "requests", "month_seconds") if rule.has(name)}
+    amount = _stored(rule, made_of) if made_of else rule.decimal("amount_per_month", places=2, at_least="0.01")
+    told = {"name": rule.text("name"), "amount": format(amount, "f"), **made_of, **_split(rule)}
     rule.finish()
     return told
+
+
+def _stored(rule: Entry, made_of: dict[str, Any]) -> Decimal:
+    """What a store costs; kept in the rule with what it is made of."""
+    if rule.has("amount_per_month"):
+        raise rule.error("amount_per_month", "stands beside storage and requests: give the amount, or what it is made of")
+    try:
+        amount = parse_store_use(made_of).total
+    except InputError as error:
+        raise rule.error("shared", "; ".join(error.messages)) from error
+    if not amount:
+        raise rule.error("storage", "costs nothing: there is nothing to share")
+    return amount
 
 
 def _split(rule: Entry) -> dict[str, Any]:

@@ -6,21 +6,25 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 
 from billing.portal.price_lists import published_versions
+from pricing.documents import DocumentError, parse_document
 from pricing.efficiency import EfficiencyPolicy, Form, Verdict, hfu_with_full_recomputation, judge, judge_linear
 from pricing.fields import Bound, exact_number
 from pricing.money import exact_decimal, round_amount, round_to
 from pricing.training_checks import FACTS
 from pricing.training_plan import (
     ATTENTION,
+    BATCH,
     DEFAULTED,
     FIELDS,
+    ON_BASE,
     RANGES,
     SHARE,
     STORAGE,
     Estimate,
+    TrainingPlan,
     TrainingPlanError,
     parse_training_plan,
 )
@@ -30,7 +34,13 @@ MARKET_BASED: Final = "market_carbon_kg_per_kwh"
 RECOMPUTATION: Final = {"none": Fraction(1), "full": hfu_with_full_recomputation(Fraction(1))}
 """HFU over MFU: full recomputation of activations repeats the forward pass."""
 
-TEXTS: Final = {"accelerator": "NVIDIA-H800", "dtype": "bf16", "recomputation": "none"}
+TEXTS: Final = {
+    "accelerator": "NVIDIA-H800", "dtype": "bf16", "recomputation": "none", "contingency_method": ON_BASE,
+}  # fmt: skip
+LISTS: Final = {
+    "storage": gettext_noop("YAML or JSON: tiers with tb_months and price_per_tb_month"),
+    "requests": gettext_noop("YAML or JSON: classes with count and price_per_1000"),
+}
 OVERHEADS: Final = ("experiments", "evaluation", "post_training", "preprocessing")
 START: Final = {
     **TEXTS, "active_params": "10e9", "tokens": "10e12", "gpus": "256", "mfu": "0.40", "goodput": "0.90",
@@ -39,9 +49,10 @@ START: Final = {
 BOUNDS: Final[dict[str, Bound]] = {
     **FIELDS, **{name: bound for name, (bound, _) in DEFAULTED.items()}, **ATTENTION,
     **dict.fromkeys(RANGES, SHARE), **STORAGE, **FACTS, MARKET_BASED: FIELDS[LOCATION_BASED],
-    **{name: Bound("0", "10", "ratio of the main run", "20 % is 0.20") for name in OVERHEADS},
+    **{name: Bound("0", "10", "ratio of the main run", "20 % is 0.20") for name in OVERHEADS}, "sequences_per_step": BATCH,
 }  # fmt: skip
-NAMES: Final = (*TEXTS, *BOUNDS)
+HINTS: Final = {**LISTS, "contingency_method": gettext_noop("on-base, or share-of-total")}
+NAMES: Final = (*TEXTS, *BOUNDS, *LISTS)
 USUAL_MFU: Final = Fraction(55, 100)
 LONG_RUN_DAYS: Final = 180
 ATTENTION_MATTERS: Final = Fraction(1, 6)
@@ -79,7 +90,11 @@ def planner_fields(
     if own is not None:
         given["mfu_p90"] = exact_decimal(Fraction(own), 4)
     values = {name: given.get(name, "") for name in NAMES}
-    return [(name, values[name], gettext(BOUNDS[name].unit) if name in BOUNDS else "") for name in NAMES], values
+    return [(name, values[name], _hint(name)) for name in NAMES], values
+
+
+def _hint(name: str) -> str:
+    return gettext(BOUNDS[name].unit) if name in BOUNDS else gettext(HINTS[name]) if name in HINTS else ""
 
 
 def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -> Plan:
@@ -92,7 +107,7 @@ def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -
         name: value for name, value in values.items() if value and name not in (MARKET_BASED, "recomputation", *OVERHEADS)
     }
     fields["overheads"] = {name: values[name] for name in OVERHEADS if values[name]}
-    problems = []
+    problems = _open_lists(fields)
     if values[MARKET_BASED] and (market is None or not BOUNDS[MARKET_BASED].holds(market)):
         problems.append(f"{MARKET_BASED}: {values[MARKET_BASED]!r} {BOUNDS[MARKET_BASED].expected}")
     hfu_over_mfu = RECOMPUTATION.get(values["recomputation"] or "none")
@@ -105,11 +120,23 @@ def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -
     if problems or hfu_over_mfu is None:
         return Plan(problems=problems)
     cases = plan.cases()
-    rows = _rows(list(cases.values()), market)
+    rows = _rows(plan, list(cases.values()), market)
     if policy is not None:
         rows.append(_adjustment_row(list(cases.values()), policy, hfu_over_mfu))
     checks = [check.text for check in plan.checks() if not check.holds]
     return Plan(cases, rows, [*checks, *_warnings(values, cases["base"])])
+
+
+def _open_lists(fields: dict[str, Any]) -> list[str]:
+    """Put what is written as YAML or JSON in place of its text; what is wrong with it."""
+    problems = []
+    for name in LISTS.keys() & fields.keys():
+        try:
+            fields[name] = parse_document(fields[name].encode(), name).value
+        except DocumentError as error:
+            problems.append(str(error))
+            del fields[name]
+    return problems
 
 
 def _adjustment_row(
@@ -130,7 +157,7 @@ def _verdict(case: Estimate, policy: EfficiencyPolicy, hfu_over_mfu: Fraction) -
     return judge_linear(policy, **facts, width=policy.width) if policy.form is Form.LINEAR else judge(policy, **facts)
 
 
-def _rows(cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str, list[Decimal]]]:
+def _rows(plan: TrainingPlan, cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str, list[Decimal]]]:
     rows = [
         (gettext("GPU-hours"), "", [round_to(case.gpu_hours, 1) for case in cases]),
         (gettext("Days on all GPUs"), "", [round_to(case.days, 1) for case in cases]),
@@ -140,6 +167,8 @@ def _rows(cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str
         (gettext("Energy, kWh at the meter"), "", [round_to(case.kwh, 0) for case in cases]),
         (gettext("CO2 by location, kg"), "", [round_to(case.kg_co2, 0) for case in cases]),
     ]
+    if plan.steps is not None:
+        rows.append((gettext("Optimizer steps"), "", [Decimal(plan.steps)] * len(cases)))
     if market is not None:
         rows.append((gettext("CO2 by contract (market), kg"), "", [round_to(case.kwh * market, 0) for case in cases]))
     return rows

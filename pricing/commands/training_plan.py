@@ -24,9 +24,16 @@ def run(arguments: argparse.Namespace) -> int:
     shown = {name: case.as_dict() for name, case in cases.items()}
     if arguments.json:
         told = [{"name": check.name, "holds": check.holds, "text": check.text} for check in checks]
-        write_json({**shown["base"], **shown, "checks": told})
+        params, tokens = plan.compute_optimal()
+        best = {"active_params": str(params), "tokens": str(tokens)}
+        steps = {} if plan.steps is None else {"optimizer_steps": plan.steps}
+        write_json({**shown["base"], **shown, "checks": told, "compute_optimal": best, **steps})
     else:
         rows = [(field, *(shown[name][field] for name in shown)) for field in shown["base"]]
         write_lines(table([("", *shown), *rows]))
+        params, tokens = plan.compute_optimal()
+        write_lines(["", f"the same FLOP are best spent on {params} parameters and {tokens} tokens"])
+        if plan.steps is not None:
+            write_lines([f"{plan.steps} optimizer steps"])
         write_lines(["", *(f"{MARKS[check.holds]} {check.name}: {check.text}" for check in checks)])
     return OK

@@ -9,7 +9,7 @@ from pricing.adjustments import converted_list_price, true_up
 from pricing.energy import counted_millijoules, kwh_of
 from pricing.mig import slice_fraction, slice_list_price
 from pricing.money import round_amount
-from pricing.storage import request_fee, storage_fee
+from pricing.storage import parse_store_use
 from pricing.tariff import Tariff, demand_charge_per_gpu_hour, named_periods, with_critical_peak
 from pricing.tco import (
     annuity_per_year,
@@ -229,13 +229,15 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 @case("B27")
 def _(i: dict[str, Any]) -> dict[str, object]:
     tiers = (("hot_low", "hot", 150), ("hot_high", "hot", 300), ("warm", "warm", 23), ("cold", "cold", 1))
-    return {f"{name}_usd": round_amount(storage_fee(int(i[f"{tier}_tb"]), price)) for name, tier, price in tiers}
+    kept = [{"tier": name, "tb_months": i[f"{tier}_tb"], "price_per_tb_month": price} for name, tier, price in tiers]
+    return {f"{name}_usd": amount for _, name, amount in parse_store_use({"storage": kept}).lines()}
 
 
 @case("B28")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    prices = {"get": Decimal("0.0004"), "put": Decimal("0.005")}
-    return {f"{name}_usd": round_amount(request_fee(int(i["requests"]), price)) for name, price in prices.items()}
+    prices = {"get": "0.0004", "put": "0.005"}
+    asked = [{"class": name, "count": i["requests"], "price_per_1000": price} for name, price in prices.items()]
+    return {f"{name}_usd": amount for _, name, amount in parse_store_use({"requests": asked}).lines()}
 
 
 @case("B29")

@@ -57,6 +57,43 @@ def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
     invoices_issue(month=month, actor="ops", now=now)
 
 
+STORE = {
+    "name": "datasets", "method": "proportional",
+    "storage": [{"tier": "hot", "tb_months": "2", "price_per_tb_month": "150"}],
+    "requests": [{"class": "PUT", "count": "10000000", "price_per_1000": "0.005"}],
+}  # fmt: skip
+
+
+def test_what_a_store_keeps_and_is_asked_for_is_shared_at_its_prices(tmp_path: Path) -> None:
+    """2 x 150 + 10,000 x 0.005 = 350.00, shared as 3 to 1 GPU-hours."""
+    apply(tmp_path, allocation_policies=[{"name": "store-v1", "valid_from": "2026-10-01", "shared": [STORE]}])
+    hold(1, "nlp-train", 3)
+    hold(2, "cv", 1)
+    close()
+    shares = {}
+    for invoice in Invoice.objects.all():
+        lines = document_of(invoice)["lines"]
+        shares[invoice.team.code] = [one["amount"] for one in lines if one["kind"] == "shared"]
+    assert shares == {"nlp": ["262.50"], "cv": ["87.50"]}
+    rule = AuditEntry.objects.get(action="allocation_policy_publish").detail["rules"]["shared"][0]
+    assert (rule["amount"], rule["storage"], rule["requests"]) == ("350.00", STORE["storage"], STORE["requests"])
+    assert proofs_hold("2026-10")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"amount_per_month": "5"}, "amount_per_month: stands beside storage and requests"),
+        ({"requests": [{"class": "PUT", "count": "many", "price_per_1000": "1"}]}, "requests.0..count: 'many'"),
+        ({"storage": [{"tier": "a", "tb_months": "0", "price_per_tb_month": "1"}], "requests": None}, "costs nothing"),
+    ],
+)
+def test_a_bad_store_is_refused_with_its_field(tmp_path: Path, changed: dict[str, Any], says: str) -> None:
+    rule = {name: value for name, value in {**STORE, **changed}.items() if value is not None}
+    with pytest.raises(SetUpFileError, match=says):
+        apply(tmp_path, allocation_policies=[{"name": "store-v1", "valid_from": "2026-10-01", "shared": [rule]}])
+
+
 def proofs_hold(*months: str) -> bool:
     proofs = [proof for month in months for proof in period_verify(month=month)]
     return bool(proofs) and all(proof.holds for proof in proofs)

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,23 @@ def row(name: str, policy: EfficiencyPolicy | None = None, **changed: str) -> li
     plan = planned(texts(price_per_gpu_hour="10", **changed), policy)
     assert not plan.problems
     return next(figures for title, _, figures in plan.rows if title.startswith(name))
+
+
+def test_storage_by_tier_requests_by_class_and_the_meaning_of_contingency() -> None:
+    """The page takes YAML: 10 TB at 100 for the months of the run, 10 million writes at 0.005 per 1000."""
+    days = Fraction(row("Days")[1])
+    stored = {
+        "storage": "- {tier: hot, tb_months: 10, price_per_tb_month: 100}",
+        "requests": "- {class: PUT, count: 10000000, price_per_1000: 0.005}",
+    }
+    assert abs(Fraction(row("Storage", **stored)[1]) - (days * 24 / 730 * 1000 + 50)) < 3  # days with one decimal
+    assert row("Storage", requests=stored["requests"]) == [Decimal("50.00")] * 3
+    assert row("Optimizer", sequences_per_step="1024", seq_len="4096") == [Decimal(2_384_186)] * 3
+    base, whole = (row("Cost with", contingency_method=method)[1] for method in ("on-base", "share-of-total"))
+    assert abs(base / Decimal("1.2") - whole * Decimal("0.8")) < Decimal("0.02")
+    plan = planned(texts(price_per_gpu_hour="10", storage="- {tier: hot", contingency_method="guess"))
+    assert plan.problems[0] == "contingency_method: 'guess' must be on-base or share-of-total"
+    assert "storage" in plan.problems[1]
 
 
 def test_nine_in_ten_own_runs_do_not_pass_the_p90(tmp_path: Path) -> None:
