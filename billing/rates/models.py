@@ -13,6 +13,25 @@ from billing.tenancy.models import Team, ValidRange
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 
 
+def one_at_a_time(name: str) -> ExclusionConstraint:
+    """Of the rows of a table at most one holds at any instant."""
+    return ExclusionConstraint(
+        name=name, expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)]
+    )
+
+
+class DatedPolicy(models.Model):
+    """What every policy is: a name, and [valid_from, valid_until) in which it is in force. One holds at a time."""
+
+    name = models.CharField(max_length=200, unique=True)
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["valid_from"]
+
+
 class CostSheet(models.Model):
     """What a GPU-hour costs, and the inputs it was computed from."""
 
@@ -57,12 +76,7 @@ class PriceVersion(models.Model):
 
     class Meta:
         ordering = ["valid_from"]
-        constraints = [
-            ExclusionConstraint(
-                name="one_price_version_at_a_time",
-                expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
-            )
-        ]
+        constraints = [one_at_a_time("one_price_version_at_a_time")]
 
     def __str__(self) -> str:
         return self.name
@@ -107,12 +121,9 @@ class TokenPrice(models.Model):
         ]
 
 
-class EfficiencyPolicy(models.Model):
+class EfficiencyPolicy(DatedPolicy):
     """Bands of HFU and MFU that change what a GPU-hour costs, in force in [valid_from, valid_until)."""
 
-    name = models.CharField(max_length=200, unique=True)
-    valid_from = models.DateTimeField()
-    valid_until = models.DateTimeField(null=True, blank=True)
     hfu_below = models.DecimalField(max_digits=9, decimal_places=6)
     penalty = models.DecimalField(max_digits=9, decimal_places=6)
     mfu_above = models.DecimalField(max_digits=9, decimal_places=6)
@@ -132,59 +143,35 @@ class EfficiencyPolicy(models.Model):
         help_text="what hfu_below bounds",
     )  # fmt: skip
 
-    class Meta:
+    class Meta(DatedPolicy.Meta):
         verbose_name_plural = "efficiency policies"
-        ordering = ["valid_from"]
-        constraints = [
-            ExclusionConstraint(
-                name="one_efficiency_policy_at_a_time",
-                expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
-            )
-        ]
+        constraints = [one_at_a_time("one_efficiency_policy_at_a_time")]
 
 
-class InterruptionPolicy(models.Model):
+class InterruptionPolicy(DatedPolicy):
     """Who pays for holds that preemption, eviction or the loss of a node ended in [valid_from, valid_until).
 
     `rules`: by end reason {"payer": "team" | "platform" | "cap", "hours"}; with "cap" the platform carries the last so many
     hours of the hold, at most, and the team the rest. A reason without a rule is the team's.
     """
 
-    name = models.CharField(max_length=200, unique=True)
-    valid_from = models.DateTimeField()
-    valid_until = models.DateTimeField(null=True, blank=True)
     rules = models.JSONField()
 
-    class Meta:
-        ordering = ["valid_from"]
-        constraints = [
-            ExclusionConstraint(
-                name="one_interruption_policy_at_a_time",
-                expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
-            )
-        ]
+    class Meta(DatedPolicy.Meta):
+        constraints = [one_at_a_time("one_interruption_policy_at_a_time")]
 
 
-class AllocationPolicy(models.Model):
+class AllocationPolicy(DatedPolicy):
     """What of idle time and shared cost is billed, and how it is split, for months that begin in [valid_from, valid_until).
 
     `rules`: {"idle": [{cluster, accelerator, price, method, shares}], "shared": [{name, amount, method, shares}]}.
     """
 
-    name = models.CharField(max_length=200, unique=True)
-    valid_from = models.DateTimeField()
-    valid_until = models.DateTimeField(null=True, blank=True)
     rules = models.JSONField()
 
-    class Meta:
+    class Meta(DatedPolicy.Meta):
         verbose_name_plural = "allocation policies"
-        ordering = ["valid_from"]
-        constraints = [
-            ExclusionConstraint(
-                name="one_allocation_policy_at_a_time",
-                expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)],
-            )
-        ]
+        constraints = [one_at_a_time("one_allocation_policy_at_a_time")]
 
 
 class PriceDraft(models.Model):

@@ -1,13 +1,13 @@
 """All reads of prices and policies, as the plain values that rating works with."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from billing.rates.models import (
     AllocationPolicy,
@@ -32,6 +32,8 @@ from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import Carbon
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from pricing.token_contexts import figures_by_class
+
+LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def rate_card() -> RateCard:
@@ -175,6 +177,14 @@ def _split(rule: Mapping[str, Any]) -> Split:
     return Split(Method(rule["method"]), {team: Decimal(share) for team, share in rule["shares"].items()})
 
 
+Dated = TypeVar("Dated", CarbonFactors, PolicyRow)
+
+
+def _in_force(rows: Iterable[Dated], instant: datetime) -> Dated | None:
+    """The one of the rows in whose [valid_from, valid_until) the instant lies; they do not overlap."""
+    return next((row for row in rows if row.valid_from <= instant < (row.valid_until or LAST)), None)
+
+
 class CarbonBook:
     """What a kWh of each cluster emits, dated."""
 
@@ -185,10 +195,8 @@ class CarbonBook:
 
     def at(self, cluster: str, instant: datetime) -> Carbon | None:
         """Kilograms per kWh in force, or None where nobody said them."""
-        for row in self._rows.get(cluster, ()):
-            if row.valid_from <= instant and (row.valid_until is None or instant < row.valid_until):
-                return Carbon(Fraction(row.location_kg_per_kwh), Fraction(row.market_kg_per_kwh))
-        return None
+        row = _in_force(self._rows.get(cluster, ()), instant)
+        return Carbon(Fraction(row.location_kg_per_kwh), Fraction(row.market_kg_per_kwh)) if row else None
 
     def changes(self) -> set[datetime]:
         """Every instant at which other factors begin."""
@@ -203,10 +211,8 @@ class PolicyBook:
 
     def at(self, instant: datetime) -> EfficiencyPolicy | None:
         """The policy in force, or None: then nothing is adjusted."""
-        for row in self._rows:
-            if row.valid_from <= instant and (row.valid_until is None or instant < row.valid_until):
-                return _policy(row)
-        return None
+        row = _in_force(self._rows, instant)
+        return _policy(row) if row else None
 
     def changes(self) -> set[datetime]:
         """Every instant at which another policy begins or one ends."""

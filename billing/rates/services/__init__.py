@@ -1,7 +1,6 @@
 """All writes of this room: cost sheets, drafts of price lists and their approval, published versions, policies."""
 
 from billing.rates.price_list import GpuPriceInput
-from billing.rates.services.allocation import allocation_policy_publish
 from billing.rates.services.carbon import carbon_factors_put
 from billing.rates.services.commitments import CommitmentTerms, commitment_put
 from billing.rates.services.drafts import (
@@ -13,8 +12,12 @@ from billing.rates.services.drafts import (
     price_draft_submit,
     price_draft_withdraw,
 )
-from billing.rates.services.interruptions import interruption_policy_publish
-from billing.rates.services.publishing import PriceVersionInput, efficiency_policy_publish, price_version_publish
+from billing.rates.services.policies import (
+    allocation_policy_publish,
+    efficiency_policy_publish,
+    interruption_policy_publish,
+)
+from billing.rates.services.publishing import PriceVersionInput, price_version_publish
 from billing.rates.services.sheets import RateError, cost_sheet_put, token_cost_sheet_put
 from billing.rates.services.written import price_draft_write
 

@@ -6,8 +6,8 @@ from decimal import Decimal
 from django.db import IntegrityError, transaction
 
 from billing.rates.models import CarbonFactors
-from billing.rates.services.publishing import ends_later
 from billing.rates.services.sheets import RateError
+from billing.rates.services.succession import take_over
 from billing.tenancy.audit import audit_record
 
 
@@ -29,11 +29,8 @@ def carbon_factors_put(
         return False
     try:
         with transaction.atomic():
-            of_cluster.filter(ends_later(valid_from), valid_from__lt=valid_from).update(valid_until=valid_from)
-            later = of_cluster.filter(valid_from__gt=valid_from).order_by("valid_from").first()
-            CarbonFactors.objects.create(
-                cluster=cluster, valid_from=valid_from, valid_until=later.valid_from if later else None, **wanted
-            )
+            until = take_over(of_cluster, valid_from)
+            CarbonFactors.objects.create(cluster=cluster, valid_from=valid_from, valid_until=until, **wanted)
             audit_record(
                 actor=actor, action="carbon_factors_put", subject=cluster,
                 detail={**{name: str(value) for name, value in wanted.items()}, "valid_from": valid_from.isoformat()},

@@ -7,8 +7,8 @@ from decimal import Decimal
 from django.db import IntegrityError, transaction
 
 from billing.rates.models import Commitment
-from billing.rates.services.publishing import ends_later
 from billing.rates.services.sheets import RateError
+from billing.rates.services.succession import take_over
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 
@@ -42,8 +42,7 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
     try:
         with transaction.atomic():
             of_pair = Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator)
-            running = of_pair.filter(ends_later(terms.valid_from), valid_from__lt=terms.valid_from)
-            running.update(valid_until=terms.valid_from)
+            take_over(of_pair, terms.valid_from)
             Commitment.objects.create(
                 **{name: getattr(terms, name) for name in (*FIELDS, "name", "valid_until")}, created_by=actor
             )

@@ -1,4 +1,4 @@
-"""Published price versions and policies. A published version is never edited; another one follows it.
+"""Published price versions. A published version is never edited; another one follows it.
 
 Whoever publishes checks in the same transaction that no closed period changes with it
 (`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
@@ -7,14 +7,13 @@ Whoever publishes checks in the same transaction that no closed period changes w
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Q
 
-from billing.rates.models import CostSheet, EfficiencyPolicy, GpuPrice, PriceVersion, TokenCostSheet, TokenPrice
+from billing.rates.models import CostSheet, GpuPrice, PriceVersion, TokenCostSheet, TokenPrice
 from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.sheets import RateError
+from billing.rates.services.succession import take_over
 from billing.tenancy.audit import audit_record
 
 PUBLISH_LOCK = 0x50524943
@@ -53,11 +52,6 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
     return True
 
 
-def ends_later(instant: datetime) -> Q:
-    """What is in force at `instant` or would come to be: it ends there."""
-    return Q(valid_until=None) | Q(valid_until__gt=instant)
-
-
 def _publish_alone() -> None:
     """Until this transaction ends: each list finds the ones before and after it, also where many are approved at once."""
     with connection.cursor() as cursor:
@@ -66,13 +60,10 @@ def _publish_alone() -> None:
 
 def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
     _publish_alone()
-    before = PriceVersion.objects.filter(valid_from__lt=wanted.valid_from)
-    before.filter(ends_later(wanted.valid_from)).update(valid_until=wanted.valid_from)
-    later = PriceVersion.objects.filter(valid_from__gt=wanted.valid_from).order_by("valid_from").first()
+    until = take_over(PriceVersion.objects.all(), wanted.valid_from)
     version = PriceVersion.objects.create(
-        name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from,
-        valid_until=later.valid_from if later else None, published_by=actor,
-    )  # fmt: skip
+        name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from, valid_until=until, published_by=actor
+    )
     sheets = {sheet.name: sheet for sheet in CostSheet.objects.all()}
     GpuPrice.objects.bulk_create(
         GpuPrice(
@@ -116,23 +107,3 @@ def _difference(known: PriceVersion, wanted: PriceVersionInput) -> str:
         if listed.get(key) != wanted.tokens.get(key):
             return f"the {key[1]} price of {key[0]}"
     return ""
-
-
-def efficiency_policy_publish(*, fields: dict[str, Any], actor: str) -> bool:
-    """Publish a policy from its instant on; the policy before it ends there. False where it is published already."""
-    known = EfficiencyPolicy.objects.filter(name=fields["name"]).first()
-    if known:
-        differing = [name for name, value in fields.items() if getattr(known, name) != value]
-        if differing:
-            raise RateError(f"efficiency policy {known.name} is published and differs in {differing[0]}")
-        return False
-    try:
-        with transaction.atomic():
-            before = EfficiencyPolicy.objects.filter(valid_from__lt=fields["valid_from"])
-            before.filter(ends_later(fields["valid_from"])).update(valid_until=fields["valid_from"])
-            later = EfficiencyPolicy.objects.filter(valid_from__gt=fields["valid_from"]).order_by("valid_from").first()
-            EfficiencyPolicy.objects.create(**fields, valid_until=later.valid_from if later else None)
-            audit_record(actor=actor, action="efficiency_policy_publish", subject=fields["name"])
-    except IntegrityError as error:
-        raise RateError(f"efficiency policy {fields['name']} overlaps another one") from error
-    return True
