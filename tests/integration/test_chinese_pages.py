@@ -3,12 +3,16 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils.translation import gettext, override
 
+from billing.invoicing.documents import labels
+from billing.portal.templatetags.portal import word
 from tests.catalogue import PO, read_po
 from tests.furnished_house import furnish, pleasant
 from tests.site_walk import one_of_each, walk_as
@@ -84,7 +88,9 @@ def test_no_page_of_a_full_house_leaves_english_on_it(tmp_path: Path, who: str) 
 
 
 TERMS = {"credit note": "贷记单", "price version": "价格版本", "invoice": "账单", "quarantine": "隔离", "waive": "豁免"}
-NEVER = ("发票", "信用单", "信用票据", "红字", "价格表版本", "智能体", "帐")
+NEVER = (
+    "发票", "信用单", "信用票据", "红字", "价格表版本", "价目版本", "价目表", "智能体", "帐", "贷项", "签发", "争议", "商誉",
+)  # fmt: skip
 """Other words for the same things, and the wrong character of 账."""
 
 
@@ -96,3 +102,31 @@ def test_the_words_of_the_trade_are_the_same_everywhere() -> None:
     ]  # fmt: skip
     assert other == []
     assert [(word, chinese) for chinese in texts.values() for word in NEVER if word in chinese] == []
+
+
+SAME = (
+    (labels.KINDS, ("efficiency", "interruption", "idle", "shared", "commitment", "credit")),
+    (labels.TOKEN_CLASSES, ("input", "output", "cache_read", "cache_creation")),
+    (labels.REASONS, tuple(labels.REASONS)),
+    (labels.STYLES, tuple(labels.STYLES)),
+    (labels.NOTE_REASONS, tuple(labels.NOTE_REASONS)),
+)
+"""Codes that documents and pages both put into words."""
+NAMES = ("Invoice", "Credit note", "Rebill", "Price version", "Corrects", "Issued by", "Billed to")
+
+
+@pytest.mark.parametrize("table", SAME, ids=lambda table: table[1][0])
+def test_documents_and_pages_put_a_code_into_the_same_words(table: Any) -> None:
+    words, codes = table
+    with override("zh-hans"):
+        assert {code: str(word(code)) for code in codes} == {code: words[code][0] for code in codes}
+
+
+def test_documents_and_pages_name_things_alike() -> None:
+    of_documents = {english: chinese for chinese, english in labels.WORDS.values() if english != "Corrects"}
+    of_documents["Corrects"] = labels.WORDS["corrects_invoice"][0]
+    with override("zh-hans"):
+        assert {name: gettext(name) for name in NAMES} == {name: of_documents[name] for name in NAMES}
+    texts = [chinese for table in (labels.WORDS, labels.KINDS, labels.MARKS) for chinese, _ in table.values()]
+    texts += [chinese.replace("不是增值税发票", "") for chinese, _ in labels.SENTENCES.values()]
+    assert [(term, text) for text in texts for term in NEVER if term in text] == []

@@ -238,7 +238,7 @@ def test_the_line_opens_down_to_the_holds_that_make_it(tmp_path: Path) -> None:
     client = Client()
     client.force_login(user)
     page = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
-    assert "Interruptions carried by the platform" in page
+    assert "Interruption credits" in page
     assert "Node lost" in page
     assert "sla-v1" in page
 

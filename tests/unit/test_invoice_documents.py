@@ -126,7 +126,7 @@ def test_another_process_in_another_time_zone_gives_the_same_bytes():
 def test_the_date_of_the_file_is_the_moment_of_issue(renderer):
     metadata = pypdf.PdfReader(io.BytesIO(renderer.render(ORDINARY, **ISSUED))).metadata
     assert metadata.creation_date == ISSUED["issued_at"]
-    assert metadata.title == "发票 Invoice AI-INFRA-2026-000001"
+    assert metadata.title == "账单 Invoice AI-INFRA-2026-000001"
 
 
 def test_it_is_pdf_a_2b_with_every_font_embedded(renderer):
@@ -144,7 +144,7 @@ def test_it_is_pdf_a_2b_with_every_font_embedded(renderer):
 def test_everything_a_finance_director_looks_for_is_printed(renderer):
     text = text_of(renderer.render(ORDINARY, **ISSUED))
     for expected in (
-        "发票 Invoice", "AI-INFRA-2026-000001", "NLP Research", "CC-210", "AI-INFRA", "2026-11-03",
+        "账单 Invoice", "AI-INFRA-2026-000001", "NLP Research", "CC-210", "AI-INFRA", "2026-11-03",
         "2026-10 (Asia/Shanghai)", "2026-10-01 00:00 – 2026-11-01 00:00", "2026-09-30 16:00 – 2026-10-31 16:00",
         "hq-1 / nlp-train", "NVIDIA-H800", "20.962222", "10.0000", "209.62", "GPU-Hours",
         "llama-3-8b", "缓存读取 Cache read", "nlp-key-1", "1.234567", "2.47",
@@ -166,7 +166,7 @@ def test_one_language_alone(renderer, language, present, absent):
 def test_a_draft_needs_neither_number_nor_hash_and_says_what_it_is(renderer):
     text = text_of(renderer.render({**ORDINARY, "number": None}, **DRAFT))
     assert unbroken(text).count("草稿DRAFT") == 4, "across the page, under the title, in a note, in the foot"
-    assert "尚未签发" in text
+    assert "尚未开具" in text
     assert "DRAFT" not in text_of(renderer.render(ORDINARY, **ISSUED))
 
 

@@ -1,6 +1,6 @@
 """The words of the documents, Chinese and English, and nothing else.
 
-A label is a list of one or two strings: ``["发票", "Invoice"]`` for ``zh-en``, one of them for ``zh`` or ``en``.
+A label is a list of one or two strings: ``["账单", "Invoice"]`` for ``zh-en``, one of them for ``zh`` or ``en``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ Language = Literal["zh-en", "zh", "en"]
 Label = list[str]
 
 WORDS: dict[str, tuple[str, str]] = {
-    "invoice": ("发票", "Invoice"),
-    "credit_note": ("贷项通知单", "Credit note"),
+    "invoice": ("账单", "Invoice"),
+    "credit_note": ("贷记单", "Credit note"),
     "rebill_note": ("重开账单", "Rebill"),
-    "corrects_invoice": ("更正单据", "Corrects"),
+    "corrects_invoice": ("更正对象", "Corrects"),
     "note_reason": ("更正原因", "Reason"),
     "note_style": ("更正方式", "What is done"),
     "credits_line": ("冲减行", "Credits line"),
@@ -29,7 +29,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "bounds": ("起止", "From – to"),
     "bounds_utc": ("UTC 起止", "UTC bounds"),
     "currency": ("币种", "Currency"),
-    "at_issue": ("签发时生成", "Assigned at issue"),
+    "at_issue": ("开具时生成", "Assigned at issue"),
     "summary": ("费用汇总", "Summary"),
     "total": ("合计", "Total"),
     "subtotal": ("小计", "Subtotal"),
@@ -40,7 +40,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "quantity": ("数量", "Quantity"),
     "unit": ("单位", "Unit"),
     "unit_price": ("单价", "Unit price"),
-    "price_version": ("价目版本", "Price list"),
+    "price_version": ("价格版本", "Price version"),
     "amount": ("金额", "Amount"),
     "sku": ("型号", "SKU"),
     "place": ("集群 / 命名空间", "Cluster / namespace"),
@@ -97,7 +97,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "The hash is taken over the canonical JSON of this document, which contains the previous document's hash.",
     ),
     "draft": (
-        "草稿仅供预览，尚未签发，不可入账。",
+        "草稿仅供预览，尚未开具，不可入账。",
         "A draft for preview: not issued, not to be booked.",
     ),
     "shadow": (
@@ -124,7 +124,7 @@ TOKEN_CLASSES: dict[str, tuple[str, str]] = {
     "input": ("输入", "Input"),
     "output": ("输出", "Output"),
     "cache_read": ("缓存读取", "Cache read"),
-    "cache_creation": ("缓存写入", "Cache creation"),
+    "cache_creation": ("缓存写入", "Cache write"),
     "reasoning": ("推理", "Reasoning"),
 }
 
@@ -179,7 +179,7 @@ def check_language(language: str) -> Language:
 
 
 def choose(pair: tuple[str, str], language: Language) -> Label:
-    """``("发票", "Invoice")`` to the strings shown: both, the Chinese one or the English one; equal ones once."""
+    """``("账单", "Invoice")`` to the strings shown: both, the Chinese one or the English one; equal ones once."""
     if language == "zh":
         return [pair[0]]
     if language == "en" or pair[0] == pair[1]:
@@ -198,5 +198,5 @@ def named(table: dict[str, tuple[str, str]], key: str, language: Language) -> La
 
 
 def inline(label: Label) -> str:
-    """Both languages in one string: ``发票 Invoice``."""
+    """Both languages in one string: ``账单 Invoice``."""
     return " ".join(label)

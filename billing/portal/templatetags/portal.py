@@ -38,7 +38,7 @@ WORDS = {
     "unused": _("Unused share of the commitment"),
     "tokens": _("Tokens"),
     "efficiency": _("Efficiency adjustments"),
-    "interruption": _("Interruptions carried by the platform"),
+    "interruption": _("Interruption credits"),
     "preempted": _("Preempted"),
     "reclaimed": _("Reclaimed"),
     "evicted": _("Evicted"),
