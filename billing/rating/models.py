@@ -12,7 +12,7 @@ class Charge(models.Model):
     is an earlier one where the usage came late (`correction`).
     """
 
-    closing = models.IntegerField(db_index=True)
+    closing = models.IntegerField()
     line_key = models.CharField(max_length=64, help_text="hash of everything that tells one line from another")
     team = models.CharField(max_length=64)
     platform = models.BooleanField(default=False)
@@ -45,7 +45,7 @@ class Charge(models.Model):
 class EfficiencyVerdict(models.Model):
     """Why a job's GPU-hours were adjusted or left alone: the evidence of an efficiency line."""
 
-    closing = models.IntegerField(db_index=True)
+    closing = models.IntegerField()
     team = models.CharField(max_length=64)
     cluster = models.CharField(max_length=512)
     namespace = models.CharField(max_length=512)

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoicing.report import build_report
 from billing.invoicing.services import (
     CloseRefusedError,
@@ -497,6 +497,22 @@ def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_p
         with pytest.raises(DatabaseError):
             sql(statement)
     assert proofs_hold("2026-10")
+
+
+def test_an_issued_invoice_gets_no_further_line_and_a_draft_does(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
+    close()
+    rest = ", ".join(
+        field.column for field in InvoiceLine._meta.concrete_fields if field.column not in ("id", "position")
+    )
+    table = "invoicing_invoiceline"
+    one_more = f"INSERT INTO {table} (position, {rest}) SELECT position + %s, {rest} FROM {table}"
+    sql(one_more % 1000)
+    Invoice.objects.filter(team__code="cv").update(status="draft", approved_by="")
+    assert issue() == 1
+    with pytest.raises(DatabaseError, match="the lines of an issued invoice never change"):
+        sql(one_more % 2000)
 
 
 def test_the_open_end_of_a_price_version_is_closed_once(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class Invoice(models.Model):
 class InvoiceLine(models.Model):
     """One line of an invoice, as its document states it."""
 
-    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines")
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines", db_index=False)
     position = models.IntegerField()
     kind = models.CharField(max_length=16)
     cluster = models.CharField(max_length=512, blank=True)
