@@ -62,7 +62,8 @@ def acceptance_of(
 
 def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
     """How many issued invoices of a month wait, are held by a dispute, and are accepted; empty before any is issued."""
-    issued = list(period.invoices.filter(number__isnull=False).only("issued_at", "number").prefetch_related("events"))
+    rows = period.invoices.filter(number__isnull=False).only("issued_at", "number", "period")  # of no other column is asked
+    issued = list(rows.prefetch_related("events"))
     if not issued:
         return {}
     calendar = house_calendar()

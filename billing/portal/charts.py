@@ -17,7 +17,8 @@ from django.utils.translation import gettext as _
 from billing.budgets.models import BudgetStanding
 from billing.portal.bridge import Bridge
 from billing.portal.selectors import TrendPoint
-from billing.portal.templatetags.portal import gpu_hours, money, quantity, signed_money, word_of
+from billing.portal.templatetags.portal import gpu_hours, money, quantity, signed_money, word, word_of
+from pricing.money import round_price
 
 Value = Decimal | tuple[Decimal, Decimal] | None
 HOUR = 3600
@@ -41,13 +42,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another."""
+    """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another.
+
+    `from_zero`: whether the scale begins there; where only differences are to be seen it does not.
+    """
 
     labels: Sequence[str]
     series: Sequence[Series]
     unit: str = ""
     links: Sequence[str] = ()
     lying: bool = False
+    from_zero: bool = True
 
     @property
     def json(self) -> str:
@@ -58,7 +63,7 @@ class Chart:
             for item in self.series
         ]  # fmt: skip
         shown = {"labels": list(self.labels), "series": series, "unit": self.unit, "links": list(self.links)}
-        return json.dumps({**shown, "lying": self.lying}, ensure_ascii=False)
+        return json.dumps({**shown, "lying": self.lying, "from_zero": self.from_zero}, ensure_ascii=False)
 
 
 def _plain(value: Value) -> str | list[str] | None:
@@ -94,6 +99,30 @@ def bridge_chart(bridge: Bridge, currency: str) -> Chart:
     colours = ["gpu", *("unowned" if effect.amount > 0 else "jade" for effect in bridge.effects), "gpu"]
     series = Series("", "bars", "gpu", values, texts, colours)
     return Chart([str(word_of(name, "effect")) for name in names], [series], currency)
+
+
+Ends = tuple[Fraction, Fraction]
+
+
+def waterfall_chart(steps: Sequence[tuple[str, Ends, str]], currency: str) -> Chart:
+    """(component, from and to, amount as text): bars one behind the other; what is lost and what is earned stand out."""
+    colours = ["jade" if name == "markup" else "unowned" if name in ("unsold", "spares") else "gpu" for name, *_ in steps]
+    series = Series("", "bars", "gpu", [_places(ends) for _, ends, _ in steps], [text for *_, text in steps], colours)
+    return Chart([str(word(name)) for name, *_ in steps], [series], currency, lying=True)
+
+
+def tornado_chart(swings: Sequence[tuple[str, Ends, str]], price: Fraction, currency: str) -> Chart:
+    """(input, lowest and highest price, both as text) beside a line at the price as it is."""
+    here = round_price(price)
+    series = [
+        Series(_("From – to"), "bars", "gpu", [_places(ends) for _, ends, _ in swings], [text for *_, text in swings]),
+        Series(_("Price"), "limit", "unowned", [here] * len(swings), [f"{here:f}"] * len(swings)),
+    ]
+    return Chart([name for name, *_ in swings], series, currency, lying=True, from_zero=False)
+
+
+def _places(ends: Ends) -> tuple[Decimal, Decimal]:
+    return round_price(ends[0]), round_price(ends[1])
 
 
 def pools_chart(pools: Sequence[Mapping[str, Any]], uses: Sequence[str]) -> Chart:

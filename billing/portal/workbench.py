@@ -13,6 +13,7 @@ from typing import Any, Final
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext, gettext_noop
 
+from billing.portal.charts import Chart, tornado_chart, waterfall_chart
 from billing.portal.price_hints import hint_of
 from billing.portal.price_lists import published_versions
 from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
@@ -98,11 +99,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a chart and of the table that says the same; `x` and `width` of 100."""
+    """One row of a chart and of the table that says the same; the chart draws it from one of `ends` to the other."""
 
     name: str
-    x: str
-    width: str
+    ends: tuple[Fraction, Fraction]
     amount: str
     share: str = ""
     low: str = ""
@@ -119,7 +119,7 @@ class Analysis:
     cost: GpuHourCost
     bars: list[Bar]
     swings: list[Bar]
-    here: str
+    here: Fraction
     by_share: list[tuple[str, Decimal, Decimal, bool]]
     simple: GpuHourCost
     published: Decimal | None
@@ -128,6 +128,17 @@ class Analysis:
     changes: list[tuple[ComponentChange, str, str, str]]
     before: GpuHourCost | None
     slices: list[SlicePrice]
+
+    @property
+    def waterfall(self) -> Chart:
+        """What the price is made of, each component from where the one before ended."""
+        return waterfall_chart([(bar.name, bar.ends, bar.amount) for bar in self.bars], self.cost.currency)
+
+    @property
+    def tornado(self) -> Chart:
+        """How far each input moves the price, around where it stands."""
+        rows = [(bar.name, bar.ends, f"{bar.price_at_low} – {bar.price_at_high}") for bar in self.swings]
+        return tornado_chart(rows, self.here, self.cost.currency)
 
     @property
     def listed(self) -> dict[str, str]:
@@ -267,35 +278,30 @@ def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
     plain["capital"] = plain["hardware"]
     return [
         Bar(
-            step.name, _of(step.start, whole), _of(step.amount, whole), price_text(step.amount),
-            _of(step.amount, whole, 1), simple=_money(plain.get(step.name)),
+            step.name, (step.start, step.start + step.amount), price_text(step.amount), _of(step.amount, whole, 1),
+            simple=_money(plain.get(step.name)),
         )
         for step in waterfall(cost)
     ]  # fmt: skip
 
 
-def _swing_bars(sheet: CostSheet) -> tuple[list[Bar], str]:
-    """The widest swings on one scale, and where the price itself stands on it."""
-    swings = [swing for swing in sensitivity(sheet) if swing.width][:SHOWN_SWINGS]
+def _swing_bars(sheet: CostSheet) -> tuple[list[Bar], Fraction]:
+    """The widest swings, and the price that they are swings of."""
     price = exact_price(sheet)
-    ends = [end for swing in swings for end in (swing.price_at_low, swing.price_at_high)]
-    least, most = min([price, *ends]), max([price, *ends])
-    scale = most - least
     bars = []
-    for swing in swings:
-        left = min(swing.price_at_low, swing.price_at_high, price)
-        right = max(swing.price_at_low, swing.price_at_high, price)
+    for swing in [swing for swing in sensitivity(sheet) if swing.width][:SHOWN_SWINGS]:
+        reached = (swing.price_at_low, swing.price_at_high, price)
         low, high = (exact_decimal(value, 4).rstrip("0").rstrip(".") for value in (swing.low, swing.high))
         bars.append(
             Bar(
-                swing.field, _of(left - least, scale), _of(right - left, scale), price_text(swing.width), "", low, high,
+                swing.field, (min(reached), max(reached)), price_text(swing.width), "", low, high,
                 price_text(swing.price_at_low), price_text(swing.price_at_high),
             )
         )  # fmt: skip
-    return bars, _of(price - least, scale)
+    return bars, price
 
 
-def _of(part: Fraction, whole: Fraction, places: int = 2) -> str:
+def _of(part: Fraction, whole: Fraction, places: int) -> str:
     return exact_decimal(part / whole * 100 if whole else 0, places)
 
 

@@ -17,6 +17,8 @@ from billing.rates.services import token_cost_sheet_put
 from metering.intervals import month_of, next_month
 from pricing.money import round_amount
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
+from tests.browser.polling import wait_until_true
+from tests.browser.test_charts_in_chromium import PAINTED
 from tests.browser.test_portal_in_chromium import browser as browser
 from tests.browser.test_portal_in_chromium import page as page
 from tests.browser.test_price_lists_in_chromium import october as october
@@ -80,6 +82,38 @@ def test_the_h800_price_is_raised_to_recover_its_cost_at_65_percent_sold(page: P
     version = PriceVersion.objects.get(name=month)
     assert version.published_by == "ben"
     assert str(version.gpu.get(accelerator="NVIDIA-H800").price) == price
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_makes_and_moves_the_price_is_drawn_beside_its_table(
+    page: Page, october: Path, scheme: Literal["light", "dark"]
+) -> None:
+    """The waterfall ends at the price, the tornado stands around it; both follow what is typed, and none is refused."""
+    person("ana", "finance")
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text) if said.type == "error" else None)
+    sign_in(page, "ana")
+    page.emulate_media(color_scheme=scheme)
+    page.goto("/prices/workbench/?sheet=h800-hq")
+    parts, swings = (page.locator(f"section:has(#{name}) canvas") for name in ("parts-title", "swing-title"))
+
+    def drawn() -> list[list[float]]:
+        return parts.evaluate("canvas => Chart.getChart(canvas).data.datasets[0].data")
+
+    price = page.locator("section:has(#parts-title) tfoot .n").first
+    assert f"{drawn()[-1][1]:.4f}" == price.inner_text()
+    here = swings.evaluate("canvas => Chart.getChart(canvas).data.datasets[1].data[0]")
+    assert f"{here:.4f}" == price.inner_text()
+    for canvas in (parts, swings):
+        assert canvas.evaluate(PAINTED) > 3
+        rows = canvas.evaluate("canvas => canvas.closest('section').querySelectorAll('tbody tr').length")
+        assert canvas.evaluate("canvas => Chart.getChart(canvas).data.labels.length") == rows
+    before = price.inner_text()
+    page.get_by_label("markup").first.fill("0.50")
+    expect(price).not_to_have_text(before)
+    wait_until_true(page, "!!Chart.getChart(document.querySelector('section:has(#parts-title) canvas'))")
+    assert f"{drawn()[-1][1]:.4f}" == price.inner_text()
+    assert refused == []
 
 
 def test_three_bad_inputs_get_three_messages(page: Page, october: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.acceptance import Acceptance, acceptance_of, due_of
+from billing.invoicing.acceptance import Acceptance, acceptance_counts, acceptance_of, due_of
 from billing.invoicing.issued import NotIssuedError
 from billing.invoicing.journal import Chart, batch_hash
 from billing.invoicing.mail_text import facts_of_mail
@@ -56,6 +58,14 @@ def invoice(team: str) -> Invoice:
 
 def acceptance(team: str, now: datetime) -> Acceptance | None:
     return acceptance_of(invoice(team), zone=ZONE, calendar=house_calendar(), now=now)
+
+
+def test_a_month_is_counted_with_as_many_queries_however_many_invoices_it_has(october: Path) -> None:
+    """Invoices with their events, and the holidays of the house: nothing is asked invoice by invoice."""
+    with CaptureQueriesContext(connection) as queries:
+        assert acceptance_counts(period_of("2026-10"), END - timedelta(days=1)) == {"waiting": 2, "held": 0, "accepted": 0}
+    assert [query["sql"] for query in queries if "LIMIT 21" in query["sql"] and "invoicing_invoice" in query["sql"]] == []
+    assert len(queries) <= 4
 
 
 def dispute(now: datetime) -> int:

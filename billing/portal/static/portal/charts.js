@@ -25,9 +25,9 @@
 
   const optionsOf = (chart, canvas) => {
     const ticks = { color: colourOf("soft"), maxRotation: 0, font: { size: 11 } };
-    const few = chart.labels.length <= 10;
-    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few ? 45 : 0 }, stacked: chart.lying };
-    const values = { beginAtZero: true, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6 }, stacked: chart.lying };
+    const few = chart.lying || chart.labels.length <= 10;
+    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few && !chart.lying ? 45 : 0 }, stacked: chart.lying };
+    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6 }, stacked: chart.lying };
     return {
       animation: false, maintainAspectRatio: false, locale: document.documentElement.lang, indexAxis: chart.lying ? "y" : "x",
       interaction: { mode: "index", axis: chart.lying ? "y" : "x", intersect: false },
@@ -50,7 +50,7 @@
     const datasets = chart.series.map((series, index) => setOf(series, index, chart.lying));
     new Chart(canvas, { data: { labels: chart.labels, datasets }, options: optionsOf(chart, canvas) });
   };
-  const all = (root) => [...(root.matches?.("canvas[data-chart]") ? [root] : []), ...root.querySelectorAll("canvas[data-chart]")];
+  const all = (root) => [...(root.matches?.("canvas[data-chart]") ? [root] : []), ...(root.querySelectorAll?.("canvas[data-chart]") ?? [])];
 
   Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
   document.addEventListener("htmx:load", (event) => all(event.detail.elt).filter((canvas) => !Chart.getChart(canvas)).forEach(draw));
