@@ -189,7 +189,10 @@ LOGIN_URL = "portal:login"
 LOGIN_REDIRECT_URL = "portal:overview"
 LOGOUT_REDIRECT_URL = "portal:login"
 
-UNFOLD = {"SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘", "SITE_SUBHEADER": "What is rare", "SITE_URL": "/"}
+UNFOLD = {
+    "SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘", "SITE_SUBHEADER": "What is rare", "SITE_URL": "/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/portal/mark.svg"}],
+}  # fmt: skip
 
 USE_TZ = True
 TIME_ZONE = "UTC"

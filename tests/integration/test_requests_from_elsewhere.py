@@ -114,6 +114,14 @@ def test_a_page_tells_the_browser_to_run_nothing_but_our_files(house: dict[str, 
         assert "no-store" in told["Cache-Control"], path
 
 
+def test_only_the_admin_is_granted_more_and_no_script_of_a_page() -> None:
+    """What its own files need (an evaluation, a style of a page); an address that only looks like it gets nothing."""
+    granted = dict(item.split(" ", 1) for item in policy_of("/admin/auth/user/").split("; "))
+    assert (granted["script-src"], granted["style-src"]) == ("'self' 'unsafe-eval'", "'self' 'unsafe-inline'")
+    for path in ("/", "/administrators/", "/teams/admin/", "/account/2fa/", "/api/v1/admin/", "/adminx", "/static/admin/"):
+        assert "unsafe" not in policy_of(path), path
+
+
 def test_cookies_are_out_of_reach_of_scripts_and_of_other_sites() -> None:
     factories.person("mei", password=PASSWORD)
     client = Client()
