@@ -50,6 +50,14 @@ def fill(size: Size, home: Path) -> None:
         connection.execute("CHECKPOINT")
 
 
+def roll_up(size: Size) -> None:
+    """Fold the month's events again, told as often as `size` says."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("TRUNCATE token_hour")
+        connection.execute(ROLL_UP.format(**_facts(size)).encode())
+        connection.execute("VACUUM ANALYZE token_hour")
+
+
 def _facts(size: Size) -> dict[str, Any]:
     return {
         "teams": size.teams, "tokens": size.tokens, "allocations": size.allocations, "told": size.told, "start": START,

@@ -1,0 +1,157 @@
+"""A month's tokens charged anew from a Parquet file of their records, by an engine of its own."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from django.core.management import call_command
+
+from billing.invoicing.services import period_close
+from billing.rating.recount import Difference, tokens_recount
+from billing.usage.files import UsageFileError
+from billing.usage.selectors import EpochFilter
+from billing.usage.token_file import file_token_sums
+from billing.usage.token_sums import token_sums
+from metering.intervals import billing_month
+from tests.factories import SET_UP, apply, ingest_tokens, token_record
+
+pytestmark = pytest.mark.django_db
+
+OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+OCTOBER = billing_month("2026-10", "Asia/Shanghai")
+CHANGE = datetime(2026, 10, 15, 4, 30, tzinfo=UTC)
+
+
+def parquet(directory: Path, records: list[dict[str, Any]], **columns: Any) -> Path:
+    """The records as a file, with some columns made otherwise."""
+    found: dict[str, Any] = {name: [record[name] for record in records] for name in records[0]}
+    found["time"] = pa.array([datetime.fromisoformat(text) for text in found["time"]], pa.timestamp("us", "UTC"))
+    path = directory / "records.parquet"
+    pq.write_table(pa.table({name: column for name, column in {**found, **columns}.items() if column is not None}), path)
+    return path
+
+
+def recount(path: Path) -> Any:
+    return tokens_recount(path=path, window=OCTOBER, zone="Asia/Shanghai", ordinal=1)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> list[dict[str, Any]]:
+    """Two requests before and one after a change of price, one of November; 1,000 input of which 200 from the cache."""
+    dearer = {
+        "name": "dearer", "valid_from": "2026-10-15T12:30:00+08:00",
+        "tokens": [{"model": "llama-3-8b", "input": "3.0000", "cache_read": "0.3000", "cache_creation": "3.0000",
+                    "output": "9.0000"}],
+    }  # fmt: skip
+    apply(tmp_path, price_versions=[*SET_UP["price_versions"], dearer])
+    times = ("2026-10-15T12:29:00+08:00", "2026-10-15T12:29:59+08:00", "2026-10-15T12:30:00+08:00")
+    found = [token_record(number, time=time, input_tokens=10_000_200) for number, time in enumerate(times)]
+    november = token_record(9, time="2026-11-01T00:00:00+08:00")
+    ingest_tokens(*found, november)
+    return [*found, november]
+
+
+def test_the_records_of_a_month_give_what_was_billed(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    period_close(month="2026-10", actor="ops", now=OVER)
+    found = recount(parquet(tmp_path, records))
+    assert found.holds
+    assert (found.records, found.lines) == (3, 6)
+    # input 20 M at 2 and 10 M at 3; read from the cache and put out: 400 at 0.2, 200 at 0.3, 200 at 8, 100 at 9 a million
+    assert found.amount == Decimal("70.00")
+
+
+def test_a_line_that_differs_is_named_with_both_figures(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    period_close(month="2026-10", actor="ops", now=OVER)
+    found = recount(parquet(tmp_path, [records[0], records[1] | {"output_tokens": 101}, records[3]]))
+    assert not found.holds
+    name = ("nlp", "nlp-key-1", "llama-3-8b")
+    assert found.differences == [
+        Difference(*name, "cache_read", "dearer", (Decimal(200), Decimal("0.3")), None),
+        Difference(*name, "input", "dearer", (Decimal(10_000_000), Decimal(3)), None),
+        Difference(*name, "output", "2026-10", (Decimal(200), Decimal(8)), (Decimal(201), Decimal(8))),
+        Difference(*name, "output", "dearer", (Decimal(100), Decimal(9)), None),
+    ]
+
+
+def test_what_nobody_owns_and_what_has_no_price_is_told(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    period_close(month="2026-10", actor="ops", now=OVER)
+    more = [records[0] | {"consumer": "nobodys"}, records[0] | {"model": "unknown"}]
+    found = recount(parquet(tmp_path, [*records, *more]))
+    assert found.differences == []
+    assert found.unowned == ["litellm-hq/nobodys"]
+    assert {item.sku for item in found.unpriced} == {"unknown input", "unknown cache_read", "unknown output"}
+    assert not found.holds
+
+
+def test_both_engines_sum_alike(tmp_path: Path) -> None:
+    """Of 600 requests around two cuts of which neither is on the hour, with buckets of prompt lengths in one piece."""
+    chance = random.Random(6)
+    apply(tmp_path)
+    found = []
+    for number in range(600):
+        at, read, made = OCTOBER.start + timedelta(seconds=chance.randrange(31 * 86_400)), *chance.choices(range(5000), k=2)
+        found.append(
+            token_record(
+                number, time=at.isoformat(), consumer=chance.choice(["nlp-key-1", "é", "算盘"]),
+                model=chance.choice(["a", "b"]), input_tokens=read + made + chance.randrange(9000),
+                cache_read_input_tokens=read, cache_creation_input_tokens=made, output_tokens=chance.randrange(9000),
+                reasoning_output_tokens=0,
+            )
+        )  # fmt: skip
+    found.append(found[0] | {"id": "edge", "time": CHANGE.isoformat(), "input_tokens": 20_000})
+    ingest_tokens(*found)
+    pieces = OCTOBER.cut([CHANGE, CHANGE + timedelta(days=3, microseconds=1)])
+    bounds: list[dict[str, tuple[int, ...]]] = [{}, {"a": (4096, 8192), "é": (1,)}, {}]
+    path = parquet(tmp_path, found)
+    assert sorted(file_token_sums(path, pieces, bounds), key=repr) == sorted(
+        token_sums(pieces, EpochFilter(), bounds), key=repr
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"model": None}, "column 'model' is missing"),
+        ({"time": ["2026-10-15T12:00:00+08:00"] * 4}, "time is string"),
+        ({"time": pa.array([CHANGE.replace(tzinfo=None)] * 4, pa.timestamp("us"))}, "give timestamps with a zone"),
+        ({"model": [1] * 4}, "model is int64; give text"),
+        ({"output_tokens": [1.0] * 4}, "output_tokens is double"),
+        ({"consumer": ["a", None, None, "b"]}, "consumer is empty in 2 records"),
+    ],
+)
+def test_a_file_that_cannot_be_summed_exactly_is_refused(
+    records: list[dict[str, Any]], tmp_path: Path, columns: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageFileError, match=told):
+        recount(parquet(tmp_path, records, **columns))
+
+
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_text("time,model\n")
+    with pytest.raises(UsageFileError, match="not a readable Parquet file"):
+        recount(tmp_path / "x.parquet")
+    with pytest.raises(UsageFileError, match="No such file"):
+        recount(tmp_path / "y.parquet")
+
+
+def test_the_command_ends_with_3_where_a_line_differs(
+    records: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    period_close(month="2026-10", actor="ops", now=OVER)
+    call_command("period_recount", "2026-10", "--tokens", str(parquet(tmp_path, records)))
+    assert capsys.readouterr().out == "3 records give 6 lines of 70.00 in sum; 0 lines differ from what was billed\n"
+    path = str(parquet(tmp_path, records[1:]))
+    with pytest.raises(SystemExit) as ended:
+        call_command("period_recount", "2026-10", "--tokens", path)
+    assert ended.value.code == 3
+    assert "billed 20000000 at 2, the file has 10000000 at 2" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        call_command("period_recount", "2026-10", "--tokens", path, "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["holds"], told["records"], len(told["differences"])) == (False, 2, 3)
