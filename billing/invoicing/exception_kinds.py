@@ -46,6 +46,8 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "scan_difference": ExceptionKind(OPERATOR, "close", _("Find what the agent missed"), waivable=True),
     "team_held": ExceptionKind(OPERATOR, "close", _("Repair what the message names, then close again")),
     "journal_unacknowledged": ExceptionKind(FINANCE, "close", _("Ask the ledger, then record its reference")),
+    "upheld_uncredited": ExceptionKind(FINANCE, "corrections", _("Approve and issue its correction")),
+    "upheld_repeatedly": ExceptionKind(OPERATOR, "disputes", _("Mend what makes it wrong again")),
     "over_capacity": ExceptionKind(OPERATOR, "close", _("Check reports of capacity and device fractions")),
 }
 WAIVABLE: Final = tuple(kind for kind, facts in KINDS.items() if facts.waivable)

@@ -12,6 +12,8 @@ from typing import Any
 from django.db.models import Sum
 
 from billing.invoicing.acceptance import acceptance_counts
+from billing.invoicing.disputes_found import disputes_left
+from billing.invoicing.documents_agree import documents_disagreeing
 from billing.invoicing.engine_comparison import ModelComparison, compare
 from billing.invoicing.exceptions_found import (
     SCAN_TOLERANCE,
@@ -171,7 +173,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
         report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
-        report.exceptions += journal_unacknowledged(report.journal, now)
+        report.exceptions += journal_unacknowledged(report.journal, now) + disputes_left(period)
     _waive(report, period, now)
     report.checks.insert(2, _engines_agree(report))
     if report.scans is not None:
@@ -208,8 +210,15 @@ def found_in(
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:
-        report.checks += _charges_agree(period, assessment)
+        report.checks += _charges_agree(period, assessment) + (_documents_agree(period) if thorough else [])
     return report
+
+
+def _documents_agree(period: BillingPeriod) -> list[Check]:
+    """What was issued comes to one sum as lines, as documents, in the ledger's journal and in FOCUS."""
+    count, total, differing = documents_disagreeing(period)
+    detail = "; ".join(differing[:5]) or f"{count} documents, {total:,}"
+    return [Check("lines = documents = ledger journal = FOCUS", not differing, detail)] if count else []
 
 
 def _engines_agree(report: Report) -> Check:

@@ -37,6 +37,8 @@ ADVICE: Final = (
     gettext_noop("gateways told %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s"),
     gettext_noop("%(n)s units were listed by %(scans)s scans: look for what the agent missed"),
     gettext_noop("close it with `manage.py period_close`"),
+    gettext_noop("correction %(n)s is not issued yet"),
+    gettext_noop("upheld in %(numbers)s: open a defect"),
     gettext_noop("more was held than nodes offered: check capacity reports and device fractions"),
 )
 CHECKS: Final = (
@@ -58,6 +60,8 @@ CHECKS: Final = (
     gettext_noop("equal in every count"),
     gettext_noop("rating the stored usage again gives the same charges"),
     gettext_noop("%(n)s charges, %(differ)s differ"),
+    gettext_noop("lines = documents = ledger journal = FOCUS"),
+    gettext_noop("%(n)s documents, %(total)s"),
     gettext_noop("sum of invoices = sum of charges"),
     gettext_noop("invoices %(invoiced)s, charges %(charged)s"),
 )

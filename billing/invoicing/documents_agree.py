@@ -1,0 +1,42 @@
+"""Whether what was issued says one sum everywhere: lines, documents, ledger journal, FOCUS."""
+
+from decimal import Decimal
+
+from billing.invoicing.focus.billing_records import detail_rows
+from billing.invoicing.issued import issued_notes
+from billing.invoicing.journal import Chart, JournalError, journal_of
+from billing.invoicing.models import BillingPeriod, Invoice, Note
+from billing.invoicing.selectors import document_of
+
+ZERO = Decimal("0.00")
+PLACEHOLDER = "(none)"
+"""A team without cost centre has no journal until somebody names one; the sum is the same."""
+
+
+def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[str]]:
+    """How many documents were issued in a period, what they come to, and those whose sums differ, in words.
+
+    Before its first invoice there is nothing to compare.
+    """
+    invoices = period.invoices.filter(number__isnull=False).select_related("team").defer("draft").order_by("number")
+    documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)] if invoices else []
+    differing = [told for document in documents if (told := _differs(document))]
+    return len(documents), sum((document.total for document in documents), ZERO), differing
+
+
+def _differs(stored: Invoice | Note) -> str:
+    """In which sum a document differs from its total, in words; empty where all agree."""
+    document = document_of(stored)
+    team = document["recipient"]["team"]
+    try:
+        journal = journal_of(document, Chart(cost_centers={team: document["recipient"]["cost_center"] or PLACEHOLDER}))
+    except JournalError as error:
+        return str(error)
+    sums = {
+        "lines": sum((Decimal(line["amount"]) for line in document["lines"]), ZERO),
+        "journal": journal.net_of(Chart().consumer_account),
+        "FOCUS": sum(detail_rows(document, stored.issued_at)["BilledCost"].to_pylist(), ZERO) if stored.issued_at else ZERO,
+        "document": Decimal(document["total"]),
+    }  # fmt: skip
+    wrong = [f"{name} {amount:,}" for name, amount in sums.items() if amount != stored.total]
+    return f"{stored.number} is {stored.total:,}, but {', '.join(wrong)}" if wrong else ""
