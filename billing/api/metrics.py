@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from billing.api.admission import gate
+from billing.invoicing.selectors import teams_held_count
 from billing.usage.selectors import ingest_state
 
 
@@ -22,13 +23,14 @@ class _Ingest(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _of_process()
         try:
-            state = ingest_state()
+            state, held = ingest_state(), teams_held_count()
         except DatabaseError:
             yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)
             return
         yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 1)
         yield GaugeMetricFamily("suanpan_rollup_deltas", "appended sums that are not folded yet", state.deltas)
         yield GaugeMetricFamily("suanpan_closes", "closes made so far", state.closes)
+        yield GaugeMetricFamily("suanpan_teams_held", "teams that a close could not bill while it billed the others", held)
         quarantine = GaugeMetricFamily("suanpan_quarantine_open", "records that wait for a decision", labels=["reason"])
         for reason, count in sorted(state.quarantined.items()):
             quarantine.add_metric([reason], count)

@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "engine_difference_day": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it")),
     "scan_difference": ExceptionKind(OPERATOR, "close", _("Find what the agent missed"), waivable=True),
     "team_held": ExceptionKind(OPERATOR, "close", _("Repair what the message names, then close again")),
+    "team_unrated": ExceptionKind(OPERATOR, "close", _("Repair what the message names; the close holds this team")),
     "journal_unacknowledged": ExceptionKind(FINANCE, "close", _("Ask the ledger, then record its reference")),
     "upheld_uncredited": ExceptionKind(FINANCE, "corrections", _("Approve and issue its correction")),
     "upheld_repeatedly": ExceptionKind(OPERATOR, "disputes", _("Mend what makes it wrong again")),

@@ -239,6 +239,19 @@ def teams_held(period: BillingPeriod) -> list[ReportedException]:
     ]
 
 
+def not_rated(assessment: Assessment, period: BillingPeriod) -> list[ReportedException]:
+    """Teams whose rating raises: the close will hold them and bill the others, unless what others pay hangs on them.
+
+    A close that holds them has said so itself.
+    """
+    named = {item.team for item in period.held_teams.all()} if period.status == BillingPeriod.Status.CLOSING else set()
+    return [
+        ReportedException("team_unrated", team, Decimal(1), "teams", assessment.entangled, problem)
+        for team, problem in sorted(assessment.faults.items())
+        if team not in named
+    ]
+
+
 def journal_unacknowledged(export: JournalExport | None, now: datetime) -> list[ReportedException]:
     """A journal that the ledger has not confirmed in time; the whole of it is at risk of not being posted."""
     if export is None or export.acknowledged_at is not None or now - export.exported_at < ACKNOWLEDGED_WITHIN:

@@ -35,7 +35,8 @@ def closing_check() -> None:
 
 def _require_only_held(period: BillingPeriod) -> None:
     """The bills that stand follow again, and nothing else has lost its owner or its price."""
-    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+    window = Interval(period.start, period.end)
+    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
     if assessment.unowned or assessment.unpriced:
         raise ClosingChangeError(f"this would leave usage of {period.month}, which is being closed, without owner or price")
     if teams := differing(period, assessment):

@@ -68,7 +68,7 @@ def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now
         report = found_without_sums(period, now=now)
         if report.closable:
             return report
-    assessment = assess(window=window, zone=period.zone, ordinal=None, judged=False)
+    assessment = assess(window=window, zone=period.zone, ordinal=None, judged=False, isolate=True)
     return build_report(period, now=now, thorough=False, assessment=assessment)
 
 

@@ -26,6 +26,7 @@ from billing.invoicing.exceptions_found import (
     journal_unacknowledged,
     months_unbilled,
     not_ended,
+    not_rated,
     number,
     numbers_missing,
     scans_differing,
@@ -186,7 +187,7 @@ def found_in(
 ) -> Report:
     """Everything that was found in usage, owners and prices, as if nobody answered for any of it."""
     window = Interval(period.start, period.end)
-    assessment = assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal)
+    assessment = assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
     missing = completeness(window, period.zone, until=min(window.end, now))
     report.engines = compare(missing.engine_days)
@@ -197,6 +198,7 @@ def found_in(
         report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]
         report.scans = scan_sums(window)
         report.exceptions += scans_differing(report.scans)
+    report.exceptions += not_rated(assessment, period)
     if period.status == BillingPeriod.Status.CLOSING:
         report.exceptions += without_owner(assessment) + without_price(assessment)
     report.exceptions += held_twice(window, blocks=period.ordinal is None)
@@ -276,9 +278,11 @@ def _all_tokens_accounted(assessment: Assessment) -> Check:
         for charge in assessment.charges
         if charge.key.kind == "tokens" and not charge.key.correction
     )
-    left = assessment.tokens_left
+    left, held = assessment.tokens_left, assessment.tokens_held
     detail = f"{reported:,} tokens reported, {charged:,} charged, {left:,} unowned or unpriced"
-    return Check("tokens = charged + unowned + unpriced", reported == charged + left, detail)
+    if held:
+        detail += f", {held:,} of teams that cannot be rated"
+    return Check("tokens = charged + unowned + unpriced", reported == charged + left + held, detail)
 
 
 def _account_capacity(report: Report, assessment: Assessment, window: Interval, *, thorough: bool) -> None:

@@ -12,6 +12,7 @@ from billing.invoicing.models import (
     Correction,
     DocumentEvent,
     DocumentMail,
+    HeldTeam,
     Invoice,
     JournalExport,
     Note,
@@ -229,3 +230,8 @@ def journal_as_dict(export: JournalExport) -> dict[str, Any]:
         "acknowledged_at": export.acknowledged_at.isoformat() if export.acknowledged_at else None,
         "acknowledged_by": export.acknowledged_by or None,
     }
+
+
+def teams_held_count() -> int:
+    """How many teams closes could not bill while they billed the others."""
+    return HeldTeam.objects.count()

@@ -46,6 +46,9 @@ CHECKS: Final = (
     gettext_noop("%(held)s GPU-seconds held, %(parts)s accounted for"),
     gettext_noop("tokens = charged + unowned + unpriced"),
     gettext_noop("%(n)s tokens reported, %(charged)s charged, %(left)s unowned or unpriced"),
+    gettext_noop(
+        "%(n)s tokens reported, %(charged)s charged, %(left)s unowned or unpriced, %(held)s of teams that cannot be rated"
+    ),
     gettext_noop("charged + platform + idle = capacity"),
     gettext_noop("capacity unknown: no capacity was reported"),
     gettext_noop("%(n)s GPU-seconds offered"),

@@ -136,6 +136,17 @@ class MonthStatements:
         return self.assessment is not None
 
     @property
+    def unrated(self) -> dict[str, str]:
+        """Why teams of the page cannot be rated: they are in no statement, though they may owe something."""
+        faults, codes = self.assessment.faults if self.assessment else {}, {team.code for team in self.teams}
+        return {team: problem for team, problem in sorted(faults.items()) if team in codes}
+
+    @property
+    def entangled(self) -> bool:
+        """Whether what others pay hangs on those."""
+        return self.assessment is not None and self.assessment.entangled
+
+    @property
     def books(self) -> Books | None:
         """What a preview was rated by; an invoice was by what its close knew."""
         if self.assessment is None:
@@ -203,23 +214,28 @@ def sum_of(lines: Iterable[StatementLine]) -> Decimal:
     return sum((line.amount for line in lines), ZERO)
 
 
-def month_statements(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool = False) -> MonthStatements:
+def month_statements(
+    period: BillingPeriod, teams: QuerySet[Team], *, summed: bool = False, isolate: bool = False
+) -> MonthStatements:
     """Statements of `teams` (those that somebody may see) for one month.
 
     summed: where only sums are shown; of a closed month one line per kind, for a page of a thousand teams needs no more.
+    isolate: by a page that says who cannot be rated (`unrated`); else that is a TeamFaultsError.
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return _of_invoices(period, teams, summed=summed)
     if (preview := preview_of(period)) is not None:
         return _of_preview(period, preview, list(teams), summed=summed)
-    return assessed_now(period, teams)
+    return assessed_now(period, teams, isolate=isolate)
 
 
-def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
+def assessed_now(period: BillingPeriod, teams: QuerySet[Team], *, isolate: bool = False) -> MonthStatements:
     """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
     now, started = timezone.now(), time.monotonic()
-    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
-    preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
+    window = Interval(period.start, period.end)
+    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=isolate)
+    if not assessment.faults:
+        preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
     return _of_assessment(period, assessment, list(teams))
 
 

@@ -3,9 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
+from billing.rates.selectors import allocation_policy_at
 from billing.rating.models import PoolCapacity
 from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
@@ -73,6 +75,12 @@ def allocated(
     for shared in policy.shared:
         found += shared_charges(policy, shared, direct, month)
     return found
+
+
+def split_by_charges(month_start: datetime) -> bool:
+    """Whether a policy splits a cost of a month by what teams are charged: then nobody's part is known without all."""
+    policy = allocation_policy_at(month_start)
+    return policy is not None and any(shared.split.method is not Method.FIXED for shared in policy.shared)
 
 
 def _direct(charges: Iterable[Charge]) -> dict[str, Decimal]:

@@ -5,17 +5,18 @@ before a close, the close itself and the proof after it are one computation.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import reduce
 
 from billing.rates.selectors import allocation_policy_at
-from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of
+from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of, split_by_charges
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.commitments import Slice, covered_usage
 from billing.rating.corrected import CorrectedRateCard
-from billing.rating.efficiency import Judged, Verdict, judge_jobs
+from billing.rating.efficiency import Judged, Verdict, judge_jobs, pools_rewards
+from billing.rating.faults import TeamFaultsError, rated_by_team
 from billing.rating.interruptions import interrupted_usage
 from billing.rating.selectors import books_known
 from billing.usage.selectors import (
@@ -30,7 +31,7 @@ from billing.usage.selectors import (
 )
 from billing.usage.token_sums import TokenSums, token_sums
 from metering.intervals import Interval, month_of
-from pricing.commitments import rate_commitments
+from pricing.commitments import CommitmentBook, Cover, rate_commitments
 from pricing.contexts import class_and_context
 from pricing.money import EXACT
 from pricing.rate_card import RateCard
@@ -76,6 +77,9 @@ class Assessment:
     billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `team_time` is what of
     `device_time` teams are charged, `pools` the idle time beside it. `books` are what all
     of it was looked up in.
+
+    `faults` says of teams whose rating raised what it raised: nothing of them is in here but their time in the accounts
+    and their tokens (`tokens_held`). With `entangled` what others pay hangs on them, so that nobody can be billed.
     """
 
     charges: list[Charge] = field(default_factory=list)
@@ -89,27 +93,47 @@ class Assessment:
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
     books: Books | None = None
+    faults: dict[str, str] = field(default_factory=dict)
+    tokens_held: int = 0
+    entangled: bool = False
 
 
 def assess(
-    *, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None, judged: bool = True
-) -> Assessment:
+    *, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None, judged: bool = True,
+    isolate: bool = False,
+) -> Assessment:  # fmt: skip
     """Assess [start, end) as the `ordinal`-th close saw it, or, where None, as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
     the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Without
-    `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price.
+    `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price. With `isolate`
+    teams whose rating raises are left out and named (`faults`); without, that is a TeamFaultsError.
     """
+    faults: dict[str, str] = {}
+    while True:
+        try:
+            return _assess(window, zone, ordinal, card, faults, judged=judged)
+        except TeamFaultsError as error:
+            if not isolate or error.problems.keys() <= faults.keys():
+                raise
+            faults |= error.problems
+
+
+def _assess(
+    window: Interval, zone: str, ordinal: int | None, card: RateCard | None, faults: dict[str, str], *, judged: bool
+) -> Assessment:
     this = ordinal if ordinal is not None else last_ordinal() + 1
     books = books_known(this)
     if card is not None:
         books = replace(books, card=CorrectedRateCard(card.versions, ()))
-    assessment = Assessment(books=books)
+    assessment = Assessment(books=books, faults=dict(faults))
     _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False, judge=judged)
     _allocate(assessment, window, month_of(window.start, zone), ordinal)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
+    assessment.charges = [charge for charge in assessment.charges if charge.key.team not in faults]
     assessment.charges.sort(key=lambda charge: charge.key.order)
+    assessment.entangled = bool(faults) and (split_by_charges(window.start) or pools_rewards(books.policies, window))
     return assessment
 
 
@@ -149,26 +173,51 @@ def _assess_window(
     pieces = window.cut(books.device_changes())
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
     interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)
-    found = covered_usage(books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
+    found, committed = _covered(assessment, books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
     for platform in (False, True):
-        rated = rate_gpu([usage for usage in found.rest if usage.platform == platform], books.card, books.carbon.at)
+        usages = [usage for usage in found.rest if usage.platform == platform]
+        rated = rated_by_team(usages, _team, lambda part: rate_gpu(part, books.card, books.carbon.at))
         assessment.charges += rated.charges
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
-    assessment.charges += rate_commitments(found, books.card, books.carbon.at).charges
-    assessment.charges += rate_interruptions(interrupted, books.card).charges
+    assessment.charges += committed
+    carried = [item for item in interrupted if item.usage.team not in assessment.faults]
+    rated = rated_by_team(carried, lambda item: item.usage.team, lambda part: rate_interruptions(part, books.card))
+    assessment.charges += rated.charges
     if not correction:
         _account_devices(assessment, books, owned)
         _account_carried(assessment, books, interrupted)
-        judged = judge_jobs(books, pieces, epochs, month, zone) if judge else Judged()
+        judged = judge_jobs(books, pieces, epochs, month, zone, assessment.faults) if judge else Judged()
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
     pieces = window.cut(books.card.changes() | books.consumers.changes())
     sums = token_sums(pieces, epochs, [books.card.context_bounds(piece.start) for piece in pieces])
-    rated = rate_tokens(_own_tokens(assessment, books, pieces, sums, month, correction), books.card)
+    tokens = _own_tokens(assessment, books, pieces, sums, month, correction)
+    rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, books.card))
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
     if not correction:
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
+
+
+def _team(usage: GpuUsage | TokenSum) -> str:
+    return usage.team
+
+
+def _covered(
+    assessment: Assessment, books: Books, part: Slice, owned: Sequence[GpuUsage], interrupted: Sequence[InterruptedUsage]
+) -> tuple[Cover, list[Charge]]:
+    """What commitments pay for, with its charges, and the rest, of the teams that can be rated."""
+    everybody = {usage.team for usage in owned} | {one.team for one in books.commitments.commitments}
+
+    def rate(teams: Collection[str]) -> tuple[Cover, list[Charge]]:
+        bought, usages = books.commitments, owned
+        if len(teams) < len(everybody):
+            bought = CommitmentBook(one for one in bought.commitments if one.team in teams)
+            usages = [usage for usage in owned if usage.team in teams]
+        found = covered_usage(replace(books, commitments=bought), part, usages, interrupted)
+        return found, rate_commitments(found, books.card, books.carbon.at).charges
+
+    return rated_by_team(everybody - assessment.faults.keys(), str, rate)
 
 
 def _own_devices(
@@ -233,6 +282,9 @@ def _own_tokens(
         if owner is None:
             nobodys = TokenSum("", item.consumer, item.model, at, item.by_class, month, correction)
             unowned[f"{item.source}/{item.consumer}"].append(nobodys)
+            continue
+        if owner.team in assessment.faults:
+            assessment.tokens_held += 0 if correction else sum(item.by_class.values())
             continue
         owned.append(TokenSum(owner.team, item.consumer, item.model, at, item.by_class, month, correction))
     for subject, items in unowned.items():

@@ -5,17 +5,19 @@ A job is judged once per policy, cut where the policy or the owner changes. Samp
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from hashlib import sha256
 from itertools import chain
 from zoneinfo import ZoneInfo
 
+from billing.rates.selectors import PolicyBook
 from billing.rating.books import Books, gpu_seconds
+from billing.rating.faults import of_teams, rated_by_team
 from billing.usage.selectors import EpochFilter, GpuSum, Sample, efficiency_samples, job_queues, scored_job_sums
 from metering.intervals import Interval, union
 from metering.peaks import dense_peak_tflops
@@ -102,12 +104,17 @@ def _as_billed(policy: EfficiencyPolicy, judgement: Judgement) -> Judgement:
     return Judgement(multiplier.normalize(), reason)
 
 
-def judge_jobs(books: Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, zone: str) -> Judged:
-    """Judge the jobs of the window that `pieces` make up, as known before the close that `epochs` names."""
+def judge_jobs(
+    books: Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, zone: str, without: Collection[str] = ()
+) -> Judged:
+    """Judge the jobs of the window that `pieces` make up, as known before the close that `epochs` names.
+
+    Jobs of the teams `without` are left out.  Raises TeamFaultsError for the teams of a job that cannot be judged.
+    """
     policies = [(piece, books.policies.at(piece.start)) for piece in pieces]
     if not any(policy for _, policy in policies):
         return Judged()
-    jobs = list(_jobs(books, policies, epochs, month))
+    jobs = list(_jobs(books, policies, epochs, month, without))
     jobs = _gather_short(jobs, zone)
     jobs = _share_pool(jobs, books)
     moving = [job for job in jobs if not job.policy.shadow]
@@ -116,12 +123,20 @@ def judge_jobs(books: Books, pieces: Sequence[Interval], epochs: EpochFilter, mo
         for job in moving
         for usage in job.usages
     ]
-    return Judged(rate_efficiency(judged, books.card).charges, [_verdict(job, books) for job in jobs])
+    charges = rated_by_team(judged, lambda item: item.usage.team, lambda part: rate_efficiency(part, books.card).charges)
+    return Judged(charges, [of_teams([job.team], partial(_verdict, job, books)) for job in jobs])
+
+
+def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
+    """Whether a policy of the window pays rewards from penalties of others: then no reward is known without all of them."""
+    found = (policies.at(piece.start) for piece in window.cut(policies.changes()))
+    return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
 def _jobs(
-    books: Books, policies: Sequence[tuple[Interval, EfficiencyPolicy | None]], epochs: EpochFilter, month: str
-) -> Iterable[_Job]:
+    books: Books, policies: Sequence[tuple[Interval, EfficiencyPolicy | None]], epochs: EpochFilter, month: str,
+    without: Collection[str],
+) -> Iterable[_Job]:  # fmt: skip
     pieces = [piece for piece, _ in policies]
     window = Interval(pieces[0].start, pieces[-1].end)
     samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
@@ -141,24 +156,17 @@ def _jobs(
     for (cluster, namespace, name, policy_name), items in sorted(grouped.items()):
         covered = tuple(piece for piece, policy in policies if policy is not None and policy.name == policy_name)
         job = (cluster, namespace, name)
-        yield from _job(books, pieces, items, samples[job], covered, by_name[policy_name], queues.get(job, ""), month)
+        usages = _usages_by_team(books, pieces, items, month)
+        if usages.keys() & without:
+            continue
+        judge = partial(_job, usages, items, samples[job], covered, by_name[policy_name], queues.get(job, ""))
+        yield from of_teams(usages, judge)
 
 
-def _job(  # one job's facts, gathered once
-    books: Books,
-    pieces: Sequence[Interval],
-    items: Sequence[GpuSum],
-    samples: Sequence[Sample],
-    covered: tuple[Interval, ...],
-    policy: EfficiencyPolicy,
-    queue: str,
-    month: str,
-) -> Iterable[_Job]:
-    """The job, once per team that held part of it; it is judged as a whole."""
-    first = items[0]
-    held = gpu_seconds(reduce(EXACT.add, (item.device_us for item in items), Decimal(0)))
-    score = score_of(samples, covered, held)
-    workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
+def _usages_by_team(
+    books: Books, pieces: Sequence[Interval], items: Sequence[GpuSum], month: str
+) -> dict[str, list[GpuUsage]]:
+    """What each team held of a job; what nobody owns or the platform holds itself is judged by nobody."""
     by_team: dict[str, list[GpuUsage]] = defaultdict(list)
     for item in items:
         at = pieces[item.piece].start
@@ -170,14 +178,34 @@ def _job(  # one job's facts, gathered once
                     item.unit_us, month,
                 )
             )  # fmt: skip
+    return by_team
+
+
+def _job(  # one job's facts, gathered once
+    by_team: Mapping[str, list[GpuUsage]],
+    items: Sequence[GpuSum],
+    samples: Sequence[Sample],
+    covered: tuple[Interval, ...],
+    policy: EfficiencyPolicy,
+    queue: str,
+) -> list[_Job]:
+    """The job, once per team that held part of it; it is judged as a whole."""
+    first = items[0]
+    if not by_team:
+        return []
+    held = gpu_seconds(reduce(EXACT.add, (item.device_us for item in items), Decimal(0)))
+    score = score_of(samples, covered, held)
+    workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
     began = min((sample.start for sample in samples), default=covered[0].start)
+    found = []
     for team, usages in sorted(by_team.items()):
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **score.facts(held))
         job = _Job(
             team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, tuple(samples),
             tuple(usages), score, _as_billed(policy, judgement),
         )  # fmt: skip
-        yield job
+        found.append(job)
+    return found
 
 
 def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
@@ -188,17 +216,22 @@ def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
             day = max(job.began, job.covered[0].start).astimezone(ZoneInfo(zone)).date().isoformat()
             groups[job.team, job.cluster, job.namespace, job.policy.name, day].append(job)
     penalised: dict[int, _Job] = {}
-    for group in groups.values():
-        held = reduce(EXACT.add, (job.held for job in group), Decimal(0))
-        samples = list(chain.from_iterable(job.samples for job in group))
-        first = group[0]
-        score = score_of(samples, first.covered, held)
-        judgement = judge_workload(
-            first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held)
-        )
-        if judgement.reason == "penalty":  # together they earn no reward: nobody is to be paid for splitting either
-            penalised |= {id(job): job.judged(judgement) for job in group}
+    for (team, *_), group in groups.items():
+        penalised |= of_teams([team], partial(_judged_together, group))
     return [penalised.get(id(job), job) for job in jobs]
+
+
+def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
+    held = reduce(EXACT.add, (job.held for job in group), Decimal(0))
+    samples = list(chain.from_iterable(job.samples for job in group))
+    first = group[0]
+    score = score_of(samples, first.covered, held)
+    judgement = judge_workload(
+        first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held)
+    )
+    if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
+        return {}
+    return {id(job): job.judged(judgement) for job in group}
 
 
 def _share_pool(jobs: list[_Job], books: Books) -> list[_Job]:

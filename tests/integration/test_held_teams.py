@@ -136,7 +136,7 @@ def test_the_command_tells_who_is_held_and_exits_with_3(broken: None, capsys: py
     assert ended.value.code == 3
     assert told["status"] == "closing"
     assert [item["subject"] for item in told["exceptions"] if item["blocks"]] == ["cv"]
-    assert "cv: numeric field overflow" in told["message"]
+    assert "cv: DataError: numeric field overflow" in told["message"]
 
 
 def set_up(tmp_path: Path, **changed: Any) -> Applied:

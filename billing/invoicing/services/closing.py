@@ -136,12 +136,14 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
             raise PeriodError(f"period {month} was opened again while it was being closed: look at it, then close again")
         tell("rate", 0, 0)
         window = Interval(period.start, period.end)
-        assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal)
+        assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
         checks = accounted(assessment, window, period.ordinal or 0)
-        lost = bool(assessment.unowned or assessment.unpriced or not all(check.ok for check in checks))
+        lost = bool(
+            assessment.unowned or assessment.unpriced or assessment.entangled or not all(check.ok for check in checks)
+        )
         held = [] if lost else _write(period, assessment, now, tell)
         if lost:
-            _take_cut_off_back(period, now)
+            _take_cut_off_back(period, assessment, now)
         elif not held:
             _closed(period, now)
     if lost:
@@ -151,13 +153,19 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
     return Closed(period, _live(period).count(), changed=True)
 
 
-def _take_cut_off_back(period: BillingPeriod, now: datetime) -> None:
-    """Open a month again of which nothing was written: usage came in at the last moment that has no owner or no price.
+def _take_cut_off_back(period: BillingPeriod, assessment: Assessment, now: datetime) -> None:
+    """Open a month again of which nothing was written: usage came in at the last moment that has no owner or no price,
+    or a team cannot be rated on which hangs what others pay.
 
     Left in `closing` it could not be helped, since owners and prices wait for its bill.  Raises PeriodError where teams
     are billed already.
     """
     if _live(period).exists():
+        if assessment.entangled:
+            raise PeriodError(
+                f"period {period.month}: what others pay hangs on teams that cannot be rated; repair the facts, then close "
+                f"again; {'; '.join(f'{team}: {problem}' for team, problem in sorted(assessment.faults.items()))}"
+            )
         raise PeriodError(f"period {period.month} lost an owner or a price after its cut-off: put it back, then close again")
     usage_freeze()
     epoch_withdraw(ordinal=period.ordinal or 0, now=now)

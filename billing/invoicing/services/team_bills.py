@@ -4,21 +4,21 @@ All teams are written at once, which is fast. Only where the database or the ari
 savepoint of its own, and those that are refused are held: nothing of them is kept, the others are billed as ever.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, Error, IntegrityError, transaction
 
 from billing.invoicing.models import Invoice
 from billing.rating.assessment import Assessment
+from billing.rating.faults import told
 from pricing.rating import Charge
 
-BROKEN_FACTS: Final = (DataError, IntegrityError, ArithmeticError, LookupError, TypeError, ValueError)
-"""What a team's own facts can bring about; a lost connection or a deadlock is nobody's fault and ends the whole close."""
-LONGEST: Final = 500
+logger: Final = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 
@@ -43,9 +43,19 @@ def write_teams(assessment: Assessment, write: Callable[[Assessment], list[Invoi
     """Have `write` store what teams are charged. Within a transaction."""
     try:
         with transaction.atomic():
-            return Written(write(assessment))
-    except BROKEN_FACTS:
-        return _one_by_one(assessment, write)
+            written = Written(write(assessment))
+    except Exception as error:
+        if _of_everybody(error):
+            raise
+        logger.exception("the teams cannot be billed at once: each is billed by itself")
+        written = _one_by_one(assessment, write)
+    written.held += [Held(team, problem, None) for team, problem in sorted(assessment.faults.items())]
+    return written
+
+
+def _of_everybody(error: Exception) -> bool:
+    """Whether an error is no team's own: a lost connection or a deadlock ends the whole close, which is tried again."""
+    return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
 
 
 def _one_by_one(assessment: Assessment, write: Callable[[Assessment], list[Invoice]]) -> Written:
@@ -56,8 +66,11 @@ def _one_by_one(assessment: Assessment, write: Callable[[Assessment], list[Invoi
         try:
             with transaction.atomic():
                 written.invoices += write(replace(assessment, charges=mine, verdicts=verdicts.get(team, [])))
-        except BROKEN_FACTS as error:
-            written.held.append(Held(team, _told(error), _amount(mine)))
+        except Exception as error:
+            if _of_everybody(error):
+                raise
+            logger.exception("cannot be billed: team %s", team)
+            written.held.append(Held(team, told(error), _amount(mine)))
     return written
 
 
@@ -68,16 +81,10 @@ def _by_team(items: Iterable[Item], team: Callable[[Item], str]) -> Mapping[str,
     return found
 
 
-def _told(error: BaseException) -> str:
-    """The first line of what was refused: PostgreSQL names the rule in it, and the row in the next."""
-    text = " ".join(str(error).split("\n")[:2]) or type(error).__name__
-    return text[:LONGEST]
-
-
 def _amount(charges: Iterable[Charge]) -> Decimal | None:
     try:
         return sum((charge.amount for charge in charges if not charge.key.platform), Decimal("0.00"))
-    except BROKEN_FACTS:
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
 
 

@@ -109,6 +109,7 @@ WORDS = {
     "upheld_uncredited": _("Upheld dispute without its credit"),
     "upheld_repeatedly": _("Reason upheld repeatedly"),
     "disputes": _("disputes"),
+    "team_unrated": _("Team that cannot be rated"),
     "metering_gap": _("Metering gap"),
     "estimated_end": _("End estimated"),
     "agent_problem": _("Not metered by its agent"),

@@ -1,0 +1,277 @@
+"""A team whose stored facts make rating raise is held with what was raised; the others are billed, then it is, alone.
+
+cv ran one job of 8 H800 for an hour at 10.0000 (80.00), measured at an MFU of 0.55: a reward of 10 % (-8.00). nlp held 8
+for 9,433 s (209.62). What breaks cv is a row that no door takes in and PostgreSQL stores: a measured MFU, or committed
+hours, that are not a number.
+"""
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections
+from django.test import Client
+
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services import closing, invoices_issue, period_close, period_verify
+from billing.invoicing.services.closing import CloseRefusedError, TeamsHeldError
+from billing.rating.models import Charge, EfficiencyVerdict
+from billing.tenancy.models import AuditEntry
+from tests import factories
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.integration.test_efficiency_policy import BANDS, job
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
+LATER = datetime(2026, 11, 2, 0, 5, tzinfo=UTC)
+NOT_A_NUMBER = "ValueError: cannot convert NaN to integer ratio"
+
+
+def two_teams(directory: Path, **changed: Any) -> None:
+    apply(directory, efficiency_policies=[BANDS], **changed)
+    ingest_allocations(allocation_record(1))
+    job(2, "0.55", "0.60", namespace="cv")
+
+
+def measured_is(mfu: str) -> None:
+    _as_a_fault_of_the_disk("UPDATE usage_efficiencysample SET mfu = %s", mfu)
+
+
+def committed_is(hours: str) -> None:
+    _as_a_fault_of_the_disk("UPDATE rates_commitment SET gpu_hours = %s", hours)
+
+
+def _as_a_fault_of_the_disk(statement: str, value: str) -> None:
+    """What triggers would not let anybody do."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(statement, [value])
+        cursor.execute("SET session_replication_role = origin")
+
+
+def close(now: datetime = OVER) -> None:
+    period_close(month=MONTH, actor="ops", now=now)
+
+
+def period() -> BillingPeriod:
+    return BillingPeriod.objects.get(month=MONTH)
+
+
+def lines(team: str) -> list[tuple[str, str]]:
+    found = Invoice.objects.get(team__code=team, period__month=MONTH)
+    return [(line["kind"], line["amount"]) for line in found.draft["lines"]]
+
+
+def test_a_team_that_cannot_be_rated_is_held_with_what_was_raised_and_the_others_are_billed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    with pytest.raises(TeamsHeldError, match=f"1 of its teams cannot be billed, 1 invoices of others.*cv: {NOT_A_NUMBER}"):
+        close()
+    assert (period().status, lines("nlp")) == ("closing", [("gpu", "209.62")])
+    assert set(Charge.objects.values_list("team", flat=True)) == {"nlp"}
+    (held,) = HeldTeam.objects.all()
+    assert (held.team, held.problem, held.amount) == ("cv", NOT_A_NUMBER, None)
+    assert AuditEntry.objects.get(action="period_hold").detail == {"cv": NOT_A_NUMBER}
+    (logged,) = [record for record in caplog.records if record.name == "billing.rating.faults"]
+    assert (logged.levelno, logged.getMessage()) == (logging.ERROR, "cannot be rated: team cv")
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is ValueError
+    assert b"\nsuanpan_teams_held 1.0\n" in Client().get("/metrics").content
+
+
+def test_the_report_and_the_page_name_the_team_the_problem_and_what_solves_it(tmp_path: Path) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    before = build_report(period_of(MONTH), now=LATER)
+    (told,) = before.exceptions
+    assert (told.kind, told.subject, told.action, told.blocks) == ("team_unrated", "cv", NOT_A_NUMBER, False)
+    assert before.closable
+    with pytest.raises(TeamsHeldError):
+        close()
+    report = build_report(period(), now=LATER)
+    (item,) = report.exceptions
+    assert (item.kind, item.subject, item.action, item.blocks) == ("team_held", "cv", NOT_A_NUMBER, True)
+    assert str(item.facts.solution) == "Repair what the message names, then close again"
+    assert all(check.ok for check in report.checks)
+    # 8 for 9,433 s and 8 for an hour are charged, sooner or later
+    assert report.gpu_seconds["charged"] == 8 * 9_433 + 8 * 3_600
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    page = client.get(f"/close/?month={MONTH}").content.decode()
+    assert "Team that cannot be billed" in page
+    assert NOT_A_NUMBER in page
+    assert "Repair what the message names, then close again" in page
+
+
+def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    finance, nlp, cv = Client(), Client(), Client()
+    finance.force_login(factories.person("fin", "finance"))
+    nlp.force_login(factories.person("ann", "viewer", team="nlp"))
+    cv.force_login(factories.person("bob", "viewer", team="cv"))
+    told = "cv cannot be rated: what it is charged is unknown, and in no amount of this page."
+    overview = finance.get(f"/?month={MONTH}").content.decode()
+    assert ("209.62" in overview, told in overview, NOT_A_NUMBER in overview) == (True, True, True)
+    own = nlp.get(f"/teams/nlp/?month={MONTH}").content.decode()
+    assert ("209.62" in own, "cannot be rated" in own) == (True, False)
+    assert told in cv.get(f"/teams/cv/?month={MONTH}").content.decode()
+
+
+def test_tokens_of_a_held_team_are_told_apart(tmp_path: Path) -> None:
+    consumer = {**SET_UP["consumers"][0], "consumer": "cv-key", "team": "cv"}
+    two_teams(tmp_path, consumers=[*SET_UP["consumers"], consumer])
+    ingest_tokens(token_record(1), token_record(2, consumer="cv-key", output_tokens=150))
+    measured_is("NaN")
+    check = next(one for one in build_report(period_of(MONTH), now=LATER).checks if one.name.startswith("tokens"))
+    # 1,000 in and 100 out of nlp; 1,000 in and 150 out of cv
+    assert (check.ok, check.detail) == (
+        True,
+        "2,250 tokens reported, 1,100 charged, 0 unowned or unpriced, 1,150 of teams that cannot be rated",
+    )
+
+
+def test_once_repaired_the_held_team_is_closed_alone(tmp_path: Path) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    for now in (OVER, LATER):  # closing again without repair changes nothing
+        with pytest.raises(TeamsHeldError):
+            close(now)
+    assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1
+    issued = Invoice.objects.get(team__code="nlp").sha256
+    measured_is("0.55")
+    close(LATER)
+    assert (period().status, HeldTeam.objects.count()) == ("closed", 0)
+    assert lines("cv") == [("gpu", "80.00"), ("efficiency", "-8.00")]
+    assert EfficiencyVerdict.objects.get().reason == "reward"
+    assert Invoice.objects.get(team__code="nlp").sha256 == issued
+    assert Invoice.objects.count() == 2
+    assert all(proof.holds for proof in period_verify(month=MONTH))
+    assert build_report(period(), now=LATER).closable
+
+
+def test_a_commitment_that_cannot_be_used_holds_its_team(tmp_path: Path) -> None:
+    bought = {"name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "10",
+              "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
+    two_teams(tmp_path, commitments=[bought])
+    committed_is("NaN")
+    with pytest.raises(TeamsHeldError, match=f"cv: {NOT_A_NUMBER}"):
+        close()
+    assert lines("nlp") == [("gpu", "209.62")]
+    committed_is("10")
+    close(LATER)
+    # 2 bought hours that nobody used and 8 used ones at 8.00, and a reward of 10 % of what these cost on demand
+    assert lines("cv") == [("commitment", "16.00"), ("commitment", "64.00"), ("efficiency", "-8.00")]
+    assert all(proof.holds for proof in period_verify(month=MONTH))
+
+
+def test_where_others_pay_by_what_the_team_is_charged_nothing_is_billed(tmp_path: Path) -> None:
+    shared = {
+        "name": "all-v1", "valid_from": "2026-10-01",
+        "shared": [{"name": "registry", "amount_per_month": "99.99", "method": "proportional"}],
+    }  # fmt: skip
+    two_teams(tmp_path, allocation_policies=[shared])
+    measured_is("NaN")
+    with pytest.raises(CloseRefusedError, match="1 exception holds it") as refused:
+        close()
+    (item,) = refused.value.report.blocking
+    assert (item.kind, item.subject) == ("team_unrated", "cv")
+    assert (period().status, Invoice.objects.count(), Charge.objects.count()) == ("open", 0, 0)
+    measured_is("0.55")
+    close(LATER)
+    # in proportion to 209.62 and 72.00
+    assert lines("nlp") == [("gpu", "209.62"), ("shared", "74.43")]
+    assert lines("cv") == [("gpu", "80.00"), ("efficiency", "-8.00"), ("shared", "25.56")]
+
+
+def test_where_rewards_are_paid_from_penalties_of_others_nothing_is_billed(tmp_path: Path) -> None:
+    apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": True}])
+    job(1, "0.10", "0.10")
+    job(2, "0.55", "0.60", namespace="cv")
+    _as_a_fault_of_the_disk("UPDATE usage_efficiencysample SET mfu = %s WHERE pod_uid = 'uid-2'", "NaN")
+    with pytest.raises(CloseRefusedError):
+        close()
+    assert (period().status, Invoice.objects.count()) == ("open", 0)
+
+
+def test_what_raises_for_every_team_ends_the_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_teams(tmp_path)
+    ingest_allocations(allocation_record(3, namespace="cv"))
+
+    def wrong(*arguments: Any) -> None:
+        raise AttributeError("a slip of ours")
+
+    monkeypatch.setattr("billing.rating.assessment.rate_gpu", wrong)
+    with pytest.raises(AttributeError, match="a slip of ours"):
+        close()
+    assert (HeldTeam.objects.count(), Charge.objects.count()) == (0, 0)
+    monkeypatch.undo()
+    close(LATER)
+    assert (period().status, Invoice.objects.count()) == ("closed", 2)
+
+
+def test_an_error_of_the_database_is_no_team_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_teams(tmp_path)
+
+    def lost(*arguments: Any, **named: Any) -> None:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr("billing.rating.assessment.rate_gpu", lost)
+    with pytest.raises(OperationalError):
+        close()
+    monkeypatch.undo()
+    monkeypatch.setattr(closing, "charges_write", lost)
+    with pytest.raises(OperationalError):
+        close()
+    assert (period().status, HeldTeam.objects.count()) == ("closing", 0)
+    monkeypatch.undo()
+    close(LATER)
+    assert (lines("nlp"), period().status) == ([("gpu", "209.62")], "closed")
+
+
+def _killed(at: str) -> None:
+    """A close that dies of SIGKILL in a process of its own, at a step that it tells."""
+    connections.close_all()
+    child = os.fork()
+    if not child:
+        try:
+            period_close(month=MONTH, actor="ops", now=OVER, tell=_dies_at(at))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def _dies_at(step: str) -> Callable[[str, int, int], None]:
+    def tell(told: str, done: int, of: int) -> None:
+        if told == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return tell
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("step", ["rate", "write", "draft"])
+def test_a_close_killed_while_it_holds_a_team_is_finished_by_the_next(tmp_path: Path, step: str) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    _killed(step)
+    assert (period().status, Invoice.objects.count(), HeldTeam.objects.count()) == ("closing", 0, 0)
+    with pytest.raises(TeamsHeldError):
+        close()
+    assert lines("nlp") == [("gpu", "209.62")]
+    measured_is("0.55")
+    _killed(step)
+    assert [held.team for held in HeldTeam.objects.all()] == ["cv"]
+    close(LATER)
+    assert (period().status, Invoice.objects.count(), HeldTeam.objects.count()) == ("closed", 2, 0)
+    assert Invoice.objects.get(team__code="cv").total == Decimal("72.00")
