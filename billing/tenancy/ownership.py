@@ -63,12 +63,12 @@ class OwnershipBook:
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
         """The owner at `instant`, or None where nobody owns it."""
-        for row in self._candidates(scope, name):
+        for row in self.rows_of(scope, name):
             if row.covers(instant):
                 return row.owner
         return None
 
-    def _candidates(self, scope: str, name: str) -> list[OwnershipRow]:
+    def rows_of(self, scope: str, name: str) -> list[OwnershipRow]:
         """All rows for a name, the most specific first; found once, since a name is asked for at many instants."""
         known = self._matching.get((scope, name))
         if known is None:

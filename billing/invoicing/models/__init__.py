@@ -1,6 +1,7 @@
 """Tables of invoicing: periods and invoices, estimates, corrections of them, disputes about them."""
 
 from billing.invoicing.models.accruals import Accrual
+from billing.invoicing.models.checked import CheckedClose
 from billing.invoicing.models.corrections import (
     Correction,
     CorrectionApproval,
@@ -33,6 +34,7 @@ __all__ = [
     "BillingContact",
     "BillingMode",
     "BillingPeriod",
+    "CheckedClose",
     "Correction",
     "CorrectionApproval",
     "Dispute",

@@ -12,10 +12,11 @@ from billing.invoicing.lines import (
     invoice_lines,
     numbered_document,
 )
-from billing.invoicing.models import BillingPeriod, Invoice, Note
+from billing.invoicing.models import BillingPeriod, CheckedClose, Invoice, Note
 from billing.invoicing.note_proof import correction_follows, note_hashes
 from billing.invoicing.services.closing import charges_by_invoice
 from billing.rating.assessment import Assessment, assess
+from billing.rating.made_of import Facts, Names, facts_now, fingerprint, names_of
 from billing.rating.models import Charge as ChargeRow
 from billing.tenancy.collector import collector_paused
 from metering.intervals import Interval
@@ -60,22 +61,41 @@ def _prove_note(note: Note, follows: bool) -> Proof:
     return Proof(note.team.code, note.number, stored, recomputed if follows else "its change gives other charges")
 
 
-def closed_periods_check() -> None:
+def closed_periods_check(*, thorough: bool = False) -> list[str]:
     """Raise ClosedPeriodError if any closed period would now be charged otherwise than it was.
 
-    Called after a change of ownership or prices, in the transaction of that change.
+    Called after a change of ownership or prices, in the transaction of that change.  Returns the months that were rated
+    again: those of which usage, owners, prices or charges are not what they were when they last were; `thorough`: all.
     """
-    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal"):
-        rows = ChargeRow.objects.filter(closing=period.ordinal).values_list("line_key", "usage_quantity", "unit_price")
-        stored = {key: (quantity, price) for key, quantity, price in rows}
-        again = {
-            charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in _again(period).charges
-        }
-        if stored != again:
-            raise ClosedPeriodError(
-                f"this would change {len(stored.items() ^ again.items())} charges of period {period.month}, "
-                "which is closed"
-            )
+    facts, again = facts_now(), []
+    closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).select_related("checked").order_by("ordinal")
+    for period in closed:
+        known = getattr(period, "checked", None)
+        if thorough or known is None or known.fingerprint != _fingerprint(facts, period, known.names):
+            _rate_again(period)
+            names = names_of(Interval(period.start, period.end), period.ordinal or 0)
+            kept = {"names": names, "fingerprint": _fingerprint(facts, period, names)}
+            CheckedClose.objects.update_or_create(period=period, defaults=kept)
+            again.append(period.month)
+    return again
+
+
+def _fingerprint(facts: Facts, period: BillingPeriod, names: Names) -> str:
+    window = Interval(period.start, period.end)
+    return fingerprint(facts, window=window, zone=period.zone, closing=period.ordinal or 0, names=names)
+
+
+def _rate_again(period: BillingPeriod) -> None:
+    rows = ChargeRow.objects.filter(closing=period.ordinal).values_list("line_key", "usage_quantity", "unit_price")
+    stored = {key: (quantity, price) for key, quantity, price in rows}
+    again = {
+        charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in _again(period).charges
+    }
+    if stored != again:
+        raise ClosedPeriodError(
+            f"this would change {len(stored.items() ^ again.items())} charges of period {period.month}, "
+            "which is closed"
+        )
 
 
 def _again(period: BillingPeriod) -> Assessment:

@@ -9,13 +9,21 @@ from billing.invoicing.services import period_verify
 
 
 class Command(HouseCommand):
-    help = "Rate a closed month again from its usage and compare every document's hash; 3 if one differs."
+    help = "Rate closed months again from their usage and compare every document's hash; 3 if one differs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("month", metavar="2026-10", nargs="?")
+        which.add_argument("--all", action="store_true", dest="every", help="every closed month, in the order of closes")
         self.add_json(parser)
 
-    def run(self, *, month: str, json: bool, **_: Any) -> int:
+    def run(self, *, month: str | None, every: bool, json: bool, **_: Any) -> int:
+        if month is not None:
+            return self._verify(month, json=json)
+        closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal")
+        return max((self._verify(one, json=json) for one in closed.values_list("month", flat=True)), default=DONE)
+
+    def _verify(self, month: str, *, json: bool) -> int:
         try:
             proofs = period_verify(month=month)
         except BillingPeriod.DoesNotExist:
