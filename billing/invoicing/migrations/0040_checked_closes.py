@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('invoicing', '0021_dispute_holds'),
+        ('invoicing', '0030_lines_are_guarded_together'),
     ]
 
     operations = [
