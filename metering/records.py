@@ -61,11 +61,9 @@ Content = tuple[int | None, Dimension, Counts, bytes]
 """Microseconds since 2000 (None where the sender told no time), dimension, counts, attributes as ordered JSON."""
 
 
-class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Tokens of one gateway request. `input_tokens` contains both cache classes; `output_tokens` contains reasoning.
-
-    A source may number its records, one by one within a `sequence_run`: what never arrived shows as a gap. Numbers are
-    no part of the content.
+class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The fields of a `TokenUsage`, each of them valid, but not yet looked at together: who decodes many looks at all
+    of them at once.
     """
 
     id: Name
@@ -84,22 +82,6 @@ class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     attributes: dict[str, Any] | None = None
     sequence: Number | None = None
     sequence_run: Label | None = None
-
-    def __post_init__(self) -> None:
-        _check_instant("time", self.time)
-        if self.uncached_input_tokens < 0:
-            raise RecordError(
-                f"input_tokens {self.input_tokens} is less than cache_read_input_tokens "
-                f"{self.cache_read_input_tokens} + cache_creation_input_tokens {self.cache_creation_input_tokens}, "
-                "which it contains",
-                "input_tokens",
-            )
-        if self.reasoning_output_tokens > self.output_tokens:
-            raise RecordError(
-                f"reasoning_output_tokens {self.reasoning_output_tokens} is more than output_tokens "
-                f"{self.output_tokens}, which contains it",
-                "reasoning_output_tokens",
-            )
 
     @property
     def uncached_input_tokens(self) -> int:
@@ -128,6 +110,30 @@ class TokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     def content(self) -> Content:
         """All that tells a duplicate from a conflict: two records of one key are the same if theirs is equal."""
         return microseconds(self.time), self.dimension, self.counts, _ordered(self.attributes) or b""
+
+
+class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Tokens of one gateway request. `input_tokens` contains both cache classes; `output_tokens` contains reasoning.
+
+    A source may number its records, one by one within a `sequence_run`: what never arrived shows as a gap. Numbers are
+    no part of the content.
+    """
+
+    def __post_init__(self) -> None:
+        _check_instant("time", self.time)
+        if self.uncached_input_tokens < 0:
+            raise RecordError(
+                f"input_tokens {self.input_tokens} is less than cache_read_input_tokens "
+                f"{self.cache_read_input_tokens} + cache_creation_input_tokens {self.cache_creation_input_tokens}, "
+                "which it contains",
+                "input_tokens",
+            )
+        if self.reasoning_output_tokens > self.output_tokens:
+            raise RecordError(
+                f"reasoning_output_tokens {self.reasoning_output_tokens} is more than output_tokens "
+                f"{self.output_tokens}, which contains it",
+                "reasoning_output_tokens",
+            )
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -27,7 +27,8 @@ from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, Reporter, batch_ingest, token_batch
 from billing.usage.services.token_batch import TokenBatch
-from metering.records import RecordError, TokenUsage, decode_batch
+from billing.usage.services.token_columns import ReportedColumns, reported_columns
+from metering.records import RecordError, TokenUsage, UncheckedTokenUsage, decode_batch
 
 DOOR: Final = "usage/tokens"
 PATH: Final = f"/api/v1/{DOOR}"
@@ -36,12 +37,16 @@ SCOPE: Final = "usage:write"
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 LARGE_BYTES: Final = 32_768
 LARGE_WAIT_SECONDS: Final = 15
+AT_ONCE_BYTES: Final = 16_384
+"""From here on rules between fields are looked at for all records at once."""
 CONNECTION_CHECK_SECONDS: Final = 5
 
 _large = threading.Lock()
 _thread = threading.local()
 _array = msgspec.json.Decoder(list[TokenUsage])
 _line = msgspec.json.Decoder(TokenUsage)
+_unchecked_array = msgspec.json.Decoder(list[UncheckedTokenUsage])
+_unchecked_line = msgspec.json.Decoder(UncheckedTokenUsage)
 
 
 def tokens_report(request: Incoming, admitted: Admitted, reporter: Reporter) -> IngestOutcome:
@@ -78,8 +83,8 @@ def token_reporter(name: str, token: ApiToken | None) -> Reporter:
 def _batch(body: bytes, reporter: Reporter) -> TokenBatch:
     """All records at once; only where one of them is wrong they are taken one by one, to find out which."""
     now = timezone.now()
-    records = _all_good(body)
-    if records is not None:
+    good = _all_good(body)
+    if good is not None:
         cut: list[Sequence[Any]] = []
 
         def raw_at(index: int) -> bytes:
@@ -87,7 +92,8 @@ def _batch(body: bytes, reporter: Reporter) -> TokenBatch:
                 cut.append(raw_records(body))
             return bytes(cut[0][index])
 
-        return token_batch(records=records, raw_at=raw_at, reporter=reporter, now=now)
+        records, columns = good
+        return token_batch(records=records, raw_at=raw_at, reporter=reporter, now=now, columns=columns)
     raws = raw_records(body)
     batch = decode_batch(TokenUsage, raws)
     return token_batch(
@@ -96,15 +102,22 @@ def _batch(body: bytes, reporter: Reporter) -> TokenBatch:
     )  # fmt: skip
 
 
-def _all_good(body: bytes) -> list[TokenUsage] | None:
-    """The records if every one of them is valid, else None."""
+def _all_good(body: bytes) -> tuple[Sequence[Any], ReportedColumns | None] | None:
+    """The records if every one of them is valid, with their columns if they are many; else None."""
     if b"\\u0000" in body:
         return None
+    together = len(body) >= AT_ONCE_BYTES
+    array, line = (_unchecked_array, _unchecked_line) if together else (_array, _line)
     try:
-        records = _array.decode(body) if body.lstrip()[:1] == b"[" else _line.decode_lines(body)
+        records: Sequence[Any] = array.decode(body) if body.lstrip()[:1] == b"[" else line.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RecordError):
         return None
-    return records if records and len(records) <= MAX_RECORDS else None
+    if not 0 < len(records) <= MAX_RECORDS:
+        return None
+    if not together:
+        return records, None
+    columns = reported_columns(records)
+    return (records, columns) if columns.keep_the_rules() else None
 
 
 class Posted:

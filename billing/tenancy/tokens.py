@@ -3,6 +3,7 @@
 import secrets
 from datetime import datetime, timedelta
 from hashlib import sha256
+from threading import Lock
 from time import monotonic
 
 from billing.tenancy.audit import audit_record
@@ -14,9 +15,11 @@ SCOPES = (
 )  # fmt: skip
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0
+GRACE_SECONDS = 0.2
 MOST_RECENT = 10_000
 
 _recent: dict[str, tuple[ApiToken, float]] = {}
+_asking = Lock()
 
 
 class TokenError(ValueError):
@@ -57,18 +60,29 @@ def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
 def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:
     """The valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it.
 
-    A process asks the database at most once in RECENT_SECONDS for each token: so long another process may still take
-    a token that was revoked.
+    A process asks the database at most once in RECENT_SECONDS for each token, and one thread asks for the others that
+    come meanwhile: so long, and GRACE_SECONDS, another process may still take a token that was revoked.
     """
     digest = token_digest(presented)
     token, seen = _recent.get(digest, (None, 0.0))
-    if token is None or monotonic() - seen > RECENT_SECONDS:
-        token = ApiToken.objects.filter(digest=digest, revoked_at=None).select_related("team").first()
-        if len(_recent) >= MOST_RECENT or token is None:
-            _recent.clear()
-        if token is not None:
-            _recent[digest] = token, monotonic()
+    age = monotonic() - seen
+    if token is None or age > RECENT_SECONDS + GRACE_SECONDS:
+        token = _ask(digest)
+    elif age > RECENT_SECONDS and _asking.acquire(blocking=False):
+        try:
+            token = _ask(digest)
+        finally:
+            _asking.release()
     return token if token and (token.expires_at is None or now < token.expires_at) else None
+
+
+def _ask(digest: str) -> ApiToken | None:
+    token = ApiToken.objects.filter(digest=digest, revoked_at=None).select_related("team").first()
+    if len(_recent) >= MOST_RECENT or token is None:
+        _recent.clear()
+    if token is not None:
+        _recent[digest] = token, monotonic()
+    return token
 
 
 def api_token_touch(*, token: ApiToken, now: datetime) -> None:

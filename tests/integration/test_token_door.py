@@ -100,6 +100,24 @@ def test_both_ways_in_answer_alike(case: str, token: str) -> None:
     assert other[1]["Content-Type"] == head["Content-Type"]
 
 
+@pytest.mark.parametrize("broken", [
+    {"time": "1999-12-31T23:59:59Z"}, {"time": "2026-10-10T00:00:00+16:00"}, {"cache_creation_input_tokens": 10**9},
+    {"output_tokens": 1, "reasoning_output_tokens": 2},
+])  # fmt: skip
+def test_a_large_report_is_held_to_the_rules_of_a_small_one(broken: dict[str, Any], token: str) -> None:
+    """Rules between fields are looked at for all records of a large report at once."""
+    bad = token_record(1000, **broken)
+    (alone,) = through_wsgi(body(bad), token)[2]["rejected"]
+    large = [token_record(number) for number in range(120)]
+    assert len(body(*large)) > token_door.AT_ONCE_BYTES
+    assert through_wsgi(body(*large, token_record(119)), token)[2] == {
+        "accepted": 120, "duplicates": 1, "conflicts": 0, "rejected": [],
+    }  # fmt: skip
+    status, _, answer = through_wsgi(body(*large[:50], bad, *large[50:]), token)
+    assert (status, answer["accepted"], answer["duplicates"]) == (200, 0, 120)
+    assert answer["rejected"] == [{**alone, "index": 50}]
+
+
 def test_who_may_not_report_is_told_so_by_both_ways(token: str) -> None:
     reader, secret = api_token_create(name="reader", scopes=["usage:read"], actor="tests")
     for presented, expected in ((None, 401), ("wrong", 401), (secret, 403)):

@@ -1,6 +1,6 @@
 """Columns of token records against the same records one by one."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -16,7 +16,7 @@ from billing.usage.services.token_columns import (
     token_columns,
     token_keys,
 )
-from metering.records import TokenUsage, microseconds
+from metering.records import RecordError, TokenUsage, UncheckedTokenUsage, microseconds
 from metering.token_keys import is_masked, token_key
 
 UUIDS = st.integers(0, 2**128 - 1).flatmap(
@@ -29,6 +29,10 @@ MUTATED = st.tuples(UUIDS, st.integers(0, 35), st.sampled_from("-gGA٧0 ")).map(
 )
 IDS = st.one_of(UUIDS, UUIDS.map(str.upper), MUTATED, st.text(min_size=1, max_size=40).filter(lambda t: "\0" not in t))
 INSTANTS = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
+COUNT_FIELDS = (
+    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
+    "reasoning_output_tokens",
+)  # fmt: skip
 COUNTS = st.one_of(st.integers(0, 5000), st.integers(2**31 - 2, 10**15))
 
 
@@ -79,6 +83,35 @@ def test_keys_of_plain_uuids_with_at_most_one_that_is_not(
     keys, readable = token_keys(records)
     assert [key.tobytes() for key in keys] == [token_key("gw", identity) for identity in identities]
     assert readable.tolist() == [is_masked(identity) for identity in identities]
+
+
+ANY_INSTANTS = st.datetimes(
+    datetime(1990, 1, 1), datetime(2205, 1, 1),  # noqa: DTZ001
+    timezones=st.sampled_from([UTC, *(timezone(timedelta(minutes=offset)) for offset in (480, -570, 959, 960, -1439))]),
+)  # fmt: skip
+EDGES = st.sampled_from([
+    datetime(2000, 1, 1, tzinfo=UTC), datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2200, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2200, 1, 1, 7, tzinfo=timezone(timedelta(hours=8))),
+])  # fmt: skip
+FEW = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(st.one_of(ANY_INSTANTS, EDGES), FEW, FEW, FEW, FEW, FEW), min_size=1, max_size=3))
+def test_all_at_once_keep_the_rules_that_each_keeps(drawn: list[tuple[Any, ...]]) -> None:
+    fields = [
+        dict(zip(("time", *COUNT_FIELDS), row, strict=True), id=f"{UUID(int=place, version=4)}", source="gw", consumer="c",
+             model="m") for place, row in enumerate(drawn)
+    ]  # fmt: skip
+    assert reported_columns([UncheckedTokenUsage(**one) for one in fields]).keep_the_rules() == all(map(_is_valid, fields))
+
+
+def _is_valid(fields: dict[str, Any]) -> bool:
+    try:
+        TokenUsage(**fields)
+    except RecordError:
+        return False
+    return True
 
 
 @given(_records(), st.data())

@@ -33,10 +33,12 @@ class TokenBatch:
     is_numbered: bool = False
     columns: ReportedColumns | None = None
 
-    def prepare(self) -> None:
-        """What its writer will ask of the records."""
+    def prepare(self, columns: ReportedColumns | None) -> None:
+        """What its writer will ask of the records; `columns` are those of all records that were reported."""
         self.is_numbered = any(number is not None for number in map(_number, self.records))
-        if len(self.records) >= COLUMNS_FROM:
+        if columns is not None and len(columns.records) == len(self.records):
+            self.columns = columns
+        elif len(self.records) >= COLUMNS_FROM:
             self.columns = reported_columns(self.records)
 
 
@@ -48,12 +50,16 @@ def token_batch(
     raw_at: Callable[[int], bytes],
     reporter: Reporter,
     now: datetime,
+    columns: ReportedColumns | None = None,
 ) -> TokenBatch:
-    """Sort out what this reporter may not report, and what lies in the future. Without `places` all of the body is here."""
+    """Sort out what this reporter may not report, and what lies in the future. Without `places` all of the body is here.
+
+    `columns`: of the records, where they were made to look whether all is well.
+    """
     where = range(len(records)) if places is None else places
     batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected])
     _sort_out(batch, now)
-    batch.prepare()
+    batch.prepare(columns)
     return batch
 
 

@@ -6,6 +6,7 @@ costs a fraction of that; all numbers stay integers. `token_rows` has the same f
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final
@@ -14,11 +15,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metering.records import EARLIEST, Dimension, TokenUsage
+from metering.records import EARLIEST, LATEST, WIDEST_OFFSET, Dimension, UncheckedTokenUsage
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
 
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
+LATEST_US: Final = (LATEST - EARLIEST).days * DAY_US
 LARGEST_INT: Final = 2**31 - 1
 COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_TRAILER: Final = b"\xff\xff"
@@ -32,6 +34,7 @@ Rows = NDArray[np.intp]
 _json = msgspec.json.Encoder(order="deterministic").encode
 _ids = attrgetter("id")
 _sources = attrgetter("source")
+_zones = attrgetter("time.tzinfo")
 _attributes = attrgetter("attributes")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
 _counts = tuple(
@@ -85,7 +88,7 @@ class ReportedColumns:
     more than fits the columns: every id is read back, every count narrow, and there are no attributes.
     """
 
-    records: Sequence[TokenUsage]
+    records: Sequence[UncheckedTokenUsage]
     keys: Octets
     readable: Flags
     times: Numbers
@@ -93,6 +96,18 @@ class ReportedColumns:
     names: Sequence[Dimension]
     named: Rows
     bare: bool
+
+    def keep_the_rules(self) -> bool:
+        """Whether every record keeps the rules between its fields, as `TokenUsage` states them."""
+        uncached = self.counts[:, 0] - self.counts[:, 1] - self.counts[:, 2]
+        zones = set(map(_zones, self.records))
+        return bool(
+            uncached.min() >= 0
+            and (self.counts[:, 4] <= self.counts[:, 3]).all()
+            and self.times.min() >= 0
+            and self.times.max() < LATEST_US
+            and all(zone is UTC or abs(zone.utcoffset(None)) <= WIDEST_OFFSET for zone in zones)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +117,7 @@ class TokenColumns:
     `place`: where each stood; `repeats`: whether the record before has the same key; the others as reported.
     """
 
-    records: Sequence[TokenUsage]
+    records: Sequence[UncheckedTokenUsage]
     place: Rows
     keys: Octets
     readable: Flags
@@ -143,7 +158,7 @@ class TokenColumns:
         return rows[np.isin(self.place[rows], list(numbers))] if numbers else rows[:0]
 
 
-def reported_columns(records: Sequence[TokenUsage]) -> ReportedColumns:
+def reported_columns(records: Sequence[UncheckedTokenUsage]) -> ReportedColumns:
     """The columns of at least one record."""
     keys, readable = token_keys(records)
     counts = np.stack([_column(field, records) for field in _counts], axis=1)
@@ -186,7 +201,7 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def token_keys(records: Sequence[TokenUsage]) -> tuple[Octets, Flags]:
+def token_keys(records: Sequence[UncheckedTokenUsage]) -> tuple[Octets, Flags]:
     """(n, 16) bytes, as `token_key` gives them, and whether each is a UUID that is read back from them."""
     identities = list(map(_ids, records))
     octets = _plain_uuids("".join(identities), len(records)) if set(map(len, identities)) == {UUID_LENGTH} else None
@@ -213,7 +228,7 @@ def _plain_uuids(text: str, number: int) -> Octets | None:
     return octets if (((version == 4) | (version == 7)) & (variant == 2)).all() else None
 
 
-def _mixed_keys(records: Sequence[TokenUsage], identities: Sequence[str]) -> tuple[Octets, Flags]:
+def _mixed_keys(records: Sequence[UncheckedTokenUsage], identities: Sequence[str]) -> tuple[Octets, Flags]:
     keys = np.zeros((len(records), 16), np.uint8)
     readable = np.zeros(len(records), np.bool_)
     as_long = [place for place, identity in enumerate(identities) if len(identity) == UUID_LENGTH]
@@ -248,7 +263,7 @@ def _column(field: Any, items: Sequence[Any]) -> Numbers:
     return np.fromiter(map(field, items), np.int64, len(items))
 
 
-def _times(records: Sequence[TokenUsage]) -> Numbers:
+def _times(records: Sequence[UncheckedTokenUsage]) -> Numbers:
     since = [record.time - EARLIEST for record in records]
     days, seconds, rest = (_column(field, since) for field in _since_2000)
     return days * DAY_US + seconds * 1_000_000 + rest
@@ -285,7 +300,7 @@ def _with_texts(table: bytes, identities: Sequence[bytes], rests: Sequence[bytes
         yield table[place * size : end - _LENGTH_BYTES] + identity + table[end - _LENGTH_BYTES : end] + rest
 
 
-def _rest(record: TokenUsage, wide: bool) -> bytes:
+def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:
     """What has no column: attributes, and all counts where one of them is larger than its column."""
     if wide:
         attributes = msgspec.Raw(_json(record.attributes) if record.attributes else b"null")

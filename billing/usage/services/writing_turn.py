@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-PATIENCE_SECONDS: Final = 0.25
+PATIENCE_SECONDS: Final = 1.0
 _TOKEN: Final = b"."
 _ALL: Final = 4096
 
