@@ -16,6 +16,7 @@ from billing.usage.services import rollups_fold
 from metering.records import TokenUsage
 from tests.benchmarks import load
 from tests.benchmarks.plain_doors import CREATE
+from tests.benchmarks.processor import ProcessorTime
 from tests.benchmarks.servers import Server, house_server, plain_server
 
 SENDERS, CONNECTIONS = 2, 4
@@ -37,20 +38,21 @@ def measure(rounds: int, count: int) -> list[Row]:
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
     with house_server() as house, plain_server() as plain:
         thousands = _thousands(house, rounds, count)
-        return [*thousands, _hundreds(house, plain, rounds, count), _singles(house, plain, rounds, count)]
+        return [*thousands, *_hundreds(house, plain, rounds, count), *_singles(house, plain, rounds, count)]
 
 
 def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
     """Batches of 1,000 against COPY; the same again as a full replay; freshness meanwhile."""
     rates: dict[str, list[float]] = {"http": [], "copy": [], "replay": []}
     seen: list[float] = []
+    processor = ProcessorTime(house)
     for number in range(rounds + 1):  # the first is to warm up
         records = list(load.records(count, seed=1000 + number))
         parts = _requests(house, "usage/tokens", records, 1000)
         rollups_fold()  # as the scheduler does every ten seconds
         ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
         before = _rows("token_entry")
-        with _Freshness(house, number) as freshness:
+        with _Freshness(house, number) as freshness, processor.watched(count):
             http = count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
         assert _rows("token_entry") - before == count + freshness.sent, "every record once"
         copy = count / load.at_once(_copy, [(part,) for part in ready])
@@ -72,6 +74,7 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
     return [
         ("B1 ingest over HTTP, batches of 1,000, 2 % replays", _rate(http),
          f"two writers of COPY, a commit per 1,000: {_rate(copy)}", f"{ratio:.2f}", ">= 0.50"),
+        processor.row("B1"),
         ("B4 from sending an event to its sum, during B1, p99", f"{late:.3f} s", f"{len(seen)} events looked for", "",
          "<= 2 s"),
         ("B12 the same again, 100 % replays, no new row", _rate(replay),
@@ -89,41 +92,46 @@ def _replayed(house: Server, parts: Sequence[Sequence[bytes]], count: int) -> fl
     return sent / (time.monotonic() - started)
 
 
-def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> Row:
-    usual = count // 5
+def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
+    usual, processor = count // 5, ProcessorTime(house)
     rates: dict[str, list[float]] = {"http": [], "plain": []}
     for number in range(rounds):
         records = list(load.records(count, seed=100 + number))
         parts = _requests(house, "usage/tokens", records, 100)
-        rates["http"].append(count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts]))
+        with processor.watched(count):
+            rates["http"].append(count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts]))
         parts = _requests(plain, "plain", records[:usual], 100)
         rates["plain"].append(usual / load.at_once(load.send, [(plain.port, part, CONNECTIONS) for part in parts]))
         assert _rows("plain_usage") == usual
         _sql("TRUNCATE plain_usage")
-    return (
-        "B2 batches of 100, 2 % replays", _rate(statistics.median(rates["http"])),
-        f"REST serializers and bulk_create: {_rate(statistics.median(rates['plain']))}",
-        f"{_ratio(rates['http'], rates['plain']):.1f} x", ">= 10 x",
-    )  # fmt: skip
+    return [
+        ("B2 batches of 100, 2 % replays", _rate(statistics.median(rates["http"])),
+         f"REST serializers and bulk_create: {_rate(statistics.median(rates['plain']))}",
+         f"{_ratio(rates['http'], rates['plain']):.1f} x", ">= 10 x"),
+        processor.row("B2"),
+    ]  # fmt: skip
 
 
-def _singles(house: Server, plain: Server, rounds: int, count: int) -> Row:
+def _singles(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
     number_of = max(count // 10, 1000)
+    watched = {"http": ProcessorTime(house), "empty": ProcessorTime(plain)}
     rates: dict[str, list[float]] = {"http": [], "empty": []}
     for number in range(rounds):
         bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number)]
         before = _rows("token_entry")
         for name, server, path in (("http", house, "usage/tokens"), ("empty", plain, "empty")):
             requests = [load.request(path, server.token, body) for body in bodies]
-            rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, SINGLE_CONNECTIONS)]))
+            with watched[name].watched(number_of):
+                rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, SINGLE_CONNECTIONS)]))
         assert _rows("token_entry") - before == number_of
     single = statistics.median(rates["http"])
-    return (
-        f"B3 single events, {SINGLE_CONNECTIONS} connections", _rate(single),
-        f"an authenticated REST view that does nothing: {_rate(statistics.median(rates['empty']))}",
-        f"{_ratio(rates['http'], rates['empty']):.1f} x; {single / LITELLM_PER_SECOND:.1f} x of {LITELLM_PER_SECOND}/s",
-        ">= 15 x of LiteLLM",
-    )  # fmt: skip
+    return [
+        (f"B3 single events, {SINGLE_CONNECTIONS} connections", _rate(single),
+         f"an authenticated REST view that does nothing: {_rate(statistics.median(rates['empty']))}",
+         f"{_ratio(rates['http'], rates['empty']):.1f} x; {single / LITELLM_PER_SECOND:.1f} x of {LITELLM_PER_SECOND}/s",
+         ">= 15 x of LiteLLM"),
+        watched["http"].row("B3"), watched["empty"].row("B3 the view that does nothing,"),
+    ]  # fmt: skip
 
 
 def _ratio(mine: Sequence[float], raw: Sequence[float]) -> float:

@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server listens and which token opens its doors."""
+    """Where a server listens, which token opens its doors, and the process that started its workers."""
 
     port: int
     token: str
+    pid: int
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def _served(environment: dict[str, str], application: str = "") -> Iterator[Serv
     process = subprocess.Popen(argv, env={**os.environ, **(web.env or {}), **environment}, stdout=subprocess.DEVNULL)
     try:
         _until_listening(port, process)
-        yield Server(port, token)
+        yield Server(port, token, process.pid)
     finally:
         process.terminate()
         process.wait()

@@ -1,0 +1,57 @@
+"""Where the processor's time goes: of the web workers, of the database, of whoever sends; other loads do not count in it."""
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from tests.benchmarks.servers import Server
+
+PARTS: Final = ("web", "database", "sender")
+
+
+class ProcessorTime:
+    """Seconds by part, summed over what was watched."""
+
+    def __init__(self, server: Server) -> None:
+        self._roots = {"web": server.pid, "database": _postmaster()}
+        self.seconds = Counter[str]()
+        self.records = 0
+
+    @contextmanager
+    def watched(self, records: int) -> Iterator[None]:
+        """Add what the block takes for so many records. Processes that send have ended by its end."""
+        before = self._now()
+        yield
+        self.seconds.update({part: seconds - before[part] for part, seconds in self._now().items()})
+        self.records += records
+
+    def row(self, name: str) -> tuple[str, ...]:
+        """Of the table: microseconds a record by part."""
+        shares = {part: self.seconds[part] / self.records * 1e6 for part in PARTS}
+        said = ", ".join(f"{part} {share:.1f}" for part, share in shares.items())
+        return f"{name} processor time of a record", f"{sum(shares.values()):.1f} us", said, "", ""
+
+    def _now(self) -> dict[str, float]:
+        sent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {part: _family(root) for part, root in self._roots.items()} | {"sender": sent.ru_utime + sent.ru_stime}
+
+
+def _family(root: int) -> float:
+    """User and system seconds of a process and all below it that still run."""
+    parent, seconds = psutil.Process(root), 0.0
+    for process in (parent, *parent.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+    return seconds
+
+
+def _postmaster() -> int:
+    path = Path(os.environ["SUANPAN_HOME"]) / "postgres" / "postmaster.pid"
+    return int(path.read_text().split("\n", 1)[0])
