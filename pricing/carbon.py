@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from pricing.fields import Bound, FieldReader, shown
+
 
 class CarbonError(ValueError):
     """Factors that cannot be combined."""
@@ -49,6 +51,36 @@ FACTORS: Final = (
     CarbonFactor("CA", 2024, "0.18499", LIFECYCLE),
 )
 """Source: China's official averages for 2022 and 2023; Ember 2024 by co2.js (github.com/thegreenwebfoundation/co2.js)."""
+
+
+REGION: Final = "carbon_region"
+OF_A_REGION: Final = (REGION, "carbon_year", "carbon_basis")
+YEAR: Final = Bound("2000", "2199", "year", whole=True)
+BASES: Final = (OFFICIAL, RESIDUAL, LIFECYCLE)
+
+
+def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool) -> Fraction | None:
+    """Kg per kWh: the number of the field `name`, or the known factor of `carbon_region`, `carbon_year`, `carbon_basis`.
+
+    None where neither is given, or where a problem was noted.
+    """
+    if not reader.has(REGION):
+        for other in OF_A_REGION[1:]:
+            if reader.has(other):
+                reader.refuse(REGION, f"is missing, but {other} is given")
+        return reader.number(name, bound) if required else reader.optional(name, bound)
+    if reader.has(name):
+        reader.refuse(name, f"{shown(reader.fields[name])} stands beside {REGION}: give one of them")
+    region, year = reader.text(REGION), reader.number("carbon_year", YEAR)
+    basis = reader.choice("carbon_basis", BASES, OFFICIAL)
+    if not region or year is None:
+        return None
+    try:
+        return carbon_factor(region, int(year), basis)
+    except CarbonError as error:
+        known = sorted({f"{one.region} {one.year}" for one in FACTORS if one.basis == basis})
+        reader.refuse(REGION, f"{error}, known are {', '.join(known)}")
+        return None
 
 
 def carbon_factor(region: str, year: int, basis: str) -> Fraction:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from pricing.carbon import OF_A_REGION, read_factor
 from pricing.energy import FIELD as METERED_ENERGY
 from pricing.energy import PER_GPU_HOUR, MeteredEnergy, read_metered_energy
 from pricing.fields import Bound, FieldReader, InputError, shown
@@ -66,8 +67,9 @@ COMPLETE: Final[dict[str, Bound]] = {
 }
 """Optional."""
 
+BY_LOCATION: Final = "carbon_kg_per_kwh"
 FOOTPRINT: Final[dict[str, Bound]] = {
-    "carbon_kg_per_kwh": Bound("0", "3", "kg per kWh", "530 g are 0.530"),
+    BY_LOCATION: Bound("0", "3", "kg per kWh", "530 g are 0.530"),
     "carbon_market_kg_per_kwh": Bound("0", "3", "kg per kWh", "530 g are 0.530"),
     "embodied_kg_per_gpu": Bound("0", "1e6", "kg of CO2 of making one GPU with its share of the server"),
 }
@@ -88,7 +90,7 @@ TOGETHER: Final = (
 
 NAMES: Final = ("accelerator", "currency")
 FIELDS: Final = (
-    *NAMES, *SIMPLE, *COMPLETE, *FOOTPRINT, *CHOICES, "tariff", METERED_ENERGY, *LISTING_FIELDS,
+    *NAMES, *SIMPLE, *COMPLETE, *FOOTPRINT, *CHOICES, "tariff", METERED_ENERGY, *OF_A_REGION, *LISTING_FIELDS,
 )  # fmt: skip
 """Every field that a sheet may have."""
 
@@ -177,7 +179,10 @@ def _numbers(reader: FieldReader, rented: bool) -> dict[str, Fraction]:
         read = reader.optional(name, bound) if spared.get(name) else reader.number(name, bound, DEFAULTS.get(name))
         numbers[name] = read
     for name, bound in {**COMPLETE, **FOOTPRINT}.items():
-        numbers[name] = reader.optional(name, bound)
+        if name == BY_LOCATION:
+            numbers[name] = read_factor(reader, name, bound, required=False)
+        else:
+            numbers[name] = reader.optional(name, bound)
     return {name: number for name, number in numbers.items() if number is not None}
 
 

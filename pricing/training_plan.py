@@ -11,7 +11,7 @@ from math import isqrt
 from typing import Final
 
 from metering.peaks import dense_peak_tflops
-from pricing.carbon import kg_co2
+from pricing.carbon import OF_A_REGION, kg_co2, read_factor
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import exact_decimal, round_amount
 from pricing.storage import StoreUse, read_store_use
@@ -121,6 +121,7 @@ def _nearest_root(value: Fraction) -> int:
 RATIO: Final = Bound("0", "1", "ratio", "55 % is 0.55", above_low=True, below_high=True)
 SHARE: Final = Bound("0", "1", "ratio", "90 % is 0.90", above_low=True)
 OVERHEAD: Final = Bound("0", "10", "ratio of the main run", "20 % is 0.20")
+CARBON: Final = "carbon_kg_per_kwh"
 FIELDS: Final[dict[str, Bound]] = {
     "active_params": Bound("1e3", "1e16", "parameters that a token uses, not the total of a mixture of experts"),
     "tokens": Bound("1", "1e18", "training tokens"),
@@ -129,7 +130,7 @@ FIELDS: Final[dict[str, Bound]] = {
     "price_per_gpu_hour": Bound("0", "1e6", "currency per GPU-hour"),
     "gpu_power_kw": Bound("0", "20", "kW of one GPU with its share of the server", "700 W is 0.7"),
     "pue": Bound("1", "5", "ratio"),
-    "carbon_kg_per_kwh": Bound("0", "3", "kg per kWh", "530 g are 0.530"),
+    CARBON: Bound("0", "3", "kg per kWh", "530 g are 0.530"),
 }
 DEFAULTED: Final[dict[str, tuple[Bound, str]]] = {
     "goodput": (SHARE, "1"),
@@ -268,8 +269,9 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     if reader.problems:
         raise TrainingPlanError(reader.problems)
     known = (*FIELDS, *DEFAULTED, *ATTENTION, *RANGES, *STORAGE, *FACTS, "accelerator", "dtype", "overheads", "peak_tflops")
-    reader.finish((*known, "attention", "storage", "requests", "sequences_per_step", "contingency_method"))
-    found = {name: reader.number(name, bound) for name, bound in FIELDS.items()}
+    reader.finish((*known, "attention", "storage", "requests", "sequences_per_step", "contingency_method", *OF_A_REGION))
+    found = {name: reader.number(name, bound) for name, bound in FIELDS.items() if name != CARBON}
+    found[CARBON] = read_factor(reader, CARBON, FIELDS[CARBON], required=True)
     found |= {name: reader.number(name, bound, default) for name, (bound, default) in DEFAULTED.items()}
     ranges = {name: reader.optional(name, SHARE) for name in RANGES}
     extra, peak, overheads, storage = _attention(reader), _peak(reader), _overheads(reader), _storage(reader)

@@ -13,6 +13,7 @@ from billing.config.price_entries import cost_sheet_store, price_entry, token_co
 from billing.config.set_up_allocation import allocation_policy_store
 from billing.config.set_up_budgets import read_budget, read_channel
 from billing.config.set_up_calendar import read_calendar, refuse_moved_deadlines
+from billing.config.set_up_carbon import read_carbon
 from billing.config.set_up_commitments import commitment_store
 from billing.config.set_up_contacts import contact_store
 from billing.config.set_up_file import Entry, SetUpFileError, read_fields
@@ -311,9 +312,10 @@ class _Application:
 
     def _carbon(self, entry: Entry) -> None:
         cluster, valid_from = entry.text("cluster", limit=512), entry.instant("valid_from", self.zone)
-        location = entry.decimal("location_kg_per_kwh", places=6, at_most="10")
-        market = entry.decimal("market_kg_per_kwh", places=6, at_most="10", default=location)
-        source = entry.text("source", limit=500)
+        known = read_carbon(entry)
+        location = known.location or entry.decimal("location_kg_per_kwh", places=6, at_most="10")
+        market = entry.decimal("market_kg_per_kwh", places=6, at_most="10", default=known.market or location)
+        source = entry.text("source", known.source or None, limit=500)
         entry.finish()
         changed = carbon_factors_put(
             cluster=cluster, valid_from=valid_from, location=location, market=market, source=source, actor=self.actor

@@ -20,6 +20,7 @@ from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, wit
 from billing.rates.models import CostSheet as StoredSheet
 from billing.rates.models import PriceVersion
 from billing.rates.price_file import version_content
+from pricing.carbon import OF_A_REGION
 from pricing.cost_sheet import COMPLETE, DEFAULTS, FOOTPRINT, SIMPLE, CostSheet, CostSheetError
 from pricing.documents import DocumentError, parse_document
 from pricing.fields import FieldProblem, path_text
@@ -64,7 +65,7 @@ GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
          "licence_per_gpu_month", "scratch_tb_per_gpu", "storage_price_per_tb_month"),
     ),
     (gettext_noop("Price list"), LISTING_FIELDS),
-    (gettext_noop("CO2, as information"), tuple(FOOTPRINT)),
+    (gettext_noop("CO2, as information"), (*FOOTPRINT, *OF_A_REGION)),
 )  # fmt: skip
 BOUNDS: Final = {**SIMPLE, **COMPLETE, **FOOTPRINT, **LISTING_NUMBERS}
 DOCUMENTS: Final = {"tariff", "metered_energy"}
@@ -77,6 +78,8 @@ HINTS: Final = {
     "accelerator": "name as usage reports it", "currency": "three letters",
     "tariff": "YAML or JSON, instead of a flat price", "metered_energy": "YAML or JSON: counters, hosts, GPU-hours",
     "capital_method": "annuity, or mean-book-value", "rent_includes_power": "true or false",
+    "carbon_region": "CN, CN-East, SE: in place of a figure", "carbon_year": "year of the factor",
+    "carbon_basis": "official average, official residual or lifecycle",
     "list_currency": "three letters, of the price list", "rate_date": "day of the exchange rate, 2026-10-01",
 }  # fmt: skip
 

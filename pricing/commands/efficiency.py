@@ -1,12 +1,15 @@
 """`efficiency FILE`: policy and workloads -> multiplier and reason of each workload."""
 
 import argparse
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
+from metering.peaks import dense_peak_tflops
 from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines
 from pricing.efficiency import (
     BANDS,
@@ -17,13 +20,22 @@ from pricing.efficiency import (
     Verdict,
     Workload,
     WorkloadClass,
+    hfu_with_full_recomputation,
     judge_workload,
+    mfu_of,
+    weighted_mean,
 )
-from pricing.fields import Bound, FieldReader, InputError
+from pricing.fields import Bound, FieldReader, InputError, shown
+from pricing.money import exact_decimal
 
 HELP = "samples + policy -> MFU, HFU, multiplier and reason of each workload"
 RATIO: Final = Bound("0", "1", "ratio", "20 % is 0.20")
 WIDTH: Final = Bound("0", "1", "ratio", "10 % is 0.10", above_low=True)
+TOKENS: Final = Bound("0", "1e15", "tokens/s of the whole run")
+PARAMS: Final = Bound("1e3", "1e16", "parameters that a token uses, not the total of a mixture of experts", whole=True)
+GPUS: Final = Bound("1", "1e7", "GPUs", whole=True)
+PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
+TERA: Final = 10**12
 LEAST: Final = Bound("0", "1e9", "GPU-seconds", whole=True)
 MINUTES: Final = Bound("0", "1e6", "minutes", whole=True)
 MEASURED_MINUTES: Final = Bound("0", "1e9", "minutes")
@@ -37,7 +49,11 @@ POLICY_FIELDS: Final = (
 )  # fmt: skip
 NAMED: Final = ("kind", "queue", "accelerator")
 PATTERNS: Final = ("kinds", "queues", "accelerators")
-WORKLOAD_FIELDS: Final = ("id", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "team", "start", *NAMED)
+RUN: Final = ("tokens_per_second", "active_params", "gpus", "dtype", "peak_tflops", "recomputation")
+PHASE_FIELDS: Final = ("gpu_seconds", "mfu", "hfu", *RUN, "accelerator")
+WORKLOAD_FIELDS: Final = (
+    "id", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "team", "start", *NAMED, *RUN, "phases",
+)  # fmt: skip
 CLASS_FIELDS: Final = ("name", *PATTERNS, "exempt_until", *BANDS, "penalise_on")
 
 
@@ -55,10 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
         policy, workloads = parse_efficiency(document.value)
     if arguments.linear:
         policy = replace(policy, form=Form.LINEAR)
-    verdicts = [(name, judge_workload(policy, **facts)) for name, facts in workloads]
+    verdicts = [(name, judge_workload(policy, **_judged(facts))) for name, facts in workloads]
     if arguments.json:
+        facts_of = dict(workloads)
         rows = [
-            {"id": name, "multiplier": multiplier_text(verdict), "reason": verdict.reason} for name, verdict in verdicts
+            {"id": name, "multiplier": multiplier_text(verdict), "reason": verdict.reason, **_told(facts_of[name])}
+            for name, verdict in verdicts
         ]
         write_json({"policy": policy.name, "workloads": rows})
     else:
@@ -66,6 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
         lines = [(name, *facts, multiplier_text(v), v.reason) for (name, v), facts in zip(verdicts, shown, strict=True)]
         write_lines(table([("workload", *METRICS, "multiplier", "reason"), *lines], left=(0, 5)))
     return OK
+
+
+def _judged(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name != "derived"}
+
+
+def _told(facts: dict[str, Any]) -> dict[str, str]:
+    """The utilisation that was worked out, where it was not given."""
+    if not facts["derived"]:
+        return {}
+    return {name: format(facts[name], "f") for name in ("mfu", "hfu") if facts[name] is not None}
 
 
 def multiplier_text(verdict: Verdict) -> str:
@@ -159,9 +188,76 @@ def _workload(reader: FieldReader, index: int) -> tuple[str, dict[str, Any]]:
         "gpu_seconds": _decimal(reader, "gpu_seconds", GPU_SECONDS),
         "minutes": _decimal(reader, "minutes", MEASURED_MINUTES),
     }  # fmt: skip
-    for name in METRICS:
-        facts[name] = _decimal(reader, name, METRIC) if reader.has(name) else None
+    facts["coverage"] = _decimal(reader, "coverage", METRIC) if reader.has("coverage") else None
+    facts["mfu"], facts["hfu"] = _measured(reader)
+    facts["derived"] = reader.has("phases") or reader.has("tokens_per_second")
     return reader.text("id"), facts
+
+
+def _measured(reader: FieldReader) -> tuple[Decimal | None, Decimal | None]:
+    """MFU and HFU: as given, or of phases (FM2: by GPU-seconds x dense peak), or of what the run did (FS9)."""
+    if not reader.has("phases"):
+        phase = _phase(reader)
+        return phase.mfu, phase.hfu
+    for name in ("mfu", "hfu", "tokens_per_second"):
+        if reader.has(name):
+            reader.refuse(name, f"{shown(reader.fields[name])} stands beside phases: give one of them")
+    phases = []
+    for index, item in enumerate(reader.each("phases")):
+        one = reader.nested(item, "a phase", "phases", index)
+        if one.is_mapping:
+            one.finish(PHASE_FIELDS)
+            phases.append(_phase(one, reader.fields.get("accelerator")))
+            _decimal(one, "gpu_seconds", GPU_SECONDS)
+    return _mean(phases, "mfu"), _mean(phases, "hfu")
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """What was measured of a phase of one precision."""
+
+    gpu_seconds: Fraction
+    peak: Fraction | None
+    mfu: Decimal | None
+    hfu: Decimal | None
+
+
+def _mean(phases: Sequence[_Phase], metric: str) -> Decimal | None:
+    """The weighted mean; None where a phase lacks the metric or its peak."""
+    values = [(one.gpu_seconds, one.peak, getattr(one, metric)) for one in phases]
+    if any(peak is None or value is None for _, peak, value in values):
+        return None
+    mean = weighted_mean([(seconds, peak or Fraction(0), Fraction(value)) for seconds, peak, value in values])
+    return None if mean is None else Decimal(exact_decimal(mean))
+
+
+def _phase(reader: FieldReader, accelerator: Any = None) -> _Phase:
+    seconds = reader.optional("gpu_seconds", GPU_SECONDS) or Fraction(0)
+    given = {name: _decimal(reader, name, METRIC) if reader.has(name) else None for name in ("mfu", "hfu")}
+    peak = _peak(reader, accelerator) if any(map(reader.has, RUN)) else None
+    if not reader.has("tokens_per_second"):
+        return _Phase(seconds, peak, given["mfu"], given["hfu"])
+    for name in given:
+        if reader.has(name):
+            reader.refuse(name, f"{shown(reader.fields[name])} stands beside tokens_per_second: give one of them")
+    rate, params = reader.number("tokens_per_second", TOKENS), reader.number("active_params", PARAMS)
+    gpus, full = reader.number("gpus", GPUS), reader.choice("recomputation", ("none", "full"), "none") == "full"
+    if rate is None or params is None or gpus is None or peak is None:
+        return _Phase(seconds, peak, None, None)
+    mfu = mfu_of(tokens_per_second=rate, active_params=int(params), gpus=int(gpus), peak_flops=peak * TERA)
+    hfu = hfu_with_full_recomputation(mfu) if full else mfu
+    return _Phase(seconds, peak, Decimal(exact_decimal(mfu)), Decimal(exact_decimal(hfu)))
+
+
+def _peak(reader: FieldReader, accelerator: Any) -> Fraction | None:
+    """Dense TFLOP/s of one device: as given, or of accelerator and precision."""
+    if reader.has("peak_tflops"):
+        return reader.number("peak_tflops", PEAK)
+    name, dtype = reader.text("accelerator", default=str(accelerator or "")), reader.text("dtype")
+    peak = dense_peak_tflops(name, dtype) if dtype else None
+    if peak is None and dtype:
+        reader.refuse("accelerator", f"{name!r} has no known dense peak for {dtype!r}: give peak_tflops")
+    return None if peak is None else Fraction(peak)
 
 
 def _decimal(reader: FieldReader, name: str, bound: Bound, default: str | None = None) -> Decimal | None:

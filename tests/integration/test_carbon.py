@@ -1,5 +1,6 @@
 """Energy and CO2 of invoice lines: information with dated factors, never money."""
 
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from billing.invoicing.documents import render_csv, render_pdf
 from billing.invoicing.models import Invoice
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.rates.models import CarbonFactors
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +53,32 @@ def test_a_line_says_what_its_energy_emitted_by_location_and_by_contract(tmp_pat
     csv = render_csv(document, sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued").decode()
     assert "5.518" in csv
     assert "6.34" in csv
+
+
+def test_a_region_and_a_year_stand_for_their_factors(tmp_path: Path) -> None:
+    """China 2023: official average 0.5306, residual 0.6096 by contract; East China has no residual: 0.55 for both."""
+    known = {"cluster": "hq-1", "valid_from": "2026-01-01", "region": "CN", "year": "2023"}
+    east = {"cluster": "hq-2", "valid_from": "2026-01-01", "region": "CN-East", "year": "2023"}
+    (line,) = billed(tmp_path, known, east)["lines"]
+    assert (line["co2_location_kg"], line["co2_market_kg"]) == ("5.518", "6.340")
+    stored = CarbonFactors.objects.get(cluster="hq-2")
+    assert (stored.location_kg_per_kwh, stored.market_kg_per_kwh) == (Decimal("0.55"), Decimal("0.55"))
+    assert stored.source == "CN-East 2023, official average"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"year": "1999"}, "year: '1999' must be a whole number from 2000"),
+        ({"region": "MARS"}, "region: no official average carbon factor of 'MARS' for 2023 is known"),
+        ({"location_kg_per_kwh": "0.5"}, "location_kg_per_kwh: stands beside region"),
+        ({"basis": "guess"}, "basis: 'guess' must be one of official average, official residual, lifecycle"),
+    ],
+)
+def test_an_unknown_region_is_refused(tmp_path: Path, changed: dict[str, str], says: str) -> None:
+    known = {"cluster": "hq-1", "valid_from": "2026-01-01", "region": "CN", "year": "2023", **changed}
+    with pytest.raises(SetUpFileError, match=says):
+        factories.apply(tmp_path, carbon=[known])
 
 
 def test_factors_that_change_are_cut_at_the_very_instant_and_leave_one_line(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ WHERE = ("pricing/*.py", "pricing/loadtests/own.py", "billing/rates/price_list.p
 CALLS = ("refuse", "_refused", "FieldProblem")
 RANGE = "must be a number from 0 to 20 (kW of one GPU): 700 W is 0.7"
 SAMPLES = {
-    "' or '.join(options)": "true or false", "expected": RANGE, "row.get_state_display()": "published", "given": "'x'",
+    "' or '.join(options)": "true or false", "error": "no lifecycle carbon factor of 'CN' for 1999",
+    "expected": RANGE, "row.get_state_display()": "published", "given": "'x'",
     "currency": "CNY", "other": "pue", "self.what": "a cost sheet", "what": "a cost sheet",
 }  # fmt: skip
 ENGLISH = re.compile(r"(?:[a-z]{2,}[ ,]+){3,}[a-z]{2,}")

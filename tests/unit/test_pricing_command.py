@@ -397,6 +397,49 @@ def test_a_policy_file_has_classes_exemptions_and_suspended_teams(desk: Desk) ->
     assert answer["workloads"][5]["reason"] == "neutral"
 
 
+def test_utilisation_is_worked_out_from_what_a_run_did(desk: Desk) -> None:
+    """1.2 million tokens/s of 10^10 parameters on 256 H100: 28.43 % of 989.4 TFLOP/s; recomputation makes it 37.90 % HFU.
+
+    Phases: 40 % at a peak of 989.4 and 25 % at 1978.9, of equal seconds: (0.4 x 989.4 + 0.25 x 1978.9) / 2968.3.
+    """
+    run = {"tokens_per_second": 1_200_000, "active_params": "1e10", "gpus": 256, "dtype": "bf16"}
+    run["accelerator"] = "NVIDIA-H100"
+    bare = {"id": "a", "gpu_seconds": 72_000, "minutes": 60, "coverage": "1"}
+    phases = [
+        {"gpu_seconds": 3600, "mfu": "0.4", "hfu": "0.4", "dtype": "bf16"},
+        {"gpu_seconds": 3600, "mfu": "0.25", "hfu": "0.5", "peak_tflops": "1978.9"},
+    ]
+    jobs = [
+        {**bare, **run}, {**bare, **run, "id": "b", "recomputation": "full"},
+        {**bare, "id": "c", "phases": phases, "accelerator": "NVIDIA-H100"},
+    ]  # fmt: skip
+    rows = desk.json("efficiency", desk.file("a.json", {"policy": POLICY, "workloads": jobs}))["workloads"]
+    assert rows[0] == {
+        "id": "a", "multiplier": "1", "reason": "neutral", "mfu": "0.284263189812", "hfu": "0.284263189812"
+    }  # fmt: skip
+    assert rows[1]["hfu"] == "0.379017586416"
+    assert (rows[2]["mfu"], rows[2]["hfu"]) == ("0.299998315534", "0.466667789644")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"tokens_per_second": 5}, "workloads[0].mfu: '0.30' stands beside tokens_per_second: give one of them"),
+        ({"mfu": None, "hfu": None, "tokens_per_second": 5}, "workloads[0].active_params: is missing"),
+        ({"phases": [{"gpu_seconds": 1}]}, "workloads[0].mfu: '0.30' stands beside phases: give one of them"),
+        ({"mfu": None, "hfu": None, "phases": [{"mfu": "0.1", "dtype": "bf16", "accelerator": "abacus"}]},
+         "workloads[0].phases[0].accelerator: 'abacus' has no known dense peak for 'bf16': give peak_tflops"),
+        ({"mfu": None, "hfu": None, "phases": [{"mfu": "0.1", "dtype": "bf16"}]},
+         "workloads[0].phases[0].gpu_seconds: is missing"),
+    ],
+)  # fmt: skip
+def test_a_run_that_says_too_little_is_named(desk: Desk, changed: dict[str, Any], says: str) -> None:
+    job = {name: value for name, value in workload("a", **changed).items() if value is not None}
+    status, _, err = desk.run("efficiency", desk.file("a.json", {"policy": POLICY, "workloads": [job]}))
+    assert status == 2
+    assert [line for line in err if says in line], err
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

@@ -133,9 +133,23 @@ def test_a_used_hour_tells_its_energy_and_its_carbon() -> None:
     assert "footprint" not in cost().as_dict()
 
 
+def test_a_region_and_a_year_give_the_official_factor() -> None:
+    region = {"carbon_region": "CN-East", "carbon_year": "2023"}
+    assert cost(**region).footprint["kg_operational"] == Fraction("1.6575") * Fraction("0.55")
+    lifecycle = {"carbon_region": "CN", "carbon_year": 2024, "carbon_basis": "lifecycle"}
+    assert cost(**lifecycle).footprint["kg_operational"] == Fraction("1.6575") * Fraction("0.5575")
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
+        ({"carbon_region": "CN", "carbon_year": "2021"},
+         "carbon_region: no official average carbon factor of 'CN' for 2021, known are CN 2022, CN 2023, CN-Central 2023, "
+         "CN-East 2023, CN-North 2023, CN-Northeast 2023, CN-Northwest 2023, CN-South 2023, CN-Southwest 2023"),
+        ({"carbon_year": "2023"}, "carbon_region: is missing, but carbon_year is given"),
+        ({"carbon_region": "CN"}, "carbon_year: is missing, must be a whole number from 2000 to 2199 (year)"),
+        ({"carbon_region": "CN", "carbon_year": "2023", "carbon_kg_per_kwh": "0.5"},
+         "carbon_kg_per_kwh: '0.5' stands beside carbon_region: give one of them"),
         ({"margin": "0.2"}, "margin: '0.2' stands beside markup: give one of them"),
         ({"markup": None, "margin": "20"},
          "margin: '20' must be a number from 0 to below 1 (ratio of the price, in place of markup): 20 % is 0.20"),
