@@ -3,13 +3,15 @@
 Rounding happens here once per line, inside `Charge.amount`; the total is the sum of the rounded lines.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
+
+import msgspec
 
 from metering.intervals import Interval
 from pricing.contexts import SEPARATOR, class_and_context, in_order
@@ -72,6 +74,7 @@ def _carbon_told(location_kg: Decimal | None, market_kg: Decimal | None) -> dict
     return {"co2_location_kg": format(location_kg, "f"), "co2_market_kg": format(market_kg, "f")}
 
 
+@lru_cache(maxsize=4096)
 def price_text(price: Decimal) -> str:
     """A price with the four decimals of the price list, or more where an adjustment needs them."""
     trimmed = price.normalize()
@@ -181,13 +184,16 @@ def numbered_document(draft: dict[str, Any], *, number: str, previous_sha256: st
     return {**draft, "number": number, "previous_sha256": previous_sha256 or None}
 
 
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
 def canonical_json(document: dict[str, Any]) -> str:
     """The one text of a document: sorted keys, no spaces, UTF-8 as it is.
 
     >>> canonical_json({"b": "1.00", "a": None})
     '{"a":null,"b":"1.00"}'
     """
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _canonical(document).decode()
 
 
 def document_hash(text: str) -> str:

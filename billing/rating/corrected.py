@@ -104,9 +104,16 @@ class CorrectedOwnershipBook(OwnershipBook):
         super().__init__(())
         self._below = below
         self._corrections = list(reversed(corrections))
+        self._found: dict[tuple[str, str, datetime], Owner | None] = {}
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
-        """The owner at `instant`, or None where nobody owns it."""
+        """The owner at `instant`, or None where nobody owns it; found once, since every job of a namespace asks."""
+        asked = (scope, name, instant)
+        if asked not in self._found:
+            self._found[asked] = self._find(*asked)
+        return self._found[asked]
+
+    def _find(self, scope: str, name: str, instant: datetime) -> Owner | None:
         for row in self._corrections:
             if row.covers(instant) and row.names(scope, name):
                 return row.owner

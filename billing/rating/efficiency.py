@@ -19,7 +19,7 @@ from billing.rates.selectors import PolicyBook
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.faults import of_teams, rated_by_team
 from billing.usage.selectors import EpochFilter, GpuSum, Sample, efficiency_samples, job_queues, scored_job_sums
-from metering.intervals import Interval, union
+from metering.intervals import MICROSECOND, Interval, union
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import EfficiencyPolicy, Workload, judge_workload, neutral_pool_share
 from pricing.efficiency import Verdict as Judgement
@@ -314,11 +314,26 @@ def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_second
 
     A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
     """
+    if len(samples) == 1 and len(covered) == 1:
+        alone, piece = samples[0], covered[0]
+        if piece.start <= alone.start < alone.end <= piece.end:
+            return _score_alone(alone, held_seconds)
     overlapping = [part for part in (_part(sample, covered) for sample in samples) if part.inside]
     parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
     measured_s = _sum(part.share_of(EXACT.multiply(part.sample.gpu_seconds, part.sample.coverage)) for part in parts)
     minutes = _rounded(_busy(parts), 60 * MICRO, 6)
     return _Score(minutes, _coverage(measured_s, held_seconds), _weighted(parts, "mfu"), _weighted(parts, "hfu"))
+
+
+def _score_alone(sample: Sample, held_seconds: Decimal) -> _Score:
+    """The score of a job of which one sample tells everything, as of most jobs: its weight cancels out."""
+    minutes = _rounded((sample.end - sample.start) // MICROSECOND, 60 * MICRO, 6)
+    coverage = _coverage(EXACT.multiply(sample.gpu_seconds, sample.coverage), held_seconds)
+    mfu, hfu = (sample.mfu, sample.hfu) if sample.gpu_seconds else (None, None)
+    return _Score(
+        minutes, coverage, None if mfu is None else _rounded(*mfu.as_integer_ratio(), 20),
+        None if hfu is None else _rounded(*hfu.as_integer_ratio(), 20),
+    )  # fmt: skip
 
 
 def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:

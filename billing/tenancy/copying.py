@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from django.db import connection, models
+from psycopg.types.json import Jsonb
 
 
 def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -38,8 +40,17 @@ def instances_copy(instances: Sequence[models.Model]) -> None:
             instance.pk = key
     fields = model._meta.concrete_fields
     rows = (
-        [field.get_db_prep_save(field.pre_save(instance, True), connection) for field in fields] for instance in instances
+        [_as_stored(field.get_db_prep_save(field.pre_save(instance, True), connection)) for field in fields]
+        for instance in instances
     )
     rows_copy(model, [field.column for field in fields], rows)
     for instance in instances:
         instance._state.adding, instance._state.db = False, connection.alias
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _as_stored(value: Any) -> Any:
+    """JSON is encoded many times faster than by Django, to the same value: the database keeps neither spaces nor order."""
+    return Jsonb(value.obj, dumps=_encode) if isinstance(value, Jsonb) else value
