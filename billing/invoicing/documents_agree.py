@@ -14,12 +14,9 @@ PLACEHOLDER = "(none)"
 
 
 def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[str]]:
-    """How many documents were issued in a period, what they come to, and those whose sums differ, in words.
-
-    Before its first invoice there is nothing to compare.
-    """
+    """How many documents were issued in a period, what they come to, and those whose sums differ, in words."""
     invoices = period.invoices.filter(number__isnull=False).select_related("team").defer("draft").order_by("number")
-    documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)] if invoices else []
+    documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)]
     differing = [told for document in documents if (told := _differs(document))]
     return len(documents), sum((document.total for document in documents), ZERO), differing
 

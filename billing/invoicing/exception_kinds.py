@@ -43,6 +43,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "estimated_end": ExceptionKind(OPERATOR, "close", _("Report the end if it is known")),
     "engine_difference": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it"), waivable=True),
     "engine_difference_day": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it")),
+    "energy_difference": ExceptionKind(OPERATOR, "close", _("Find what the meter or the power misses"), waivable=True),
     "scan_difference": ExceptionKind(OPERATOR, "close", _("Find what the agent missed"), waivable=True),
     "team_held": ExceptionKind(OPERATOR, "close", _("Repair what the message names, then close again")),
     "team_unrated": ExceptionKind(OPERATOR, "close", _("Repair what the message names; the close holds this team")),

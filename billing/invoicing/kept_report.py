@@ -4,7 +4,7 @@ Waivers and the acknowledgement of the journal count as they are now; what was f
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -34,6 +34,7 @@ class KeptReport:
     tokens: dict[str, int]
     engines: list[ModelComparison]
     scans: list[ScanSum] | None
+    energy: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
     kept = msgspec.json.decode(preview.report, type=KeptReport)
     report = Report(
         kept.period, period.status, kept.checks, kept.exceptions, kept.gpu_seconds, [_pool(pool) for pool in kept.pools],
-        kept.tokens, kept.engines, kept.scans,
+        kept.tokens, kept.engines, kept.scans, kept.energy,
     )  # fmt: skip
     return ShownReport(judged(report, period, now), preview.report_as_of)
 

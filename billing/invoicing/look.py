@@ -64,7 +64,8 @@ def look(period: BillingPeriod, *, now: datetime) -> Look:
 
 def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now: datetime) -> Report:
     window = Interval(period.start, period.end)
-    if all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
+    metered = period.meter_readings.exists()  # what a meter counted is compared with sums
+    if not metered and all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
         report = found_without_sums(period, now=now)
         if report.closable:
             return report

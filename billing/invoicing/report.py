@@ -9,11 +9,10 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from django.db.models import Sum
-
 from billing.invoicing.acceptance import acceptance_counts
 from billing.invoicing.disputes_found import disputes_left
 from billing.invoicing.documents_agree import documents_disagreeing
+from billing.invoicing.energy import energy_compared, energy_differing
 from billing.invoicing.engine_comparison import ModelComparison, compare
 from billing.invoicing.exceptions_found import (
     SCAN_TOLERANCE,
@@ -82,6 +81,7 @@ class Report:
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
     scans: list[ScanSum] | None = None
+    energy: list[str] = field(default_factory=list)
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
@@ -179,6 +179,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
     report.checks.insert(2, _engines_agree(report))
     if report.scans is not None:
         report.checks.insert(4, _scans_agree(report, report.scans))
+    report.checks.append(_energy_agrees(report))
     return report
 
 
@@ -204,6 +205,9 @@ def found_in(
     report.exceptions += held_twice(window, blocks=period.ordinal is None)
     report.exceptions += ends_estimated(window, period.zone)
     report.exceptions += engines_differing(report.engines, blocks=period.ordinal is None)
+    energy = energy_compared(period, assessment)
+    report.energy = [item.words for item in energy]
+    report.exceptions += energy_differing(energy, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += months_unbilled(period)
     report.checks.append(_all_accounted(assessment, window, period.ordinal))
@@ -212,15 +216,15 @@ def found_in(
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:
-        report.checks += _charges_agree(period, assessment) + (_documents_agree(period) if thorough else [])
+        report.checks += _charges_agree(period, assessment, thorough=thorough)
     return report
 
 
-def _documents_agree(period: BillingPeriod) -> list[Check]:
+def _documents_agree(period: BillingPeriod) -> Check:
     """What was issued comes to one sum as lines, as documents, in the ledger's journal and in FOCUS."""
     count, total, differing = documents_disagreeing(period)
     detail = "; ".join(differing[:5]) or f"{count} documents, {total:,}"
-    return [Check("lines = documents = ledger journal = FOCUS", not differing, detail)] if count else []
+    return Check("lines = documents = ledger journal = FOCUS", not differing, detail)
 
 
 def _engines_agree(report: Report) -> Check:
@@ -235,6 +239,12 @@ def _engines_agree(report: Report) -> Check:
         for item in report.engines
     ]  # fmt: skip
     return Check(name, not open_differences, "; ".join(told))
+
+
+def _energy_agrees(report: Report) -> Check:
+    agree = not any(item.kind == "energy_difference" and item.blocks for item in report.exceptions)
+    detail = "; ".join(report.energy) or "no meter was read: `manage.py meter_reading`"
+    return Check("energy at the meter = charged + shared (within 3%)", agree, detail)
 
 
 def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
@@ -350,14 +360,16 @@ def _rollups_equal_events(window: Interval) -> Check:
     return Check("token roll-ups = token events", not difference, detail)
 
 
-def _charges_agree(period: BillingPeriod, assessment: Assessment) -> list[Check]:
-    """What a close stored, against its usage rated again and against its invoices; read once for both."""
+def _charges_agree(period: BillingPeriod, assessment: Assessment, *, thorough: bool) -> list[Check]:
+    """What a close stored, against its usage rated again and against its invoices; and what of them is issued."""
     columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
     stored, charged = {}, Decimal("0.00")
     for key, quantity, platform, unit, price in ChargeRow.objects.filter(closing=period.ordinal).values_list(*columns):
         stored[key] = quantity
         charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
-    return [_charges_follow(stored, assessment), _invoices_equal_charges(period, charged)]
+    live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))
+    checks = [_charges_follow(stored, assessment), _invoices_equal_charges([total for total, _ in live], charged)]
+    return checks + ([_documents_agree(period)] if thorough and any(number for _, number in live) else [])
 
 
 def _charges_follow(stored: Mapping[str, Decimal], assessment: Assessment) -> Check:
@@ -368,6 +380,6 @@ def _charges_follow(stored: Mapping[str, Decimal], assessment: Assessment) -> Ch
     )  # fmt: skip
 
 
-def _invoices_equal_charges(period: BillingPeriod, charged: Decimal) -> Check:
-    invoiced = period.invoices.exclude(status=Invoice.Status.VOID).aggregate(total=Sum("total"))["total"] or Decimal("0.00")
+def _invoices_equal_charges(totals: Sequence[Decimal], charged: Decimal) -> Check:
+    invoiced = sum(totals, Decimal("0.00"))
     return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced:,}, charges {charged:,}")

@@ -75,6 +75,7 @@ urlpatterns = [
     path("anomalies/", budgets.anomalies, name="anomalies"),
     path("anomalies/<int:pk>/feedback/", budgets.feedback, name="anomaly_feedback"),
     path("close/", closing.close, name="close"),
+    path("close/<str:month>/meters/", closing.meter, name="meter_reading"),
     path("close/<str:month>/accrual/", accrual.accrual, name="accrual"),
     path("close/<str:month>/operations/", closing.operation_start, name="operation_start"),
     path("close/<str:month>/waivers/", closing.waive, name="waive"),

@@ -229,6 +229,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "anomalies/": ("GET", SIGNED_IN),
     "anomalies/<int:pk>/feedback/": ("POST", MISSING),  # says nothing
     "close/": ("GET", HOUSE),
+    "close/<str:month>/meters/": ("POST", only("finance", status=409)),  # names no cluster
     "close/<str:month>/accrual/": ("POST", only("finance", status=409)),  # the month is closed
     "close/<str:month>/operations/": ("POST", only("finance")),
     "close/<str:month>/waivers/": ("POST", only("finance", status=409)),  # names no exception

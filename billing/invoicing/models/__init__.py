@@ -13,6 +13,7 @@ from billing.invoicing.models.disputes import (
     Dispute,
     DisputeStep,
 )
+from billing.invoicing.models.energy import MeterReading
 from billing.invoicing.models.held import HeldTeam
 from billing.invoicing.models.holds import DisputeHold
 from billing.invoicing.models.invoices import (
@@ -47,6 +48,7 @@ __all__ = [
     "Invoice",
     "InvoiceLine",
     "JournalExport",
+    "MeterReading",
     "MonthPreview",
     "Note",
     "NoteLine",

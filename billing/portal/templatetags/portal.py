@@ -110,6 +110,7 @@ WORDS = {
     "upheld_repeatedly": _("Reason upheld repeatedly"),
     "disputes": _("disputes"),
     "team_unrated": _("Team that cannot be rated"),
+    "energy_difference": _("Meter and charges differ"),
     "metering_gap": _("Metering gap"),
     "estimated_end": _("End estimated"),
     "agent_problem": _("Not metered by its agent"),

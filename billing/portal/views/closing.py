@@ -19,6 +19,7 @@ from billing.invoicing.services import (
     period_open,
 )
 from billing.invoicing.services.accrual import accrual_last
+from billing.invoicing.services.energy import ReadingError, meter_reading_put
 from billing.invoicing.services.invoices import ApprovalError
 from billing.invoicing.services.journal import AcknowledgementError, journal_acknowledge
 from billing.invoicing.services.reopening import why_not_reopenable
@@ -111,6 +112,24 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
             actor=request.user.get_username(), now=timezone.now(), until=last_day(until),
         )  # fmt: skip
     except WaiverError as error:
+        return close_page(request, setup, shown.month, refused=str(error))
+    return redirect(f"{reverse('portal:close')}?month={shown.month}")
+
+
+@require_POST
+@page_for(Right.CLOSE)
+def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Tell what a meter counted; a refusal is told on the page."""
+    shown = period_shown(month, setup)
+    cluster, metered, shared, source = (
+        request.POST.get(name, "").replace("\0", "") for name in ("cluster", "metered_kwh", "shared_kwh", "source")
+    )
+    try:
+        meter_reading_put(
+            month=shown.month, cluster=cluster, metered=metered, shared=shared, source=source,
+            actor=request.user.get_username(), now=timezone.now(),
+        )  # fmt: skip
+    except ReadingError as error:
         return close_page(request, setup, shown.month, refused=str(error))
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
