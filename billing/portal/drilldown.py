@@ -91,6 +91,9 @@ class Scope:
     epochs: EpochFilter
     pieces: list[Interval]
     books: Books
+    kept: bool = False
+    """Whether the line is of an assessment some minutes old: usage that came since is in its parts, not in its quantity."""
+
     products: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
     """Accelerators and resources of the namespaces that were asked for already."""
 
@@ -99,13 +102,15 @@ class Scope:
         return self.books.card
 
 
-def scope_of(line: StatementLine, period: BillingPeriod, books: Books | None = None) -> Scope:
+def scope_of(
+    line: StatementLine, period: BillingPeriod, books: Books | None = None, *, kept: bool = False
+) -> Scope:
     """The pieces of time and epochs of any line; `books` where they are read already."""
     window, epochs = _seen(line, period)
     books = books or books_known(epochs.before)
     card = books.card
     if line.key.kind == "tokens":
-        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), books)
+        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), books, kept)
     book = books.namespaces
     policies = books.policies if line.key.kind == "efficiency" else None
     pieces = _committed(window.cut(books.device_changes()), books, line)
@@ -116,7 +121,7 @@ def scope_of(line: StatementLine, period: BillingPeriod, books: Books | None = N
         ours = owner is not None and owner.team == line.key.team and not owner.platform
         if ours and (policies is None or (policy is not None and policy.name == line.key.policy)):
             owned.append(piece)
-    return Scope(window, period.zone, epochs, owned, books)
+    return Scope(window, period.zone, epochs, owned, books, kept)
 
 
 def _priced(pieces: Sequence[Interval], card: CorrectedRateCard, line: StatementLine) -> list[Interval]:
@@ -142,7 +147,7 @@ def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = No
     columns = f"{JOB} AS job, count(DISTINCT a.id) AS holds, min(greatest(s.start, p.lo, b.since)) AS first, " + (
         "max(least(s.until, p.hi)) AS last"
     )
-    return share_out(line, _held(line, scope, columns, group="job", order="usage DESC, job", jobs=jobs))
+    return share_out(line, _held(line, scope, columns, group="job", order="usage DESC, job", jobs=jobs), kept=scope.kept)
 
 
 def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown:
@@ -159,7 +164,8 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
 def days_held(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
     """The line by local day."""
     columns = "(p.lo AT TIME ZONE %(zone)s)::date AS day"
-    return share_out(line, _held(line, _by_day(scope), columns, group="day", order="day", jobs=jobs))
+    rows = _held(line, _by_day(scope), columns, group="day", order="day", jobs=jobs)
+    return share_out(line, rows, kept=scope.kept)
 
 
 def _held(
@@ -228,7 +234,7 @@ def _is_of(line: StatementLine, card: RateCard, accelerator: str, resource: str,
 def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
     """A token line by local day."""
     columns = "(t.at AT TIME ZONE %(zone)s)::date AS day, sum(t.requests)::bigint AS requests"
-    return share_out(line, _tokens(line, _by_day(scope), columns, group="day"))
+    return share_out(line, _tokens(line, _by_day(scope), columns, group="day"), kept=scope.kept)
 
 
 def hours_of_tokens(line: StatementLine, scope: Scope, day: datetime, share: Part) -> Breakdown:
@@ -338,13 +344,18 @@ def _owned_ranges(line: StatementLine, scope: Scope) -> list[tuple[str, datetime
     return ranges
 
 
-def share_out(line: StatementLine, rows: Sequence[dict[str, Any]], of: Part | None = None) -> Breakdown:
-    """Give each row its share of the line (or of a part of it) by largest remainder, so that shares add up."""
+def share_out(
+    line: StatementLine, rows: Sequence[dict[str, Any]], of: Part | None = None, *, kept: bool = False
+) -> Breakdown:
+    """Give each row its share of the line (or of a part of it) by largest remainder, so that shares add up.
+
+    kept: the line is of an assessment some minutes old, whose quantity is shared out whatever was used since.
+    """
     quantity, amount = (of.quantity, of.amount) if of else (line.quantity, line.amount)
     weights = [row["usage"] for row in rows]
     if not sum(weights):
         return Breakdown([], quantity, amount)
-    exact = _quantity(line, sum(weights)) if of is None else quantity
+    exact = _quantity(line, sum(weights)) if of is None and not kept else quantity
     quantities, amounts = split_amount(exact, weights, QUANTITY_PLACES), split_amount(amount, weights)
     parts = [
         Part({name: value for name, value in row.items() if name != "usage"}, row["usage"], *shares)

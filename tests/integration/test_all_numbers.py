@@ -16,6 +16,7 @@ from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import openpyxl
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from billing.budgets.models import Budget
 from billing.budgets.services import standings_refresh
 from billing.invoicing.models import Invoice, Note
 from billing.invoicing.selectors import document_of
@@ -35,6 +37,8 @@ from billing.invoicing.services import (
     period_close,
     period_verify,
 )
+from billing.invoicing.services.previews import month_assess
+from billing.portal.statements import lines_of as lines_of_invoice
 from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.integration.test_exports import POLICY, hold, sample
@@ -297,6 +301,96 @@ def test_the_close_report_accounts_for_every_second_that_was_billed() -> None:
     held = 8 * 9433 + 2 * 10800 + 3600 + 1200  # slices are counted by their share: 3 x 0.142857 x 7200 s
     assert Decimal(str(report["gpu_seconds"]["charged"])) == held + Decimal("0.142857") * 3 * 7200
     assert all(check["ok"] for check in report["checks"])
+
+
+SPLITS = {
+    "team": {"nlp": TOTALS["nlp"], "audio": TOTALS["audio"]},
+    "namespace": {"nlp-train": "260.66", "audio": "13.62", "": "2.54"},
+    "model": {"llama-3-8b": "2.54", "": "274.28"},
+    "accelerator": {"NVIDIA-H800": "263.99", "nvidia.com/mig-1g.10gb": "10.29", "": "2.54"},
+    "site": {"hq-1": "274.28", "": "2.54"},
+    "consumer": {"nlp-key-1": "2.54", "": "274.28"},
+}  # fmt: skip
+"""By hand from the lines: nlp-train 269.62 + 12.00 - 20.96; all H800 that and 3.33; tokens 1.50 + 0.05 + 0.99."""
+
+
+def money_in(rows: Iterable[list[str]], name: str) -> str:
+    """The last amount of the row that begins with `name`."""
+    row = next(row for row in rows if row and row[0].strip().startswith(name))
+    found = (re.match(r"-?\d+\.\d\d(?!\d)", plain(cell)) for cell in reversed(row))  # text after a table ends its last cell
+    return next(amount.group() for amount in found if amount)
+
+
+@pytest.mark.usefixtures("october")
+@pytest.mark.parametrize("state", ["live", "kept", "closed"])
+def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: str, settings: Any) -> None:
+    """As it is assessed with the view, as the scheduler kept it, and as it was invoiced; the page and its file."""
+    settings.LARGE_MONTH = 1 if state == "kept" else 10**9
+    if state == "kept":
+        month_assess(month="2026-10", now=OCTOBER_OVER)
+    if state == "closed":
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    client = signed_in()
+    for by, expected in SPLITS.items():
+        page = shown(client, f"/spending/?month=2026-10&by={by}")
+        assert money_in(page.rows, "Total") == CHARGED, by
+        rows = csv_rows(file(client, f"/spending/?month=2026-10&by={by}&table=split&as=csv"))
+        assert {row[by]: row["total"] for row in rows} == expected, by
+        named = [name for name in expected if name]
+        assert {name: money_in(page.rows, name) for name in named} == {name: expected[name] for name in named}
+    jobs = csv_rows(file(client, "/spending/?month=2026-10&by=workload&table=split&as=csv"))
+    assert sum(Decimal(row["total"]) for row in jobs) == Decimal(CHARGED)
+    assert {row["workload"]: row["total"] for row in jobs}["pod/uid-2"] == "72.00"  # 60.00 and a fifth of it
+    assert money_in(shown(client, "/spending/?month=2026-10&team=cv").rows, "Total") == SHOWN_ONLY
+    recovery = shown(client, "/recovery/?month=2026-10")
+    assert CHARGED in recovery.text
+    pools = csv_rows(file(client, "/recovery/?month=2026-10&table=pools&as=csv"))
+    tokens = csv_rows(file(client, "/recovery/?month=2026-10&table=tokens&as=csv"))
+    assert sum(Decimal(row["billed"]) for row in pools) == Decimal("274.28")
+    assert {row["token_class"]: row["billed"] for row in tokens} == {"input": "1.50", "cache_read": "0.05", "output": "0.99"}
+
+
+@pytest.mark.usefixtures("issued")
+def test_every_line_and_each_level_below_it_adds_up_to_the_invoice() -> None:
+    """The page of each line says its amount; its jobs and holds, or its days and hours, add up to it, in their files too."""
+    client = signed_in()
+    for code, invoice in invoices().items():
+        team = csv_rows(file(client, f"/teams/{code}/?month=2026-10&table=lines&as=csv"))
+        assert Counter((row["sku"], row["amount"]) for row in team) == LINES[code]
+        for line in lines_of_invoice(invoice):
+            at = f"/teams/{code}/lines/{line.digest}/?month=2026-10"
+            page = shown(client, at)
+            assert f"{line.amount:.2f}" in plain(page.text), (code, line.key)
+            levels = ("days",) if line.key.kind == "tokens" else ("days", "workloads")
+            for level in levels:
+                rows = csv_rows(file(client, f"{at}&table={level}&as=csv"))
+                assert sum(Decimal(row["amount"]) for row in rows) == line.amount, (code, line.key, level)
+            if line.key.kind != "tokens":
+                for row in rows:
+                    held = csv_rows(file(client, f"{at}&workload={quote(row['job'])}&table=holds&as=csv"))
+                    assert sum(Decimal(hold["amount"]) for hold in held) == Decimal(row["amount"])
+
+
+@pytest.mark.usefixtures("issued")
+def test_lists_budgets_and_searches_say_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets as on the evening of the last day of October."""
+    client = signed_in()
+    listed = csv_rows(file(client, "/invoices/?table=invoices&as=csv"))
+    assert {row["total"] for row in listed if row["month"] == "2026-10"} >= set(TOTALS.values())
+    found = shown(client, f"/search/?q={invoices()['nlp'].number}")
+    assert TOTALS["nlp"] in plain(found.text)
+    months = csv_rows(file(client, "/recovery/?month=2026-10&table=months&as=csv"))
+    assert {item["month"]: item["net"] for item in months} == {"2026-10": CHARGED, "2026-11": CREDITED}
+    last = OCTOBER_OVER.replace(month=10, day=31, hour=15, minute=59)
+    standings_refresh(now=last)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: last)
+    budget = Budget.objects.get()
+    for address in ("/budgets/", f"/budgets/{budget.pk}/"):
+        assert TOTALS["nlp"] in plain(shown(client, address).text), address
+    (row,) = csv_rows(file(client, "/budgets/?table=budgets&as=csv"))
+    assert TOTALS["nlp"] in row.values()
+    (told,) = client.get("/api/v1/budgets").json()["results"]
+    assert told["standing"]["spent"] == TOTALS["nlp"]
 
 
 @pytest.mark.usefixtures("october")

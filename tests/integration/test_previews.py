@@ -129,6 +129,24 @@ def test_pages_show_what_is_kept_and_say_as_of_when(month: str) -> None:
     assert "Assess again" in pages["/close/"]
 
 
+def test_the_parts_of_a_line_that_is_kept_add_up_to_it_whatever_came_since(month: str) -> None:
+    """Devices by job and day, tokens by day: as in the line; of 26.20 and as many tokens that came later nothing."""
+    month_assess(month=month, now=ASSESSED)
+    ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
+    ingest_tokens(token_record(2))
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    shown = [line for item in statements().statements for line in item.lines]
+    assert {line.key.kind for line in shown} == {"gpu", "tokens"}
+    for line in shown:
+        response = client.get(f"/teams/{line.key.team}/lines/{line.digest}/?month={month}")
+        assert "2026-11-02 11:04" in response.content.decode()
+        for name in ("by_day", "by_workload"):
+            if level := response.context.get(name):
+                assert sum(part.amount for part in level.parts) == line.amount
+                assert sum(part.quantity for part in level.parts) == line.quantity
+
+
 def test_a_view_of_a_large_month_keeps_what_it_had_to_assess_itself(month: str) -> None:
     before = timezone.now()
     assert statements().as_of is None

@@ -128,7 +128,7 @@ def _idle(month: MonthStatements, team: Team, line: StatementLine, period: Billi
 def _device_levels(
     request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements, judged: Sequence[AnyVerdict]
 ) -> dict[str, Any]:
-    scope = drilldown.scope_of(line, period, month.books)
+    scope = drilldown.scope_of(line, period, month.books, kept=month.as_of is not None)
     verdicts = [verdict for verdict in judged if _made(verdict, line)]
     jobs = [verdict.job for verdict in verdicts] if line.key.kind == "efficiency" else None
     by_workload = drilldown.workloads(line, scope, jobs)
@@ -152,7 +152,7 @@ def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
 def _token_levels(
     request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements
 ) -> dict[str, Any]:
-    scope = drilldown.scope_of(line, period, month.books)
+    scope = drilldown.scope_of(line, period, month.books, kept=month.as_of is not None)
     by_day = drilldown.days_of_tokens(line, scope)
     found: dict[str, Any] = {"by_day": by_day, "levels": {"days": by_day}}
     if "day" not in request.GET:
