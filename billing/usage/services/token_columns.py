@@ -149,6 +149,15 @@ class TokenColumns:
         keys = self.keys[rows].view("V16").ravel().tolist()
         return dict(zip(keys, self.place[rows].tolist(), strict=True))
 
+    def rows_by_key(self, rows: Rows) -> dict[bytes, int]:
+        """Which of these rows has each key."""
+        return dict(zip(self.keys[rows].view("V16").ravel().tolist(), rows.tolist(), strict=True))
+
+    def are_as_stored(self, rows: Rows, times: Numbers, counts: Numbers) -> Flags:
+        """For each of these rows whether it has this time and these counts."""
+        same: Flags = (self.times[rows] == times) & (self.counts[rows] == counts).all(axis=1)
+        return same
+
     def without(self, rows: Rows, numbers: Collection[int]) -> Rows:
         """These rows but for the records of these numbers."""
         return rows[~np.isin(self.place[rows], list(numbers))]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import psycopg
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -31,6 +32,7 @@ from billing.usage.services.recent_keys import RecentKeys
 from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
 from billing.usage.services.token_columns import (
+    Flags,
     ReportedColumns,
     Rows,
     TokenColumns,
@@ -186,6 +188,12 @@ class _Group:
         place = batch.places[number - self._ends[owner] + len(batch.records)]
         outcome.refusals.append(repeated(self.records[number], place, batch.raw_at(place)))
 
+    def repeat_same(self, numbers: Rows) -> None:
+        """These records have keys that are taken by the same content."""
+        owners = np.searchsorted(self._ends, numbers, side="right")
+        for owner, repeats in zip(*(part.tolist() for part in np.unique(owners, return_counts=True)), strict=True):
+            self.outcomes[owner].duplicates += repeats
+
     def taken(self) -> Iterator[TokenUsage]:
         """The records that the ledger has, now or since before."""
         return (record for number, record in enumerate(self.records) if number not in self._refused)
@@ -261,11 +269,27 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tupl
     asked = rows if look_first else columns.among(rows, group.doubtful)
     found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
     if found:
-        numbers = columns.numbers_by_key(asked)
-        _count_known(group, found, numbers)
-        known = {numbers[key] for key, *_ in found}
+        at = columns.rows_by_key(asked)
+        taken = np.fromiter((at[key] for key, *_ in found), np.intp, len(found))
+        same = _same_as_stored(columns, taken, found)
+        group.repeat_same(columns.place[taken[same]])
+        others = [row for row, alike in zip(found, same.tolist(), strict=True) if not alike]
+        if others:
+            _count_known(group, others, columns.numbers_by_key(asked))
+        known = set(columns.place[taken].tolist())
         rows, missed = columns.without(rows, known), not known <= group.doubtful
     return rows, missed
+
+
+def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:
+    """Which of these rows say exactly what is stored under their keys; the others have to be looked at one by one."""
+    if not columns.bare:
+        return np.zeros(len(rows), np.bool_)
+    cached = _dimension_ids.get(connection.settings_dict["NAME"], {})
+    ids = np.fromiter((cached.get(name, -1) for name in columns.names), np.int64, len(columns.names))[columns.named[rows]]
+    _, dimensions, times, rests, *counts = zip(*stored, strict=True)
+    same: Flags = columns.are_as_stored(rows, np.frombuffer(b"".join(times), ">i8"), np.array(counts, np.int64).T)
+    return same & (ids == np.array(dimensions, np.int64)) & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
 def _copy_alone(columns: TokenColumns, rows: Rows) -> None:
