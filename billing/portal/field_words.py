@@ -76,6 +76,7 @@ REFUSED_FIELDS: Final = (
     gettext_noop("%(value)s must be %(one)s or %(other)s"),
     gettext_noop("%(value)s must be one of %(options)s"),
     gettext_noop("%(value)s must be three capital letters such as CNY"),
+    gettext_noop("%(value)s must be %(currency)s, in which prices are"),
     gettext_noop("%(value)s must be an ISO 4217 code such as CNY"),
     gettext_noop("%(value)s must be a day such as %(day)s"),
     gettext_noop("%(value)s must be a day and time such as 2026-12-01T00:00"),

@@ -38,6 +38,9 @@ def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int)
     content = version_content(version) if version else {"gpu": [], "tokens": []}
     others = [row for row in content["gpu"] if row.get("accelerator") != sheet.accelerator or row.get("resource")]
     cost = cost_of_gpu_hour(sheet)
+    if cost.list_currency != currency:
+        named = "list_currency" if cost.listing.currency else "currency"
+        return ShownEffect(problems=[f"{named}: {cost.list_currency!r} must be {currency}, in which prices are"])
     card = Card(sheet.accelerator, cost.list_price, published_price(sheet.accelerator), memory_gb)
     others = with_slices(others, slices_of(card, version))
     content["gpu"] = [{"accelerator": sheet.accelerator, "cost_sheet": ON_THE_BENCH}, *others]

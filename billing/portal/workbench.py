@@ -252,7 +252,7 @@ def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
 def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysis:
     """Bars, swings, break-even and comparison of a sheet; `old` is what it is compared with."""
     cost, simple = cost_of_gpu_hour(sheet), cost_of_gpu_hour(simple_sheet(sheet))
-    published = published_price(sheet.accelerator)
+    published = published_price(sheet.accelerator, cost.list_currency)
     swings, here = _swing_bars(sheet)
     before = cost_of_gpu_hour(old) if old else None
     rows = compared(before, cost) if before else ()
@@ -319,9 +319,11 @@ def _by_share(sheet: CostSheet) -> list[tuple[str, Decimal, Decimal, bool]]:
     return rows
 
 
-def published_price(accelerator: str) -> Decimal | None:
-    """The price of the accelerator in the newest published list, or None."""
+def published_price(accelerator: str, currency: str = "") -> Decimal | None:
+    """The price of the accelerator in the newest published list, or None; None too for a list in another currency."""
     version = published_versions().first()
+    if version and currency and version.currency != currency:
+        return None
     found = version.gpu.filter(accelerator=accelerator, resource="").first() if version else None
     return found.price if found else None
 

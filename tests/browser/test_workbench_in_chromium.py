@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion
 from billing.rates.services import token_cost_sheet_put
 from metering.intervals import month_of, next_month
-from pricing.money import round_amount
+from pricing.money import round_amount, round_price
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.browser.polling import wait_until_true
 from tests.browser.test_charts_in_chromium import PAINTED
@@ -285,3 +285,63 @@ def test_the_workbenches_fit_on_a_phone(page: Page, october: Path) -> None:
             below = one["y"] + one["height"] <= other["y"] + 1 or other["y"] + other["height"] <= one["y"] + 1
             assert beside or below, (address, one, other)
         shot(page, f"phone-{number}")
+
+
+CHINESE = {
+    "Price workbench": "价格工作台", "Save as a draft": "保存为草稿", "Why do prices change?": "价格为何变更？",
+    "Being written": "编写中", "What stands in the price list": "列入价格表的内容", "Price list": "价格表",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_the_price_is_raised_on_a_phone_and_a_desk_in_both_languages(
+    browser: Browser, live_server: Any, october: Path, width: int, language: str
+) -> None:
+    """65 % sold, bought in dollars, from next month: refusals in the reader's language, the list in its own currency."""
+    person("ana", "finance")
+    context = browser.new_context(
+        base_url=live_server.url, viewport={"width": width, "height": 844}, locale="en-GB", has_touch=width < 1000
+    )
+    page = context.new_page()
+    sign_in(page, "ana")
+    if language != "en":
+        page.goto("/")
+        page.get_by_role("button", name="简体中文").click()
+        expect(page.locator("html")).to_have_attribute("lang", language)
+
+    def said(text: str) -> str:
+        return CHINESE[text] if language != "en" else text
+
+    page.goto("/prices/workbench/?sheet=h800-hq")
+    expect(page.get_by_role("heading", name=said("Price workbench"))).to_be_visible()
+    page.get_by_label("sold_share").fill("65")
+    refused = {
+        "en": "sold_share: '65' must be a number above 0 up to 1 (ratio of the available hours): 70 % is 0.70",
+        "zh-hans": "sold_share：'65' 应为大于 0、不大于 1 的数（",
+    }[language]
+    expect(page.get_by_role("alert")).to_contain_text(refused)
+    shot(page, f"raise-{language}-{width}-1-refused")
+    page.get_by_label("sold_share").fill("0.65")
+    page.locator("summary").get_by_role("heading", name=said("Price list")).click()
+    for name, value in (("list_currency", "USD"), ("exchange_rate", "0.14"), ("rate_date", "2026-10-01")):
+        page.get_by_label(name).fill(value)
+    page.get_by_label("reserved_ratio").fill("0.8")
+    # 16.9132 with markup, exactly 16.91315..., x 0.14
+    listed = page.locator("section:has(#listed-title)")
+    expect(listed.get_by_role("heading", name=said("What stands in the price list"))).to_be_visible()
+    price = cost_of_gpu_hour(parse_cost_sheet({**SHEET, "sold_share": "0.65"}))
+    expect(listed).to_contain_text(str(round_price(price.cost * (1 + price.markup) * Fraction("0.14"))))
+    shot(page, f"raise-{language}-{width}-2-listed")
+    refused = {"en": "list_currency: 'USD' must be CNY", "zh-hans": "list_currency：'USD' 应为 CNY"}[language]
+    expect(page.locator("#bench-effect")).to_contain_text(refused)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for name in ("list_currency", "exchange_rate", "rate_date", "reserved_ratio"):
+        page.get_by_label(name).fill("")
+    expect(listed).to_have_count(0)
+    page.get_by_label(said("Why do prices change?")).fill("65 %")
+    page.get_by_role("button", name=said("Save as a draft")).click()
+    expect(page.get_by_role("heading", name=said("Being written"))).to_be_visible()
+    shot(page, f"raise-{language}-{width}-3-draft")
+    assert PriceDraft.objects.get().content["gpu"][0]["cost_sheet"].startswith("NVIDIA-H800")
+    context.close()
