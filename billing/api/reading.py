@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
+from billing.invoicing.acceptance import printed_until
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.report import build_report
@@ -190,10 +191,11 @@ def rendered(invoice: Invoice | Note, suffix: str) -> tuple[bytes, str]:
     document = document_of(invoice)
     facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
     if suffix == "pdf":
-        return render_pdf(document, **facts), "application/pdf"
+        return render_pdf(document, due=printed_until(invoice), **facts), "application/pdf"
     if suffix == "csv":
         return render_csv(document, **facts), "text/csv; charset=utf-8"
-    return render_xlsx(document, **facts), "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    body = render_xlsx(document, due=printed_until(invoice), **facts)
+    return body, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
 class Period(APIView):

@@ -17,6 +17,8 @@ from billing.invoicing.deadlines import (
     end_of_business_day,
 )
 from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
+from billing.invoicing.selectors import document_of
+from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 from pricing.business_days import BusinessCalendar
 
@@ -37,6 +39,13 @@ def due_of(document: Invoice | Note, zone: str, calendar: BusinessCalendar) -> d
     if document.issued_at is None or _credits(document):
         return None
     return end_of_business_day(document.issued_at, DISPUTE_WINDOW_DAYS, zone, calendar)
+
+
+def printed_until(document: Invoice | Note, setup: BillingSetup | None = None) -> datetime | None:
+    """The end of the time to object as a document prints it; None before its issue, and where there is none."""
+    if document.issued_at is None or _credits(document):
+        return None
+    return due_of(document, document_of(document)["period"]["zone"], house_calendar(setup))
 
 
 def acceptance_of(

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
-from billing.invoicing.acceptance import due_of
+from billing.invoicing.acceptance import due_of, printed_until
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.models import DocumentMail, Invoice, Note
 from billing.invoicing.selectors import document_of
@@ -32,7 +32,8 @@ def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
         subject, text, settings.MAIL_FROM, [mail.address], headers={"Message-ID": message_id(mail)}
     )
     message.attach_alternative(page, "text/html")
-    pdf = render_pdf(document_of(document), sha256=document.sha256, issued_at=document.issued_at)
+    pdf = render_pdf(document_of(document), sha256=document.sha256, issued_at=document.issued_at,
+                     due=printed_until(document))
     message.attach(f"{document.number}.pdf", pdf, "application/pdf")
     return message
 

@@ -13,6 +13,7 @@ from django.test import Client
 
 from billing.config.mail_server import MailServer as Configured
 from billing.config.mail_server import read_mail_server
+from billing.invoicing.acceptance import printed_until
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.models import BillingContact, DocumentMail, Invoice, Note
 from billing.invoicing.selectors import document_of
@@ -81,7 +82,7 @@ def test_an_issued_invoice_reaches_every_contact_in_its_language_with_its_pdf(se
         (pdf,) = [found for found in mail.walk() if found.get_content_type() == "application/pdf"]
         assert pdf.get_filename() == "AI-INFRA-2026-000001.pdf"
         assert pdf.get_payload(decode=True) == render_pdf(
-            document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at
+            document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, due=printed_until(invoice)
         )
     assert mails_send(now=OCTOBER_OVER + MINUTE) == 0
     assert len(server.mails) == 2

@@ -154,6 +154,16 @@ def test_everything_a_finance_director_looks_for_is_printed(renderer):
         assert unbroken(expected) in unbroken(text), expected
 
 
+def test_the_last_day_to_dispute_is_printed_where_it_is_known(renderer):
+    """The window ends at midnight of Shanghai after the 17th."""
+    due = datetime(2026, 11, 17, 16, tzinfo=UTC)
+    assert "异议截止Disputeuntil2026-11-17" in unbroken(text_of(renderer.render(ORDINARY, **ISSUED, due=due)))
+    assert "异议截止" not in text_of(renderer.render(ORDINARY, **ISSUED))
+    summary = openpyxl.load_workbook(io.BytesIO(render_xlsx(ORDINARY, **ISSUED, due=due))).worksheets[0]
+    facts = {row[0].value: row[1].value for row in summary.iter_rows(max_col=2)}
+    assert facts["异议截止 Dispute until"] == "2026-11-17"
+
+
 @pytest.mark.parametrize(
     ("language", "present", "absent"), [("zh", "成本中心", "Cost centre"), ("en", "Cost centre", "成本中心")]
 )

@@ -25,6 +25,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "cost_center": ("成本中心", "Cost centre"),
     "number": ("编号", "Number"),
     "issue_date": ("开具日期", "Issue date"),
+    "dispute_until": ("异议截止", "Dispute until"),
     "month": ("账期", "Billing period"),
     "bounds": ("起止", "From – to"),
     "bounds_utc": ("UTC 起止", "UTC bounds"),

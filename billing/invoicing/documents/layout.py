@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -48,12 +48,13 @@ ROWS_SHOWN_FOR = {
 
 @dataclass(frozen=True)
 class Printing:
-    """What the invoice itself does not say: its hash, when it was issued, the language and the mark."""
+    """What the invoice itself does not say: its hash, when it was issued, the language, the mark, when objecting ends."""
 
     sha256: str | None
     issued_at: datetime | None
     language: Language
     mark: str | None
+    due: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[
     rows = (
         ("number", wording.name(invoice.number) if invoice.number else [at_issue]),
         ("issue_date", [_issue_date(printing.issued_at, period) or at_issue]),
+        *([("dispute_until", [last_day(printing.due, period)])] if printing.due else []),
         ("month", [wording.text(f"{period.month}  ({period.zone})")]),
         ("bounds", [f"{_moment(period.start)} – {_moment(period.end)}"]),
         ("bounds_utc", [f"{_moment(period.start_utc)} – {_moment(period.end_utc)}"]),
@@ -163,6 +165,11 @@ def _issue_date(issued_at: datetime | None, period: Period) -> str | None:
     if issued_at is None:
         return None
     return f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
+
+
+def last_day(due: datetime, period: Period) -> str:
+    """The last local day before `due`, which is the midnight after it."""
+    return f"{(due - timedelta(microseconds=1)).astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
 
 
 def _moment(timestamp: str) -> str:

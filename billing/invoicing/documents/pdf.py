@@ -53,17 +53,19 @@ class PdfRenderer:
         issued_at: datetime | None,
         language: str = "zh-en",
         status: str = "issued",
+        due: datetime | None = None,
     ) -> bytes:
         """Render one document; equal arguments give equal bytes.
 
         document: canonical invoice ``suanpan/invoice/1``.  sha256: hash of its canonical JSON, null before issue.
         issued_at: aware moment of issue, the date of the PDF; null before issue (then the end of the period).
         language: ``zh-en``, ``zh`` or ``en``.  status: lifecycle state; before issue the page carries a DRAFT mark.
+        due: the midnight until which lines can be disputed, printed as the day before it; null prints nothing.
         Raises DocumentError, UnbalancedDocumentError, ValueError (language, status, naive moment).
         """
         invoice = read_document(document)
         _require_issue_facts(invoice, sha256, issued_at, status)
-        printing = Printing(sha256, issued_at, check_language(language), mark_on(status, shadow=invoice.shadow))
+        printing = Printing(sha256, issued_at, check_language(language), mark_on(status, shadow=invoice.shadow), due)
         date = issued_at or datetime.fromisoformat(invoice.period.end_utc)
         try:
             return self._compile(page_content(invoice, printing), date)
@@ -101,10 +103,11 @@ def render_pdf(
     issued_at: datetime | None,
     language: str = "zh-en",
     status: str = "issued",
+    due: datetime | None = None,
 ) -> bytes:
     """Render one invoice to PDF/A-2b; see PdfRenderer.render. For many documents reuse one PdfRenderer."""
     with PdfRenderer() as renderer:
-        return renderer.render(document, sha256=sha256, issued_at=issued_at, language=language, status=status)
+        return renderer.render(document, sha256=sha256, issued_at=issued_at, language=language, status=status, due=due)
 
 
 def _require_issue_facts(invoice: Invoice, sha256: str | None, issued_at: datetime | None, status: str) -> None:

@@ -32,6 +32,7 @@ from billing.invoicing.documents.labels import (
     inline,
     named,
 )
+from billing.invoicing.documents.layout import Printing, last_day
 from billing.invoicing.documents.status import mark_on
 from billing.invoicing.documents.text import visible
 
@@ -98,6 +99,7 @@ def render_xlsx(
     issued_at: datetime | None = None,
     language: str = "zh-en",
     status: str = "issued",
+    due: datetime | None = None,
 ) -> bytes:
     """Render one invoice as a workbook; equal arguments give equal bytes.
 
@@ -125,7 +127,7 @@ def render_xlsx(
     lines = book.add_worksheet(look.word("lines_sheet"))
     totals = _write_lines(lines, invoice, look)
     references = {kind: f"='{lines.get_name()}'!{_cell(row)}" for kind, row in totals.items()}
-    facts = _facts(invoice, sha256, issued_at, mark, look)
+    facts = _facts(invoice, Printing(sha256, issued_at, chosen, mark, due), look)
     _write_summary(summary, invoice, facts, references, look)
     book.close()
     return file.getvalue()
@@ -242,17 +244,17 @@ def _cell(row: int) -> str:
 # ---- summary -------------------------------------------------------------------------------------------------------
 
 
-def _facts(
-    invoice: Invoice, sha256: str | None, issued_at: datetime | None, mark: str | None, look: Look
-) -> list[tuple[str, str]]:
+def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, str]]:
     """Label and text of each fact of the document, in the order of the PDF."""
     period, recipient, at_issue = invoice.period, invoice.recipient, look.word("at_issue")
+    sha256, issued_at, mark = printing.sha256, printing.issued_at, printing.mark
     issued = f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}" if issued_at else at_issue
     marked = [] if mark is None else [("status", look.code(MARKS, mark))]
     rows = [
         *marked,
         ("number", invoice.number or at_issue),
         ("issue_date", issued),
+        *([("dispute_until", last_day(printing.due, period))] if printing.due else []),
         ("issuer", invoice.issuer.name),
         ("recipient", recipient.name or recipient.team),
         ("team", recipient.team),

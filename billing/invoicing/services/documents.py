@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from billing.invoicing.acceptance import printed_until
 from billing.invoicing.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoicing.issued import issued_notes
 from billing.invoicing.models import Invoice
 from billing.invoicing.selectors import document_of, invoices_of
 from billing.invoicing.whole_file import whole_files
+from billing.tenancy.selectors import billing_setup
 
 SUFFIXES = ("pdf", "csv", "xlsx")
 
@@ -19,14 +21,16 @@ def invoices_export(
     documents = [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]
     names = {f"{document.number}.{suffix}" for document in documents for suffix in SUFFIXES}
     written: list[Path] = []
+    setup = billing_setup()
     with PdfRenderer() as renderer, whole_files(directory, names) as write:
         for invoice in documents:
             document = document_of(invoice)
             facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
+            due = printed_until(invoice, setup)
             for suffix, body in (
-                ("pdf", renderer.render(document, language=language, **facts)),
+                ("pdf", renderer.render(document, language=language, due=due, **facts)),
                 ("csv", render_csv(document, **facts)),
-                ("xlsx", render_xlsx(document, language=language, **facts)),
+                ("xlsx", render_xlsx(document, language=language, due=due, **facts)),
             ):
                 written.append(write(directory / f"{invoice.number}.{suffix}", body))
             advance(1)

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.invoicing.acceptance import acceptance_of, due_of
+from billing.invoicing.acceptance import acceptance_of, due_of, printed_until
 from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.holds import held_now
@@ -132,6 +132,10 @@ def _stamped(stored: Invoice | Note) -> dict[str, Any]:
     return {"sha256": stored.sha256 or None, "issued_at": stored.issued_at, "status": status}
 
 
+def _due(stored: Invoice | Note) -> dict[str, Any]:
+    return {"due": printed_until(stored)}
+
+
 def document_file(kind: str, stored: Invoice | Note) -> HttpResponse:
     """The document of an invoice or note as a file to keep.  Raises Http404 for another kind."""
     if kind not in FILES:
@@ -141,8 +145,8 @@ def document_file(kind: str, stored: Invoice | Note) -> HttpResponse:
 
 
 FILES: dict[str, tuple[str, Callable[[Invoice | Note], bytes]]] = {
-    "pdf": ("application/pdf", lambda invoice: render_pdf(document_of(invoice), **_stamped(invoice))),
+    "pdf": ("application/pdf", lambda invoice: render_pdf(document_of(invoice), **_stamped(invoice), **_due(invoice))),
     "csv": ("text/csv; charset=utf-8", lambda invoice: render_csv(document_of(invoice), **_stamped(invoice))),
-    "xlsx": (XLSX, lambda invoice: render_xlsx(document_of(invoice), **_stamped(invoice))),
+    "xlsx": (XLSX, lambda invoice: render_xlsx(document_of(invoice), **_stamped(invoice), **_due(invoice))),
     "json": ("application/json", lambda invoice: (invoice.document or canonical_json(invoice.draft)).encode()),
 }
