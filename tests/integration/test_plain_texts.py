@@ -1,12 +1,15 @@
 """What stands on the pages reads as written by a person: no marks of its source, no "1 months"."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils.translation import override
 
+from billing.portal.templatetags.portal import amount_of_unit
 from tests.furnished_house import furnish, pleasant
 from tests.site_walk import Page, one_of_each, walk_as
 
@@ -40,6 +43,22 @@ def words(client: Client, address: str) -> str:
     page = Words(address=address)
     page.feed(client.get(address).content.decode())
     return re.sub(r"\s+", " ", page.text)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "english", "chinese"),
+    [
+        ("1", "months", "1 month", "1 个月"), ("2", "months", "2 months", "2 个月"),
+        ("1", "records", "1 record", "1 条记录"), ("12345", "tokens", "12,345 tokens", "12,345 个 Token"),
+        ("1.5", "units", "1.5 devices", "1.5 台设备"), ("5400", "seconds", "1.5 h", "1.5 h"),
+        ("3600", "gpu_seconds", "1.0 GPU-h", "1.0 GPU-h"), ("3", "strange", "3 strange", "3 strange"),
+    ],
+)  # fmt: skip
+def test_what_an_exception_counts_is_said_in_words(value: str, unit: str, english: str, chinese: str) -> None:
+    with override("en"):
+        assert amount_of_unit(Decimal(value), unit) == english
+    with override("zh-hans"):
+        assert amount_of_unit(Decimal(value), unit) == chinese
 
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])

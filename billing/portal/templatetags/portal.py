@@ -1,16 +1,17 @@
 """How figures and codes look on a page. Money and quantities stay decimals: nothing here makes a float of them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
+from math import ceil
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django import template
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing.progress import STEPS
@@ -19,6 +20,16 @@ from billing.portal.sentences import in_language
 from pricing.contexts import class_and_context, priced_class
 
 register = template.Library()
+UNITS: Mapping[str, Callable[[int], str]] = {
+    "months": lambda n: ngettext("%(n)s month", "%(n)s months", n),
+    "records": lambda n: ngettext("%(n)s record", "%(n)s records", n),
+    "objects": lambda n: ngettext("%(n)s object", "%(n)s objects", n),
+    "resources": lambda n: ngettext("%(n)s resource", "%(n)s resources", n),
+    "tokens": lambda n: ngettext("%(n)s token", "%(n)s tokens", n),
+    "units": lambda n: ngettext("%(n)s device", "%(n)s devices", n),
+    "teams": lambda n: ngettext("%(n)s team", "%(n)s teams", n),
+}
+"""What exceptions count, in words; time is told in hours."""
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EM DASH}"
 HOUR = 3600
@@ -343,7 +354,8 @@ def amount_of_unit(value: Decimal, unit: str) -> str:
     """The quantity of an exception, in a unit that a person thinks in."""
     if unit in ("gpu_seconds", "seconds"):
         return f"{gpu_hours(value)} {'GPU-h' if unit == 'gpu_seconds' else 'h'}"
-    return f"{count(value)} {unit}"
+    words = UNITS.get(unit)
+    return words(ceil(value)) % {"n": count(value)} if words else f"{count(value)} {unit}"
 
 
 @register.filter
