@@ -4,6 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
+KEPT = ("django_migrations", "django_content_type", "auth_permission", "django_site")
+"""Tables that migrations fill and no test changes."""
+FILLED = """SELECT string_agg(format('SELECT %%L WHERE EXISTS (SELECT FROM %%I)', relname, relname), ' UNION ALL ')
+    FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND relnamespace = 'public'::regnamespace
+      AND relname <> ALL (%s)"""
+RESTARTED = """SELECT setval(seq, 1, false) FROM (SELECT pg_get_serial_sequence(t.relname, c.attname) AS seq FROM pg_class t
+    JOIN pg_attribute c ON c.attrelid = t.oid AND c.attidentity <> '' WHERE t.relname ~ '^token_' AND t.relkind IN ('r', 'p')
+      AND NOT t.relispartition) s"""
+
 
 @pytest.fixture(autouse=True)
 def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -20,17 +29,25 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def tables_that_refuse_truncate_can_be_flushed() -> Iterator[None]:
-    """Django empties every table after a test that commits; the tables that only grow would refuse it, rightly."""
-    from django.db.backends.postgresql.operations import DatabaseOperations
+def only_what_a_test_committed_is_deleted() -> Iterator[None]:
+    """Django empties all tables after a test that commits, and fills types and permissions anew: most of its time.
 
-    flush = DatabaseOperations.execute_sql_flush
-
-    def flush_as_replica(self: DatabaseOperations, sql_list: list[str]) -> None:
-        return flush(self, ["SET session_replication_role = replica;", *sql_list, "SET session_replication_role = origin;"])
+    Here the rows that are there go. Tables that only grow refuse that, rightly, but not to a replica.
+    """
+    from django.test import TransactionTestCase
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DatabaseOperations, "execute_sql_flush", flush_as_replica)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: _empty())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def passwords_are_hashed_in_a_moment() -> Iterator[None]:
+    """By the same algorithm as ever, with fewer rounds; who checks one reads their number from the hash."""
+    from django.contrib.auth.hashers import PBKDF2PasswordHasher
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PBKDF2PasswordHasher, "iterations", 1000)
         yield
 
 
@@ -49,6 +66,11 @@ def _empty() -> None:
     from billing.usage.services import tokens
 
     with connection.cursor() as cursor:
-        cursor.execute("SELECT string_agg(tablename, ', ') FROM pg_tables WHERE tablename ~ '^token_'")
-        cursor.execute(f"TRUNCATE {cursor.fetchone()[0]} RESTART IDENTITY")
+        cursor.execute(FILLED, [list(KEPT)])
+        cursor.execute(cursor.fetchone()[0])
+        filled = [name for (name,) in cursor.fetchall()]
+        verbs = ((name, "TRUNCATE" if name.startswith("token_") else "DELETE FROM") for name in filled)
+        deletions = "".join(f"{verb} {name}; " for name, verb in verbs)
+        cursor.execute(f"SET session_replication_role = replica; {deletions} SET session_replication_role = origin")
+        cursor.execute(RESTARTED)
     tokens._dimension_ids.clear()
