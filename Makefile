@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SUITES := tests/unit tests/property tests/golden tests/agent tests/embedded tests/integration
+SUITES := tests/integration tests/property tests/embedded tests/agent tests/golden tests/unit
+WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 .DEFAULT_GOAL := help
@@ -44,7 +45,7 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
-	$(BIN)/python -m pytest $(SUITES) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus)
+	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(SUITES)
 
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
 	$(BIN)/python -m tests.benchmarks
