@@ -1,36 +1,23 @@
 """Logs that are written, rotated and cut while they are read, by readers that are killed: every record, each once."""
 
-import csv
 import gzip
 import json
 import os
-import random
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 
-from metering.__main__ import main
-from metering.delivery_thread import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import translator
 from metering.logs.mapping import Incomplete, Told
-from metering.logs.reading import FileReader, Gleaner, SpoolSink
-from metering.numbering import Numbering
-from metering.spool import Spool, SpoolFullError, open_state
-from tests.cli import PROJECT
+from metering.logs.reading import FileReader, Gleaner
+from metering.spool import SpoolFullError, open_state
 
 
 def line(number: int, **changed: Any) -> str:
@@ -324,226 +311,3 @@ def test_an_export_is_read_to_its_last_row_with_or_without_a_line_end(tmp_path: 
     path.write_text(header + "1,1791194400,2,alice,m,5,1\n2,1791194400,2,alice,m,6,1")
     reader = reading(str(path), table="logs", once=True)
     assert reader.read() == [5, 6]
-
-
-# The command
-
-
-class Platform(ThreadingHTTPServer):
-    """Answers 503 now and then, and remembers what it took; a record is known by its id."""
-
-    daemon_threads = True
-
-    def __init__(self, *, failing: float = 0.0, seed: int = 1) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.taken: Counter[str] = Counter()
-        self.tokens: dict[str, int] = {}
-        self.watermarks: list[dict[str, str]] = []
-        self.failing = failing
-        self.random = random.Random(seed)
-        self.lock = threading.Lock()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Platform
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        if self.path.endswith("usage/watermarks"):
-            self.server.watermarks.append(json.loads(body))
-            self._say(204)
-            return
-        records = json.loads(body)
-        with self.server.lock:
-            status = 503 if self.server.random.random() < self.server.failing else 200
-            if status == 200 or self.server.random.random() < 0.5:  # taken, and the answer is lost
-                for record in records:
-                    self.server.taken[record["id"]] += 1
-                    self.server.tokens[record["id"]] = record["input_tokens"]
-        self._say(status, b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}')
-
-    def _say(self, status: int, answer: bytes = b"") -> None:
-        self.send_response(status)
-        if status != 204:
-            self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def platform() -> Iterator[Platform]:
-    server = Platform(failing=0.03)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def command(tmp_path: Path, platform: Platform, *more: str) -> list[str]:
-    token = tmp_path / "token"
-    token.write_text("secret\n")
-    return ["tokens", "--format", "envoy", "--state", str(tmp_path / "state"), "--token-file", str(token),
-            "--endpoint", f"http://127.0.0.1:{platform.server_port}", *more]  # fmt: skip
-
-
-def test_a_reader_killed_at_any_moment_loses_nothing_through_rotations(
-    tmp_path: Path, log: Path, platform: Platform
-) -> None:
-    """Half of the records have no id of their own; the log is rotated in both ways while readers come and go."""
-    chance, written = random.Random(7), 1
-    log.write_text(line(0))
-    arguments = [
-        sys.executable,
-        "-m",
-        "metering",
-        *command(tmp_path, platform, "--follow", "--poll-seconds", "0.02", str(log)),
-    ]
-    for round_number in range(8):
-        reader = subprocess.Popen(arguments, cwd=PROJECT, stderr=subprocess.DEVNULL)
-        while not platform.taken:
-            time.sleep(0.02)  # what was rotated away before the first start is nobody's
-        end = time.monotonic() + chance.uniform(0.3, 1.2)
-        while time.monotonic() < end:
-            with log.open("a") as file:
-                for number in range(written, written + 40):
-                    file.write(line(number) if number % 2 else nameless(number))
-            written += 40
-            if chance.random() < 0.1:
-                rotate(log, chance)
-            time.sleep(0.01)
-        reader.send_signal(signal.SIGKILL)
-        reader.wait()
-        if round_number % 3 == 0:
-            rotate(log, chance)
-    assert main([*command(tmp_path, platform, str(log)), "--deliver-seconds", "60"]) == 0
-    told = Counter(platform.tokens.values())
-    assert (set(range(written)) - set(told), [n for n, times in told.items() if times > 1]) == (set(), [])
-    assert written > 400
-
-
-def rotate(log: Path, chance: random.Random) -> None:
-    for number in range(99, 0, -1):
-        old = log.with_name(f"access.log.{number}")
-        if old.exists():
-            old.rename(log.with_name(f"access.log.{number + 1}"))
-    if chance.random() < 0.5:
-        log.rename(log.with_name("access.log.1"))
-        log.touch()
-    else:
-        shutil.copyfile(log, log.with_name("access.log.1"))
-        os.truncate(log, 0)
-
-
-def test_the_same_log_told_twice_changes_nothing(tmp_path: Path, log: Path, platform: Platform) -> None:
-    log.write_text("".join(nameless(number % 5) for number in range(2000)))
-    assert main(command(tmp_path, platform, str(log))) == 0
-    first = set(platform.taken)
-    shutil.rmtree(tmp_path / "state")
-    log.rename(tmp_path / "elsewhere.log")
-    assert main(command(tmp_path, platform, str(tmp_path / "elsewhere.log"))) == 0
-    assert len(first) == 2000
-    assert set(platform.taken) == first
-
-
-def test_a_second_reader_on_the_same_state_is_refused(
-    tmp_path: Path, log: Path, platform: Platform, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log.write_text(line(1))
-    running = subprocess.Popen(
-        [sys.executable, "-m", "metering", *command(tmp_path, platform, "--follow", str(log))], cwd=PROJECT,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        while not platform.taken or not platform.watermarks:
-            time.sleep(0.05)
-        assert platform.watermarks[0] == {"agent": "log reader", "source": "envoy", "watermark": ANY}
-        assert main(command(tmp_path, platform, str(log))) == 2
-        assert "another reader works with this state directory" in capsys.readouterr().err
-    finally:
-        running.send_signal(signal.SIGTERM)
-        _, errors = running.communicate(timeout=30)
-    assert running.returncode == 0
-    assert errors.splitlines()[-1] == "1 records"
-
-
-def test_a_token_that_is_gone_for_a_while_stops_no_delivery(
-    tmp_path: Path, platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("metering.delivery_thread.HINDERED_WAIT_S", 0.05)
-    state, token = tmp_path / "s.sqlite", tmp_path / "token"
-    connection = open_state(state)
-    with connection:
-        Spool(connection).put("usage/tokens", b'[{"id": "a", "input_tokens": 1}]')
-    with delivering(state, endpoint=f"http://127.0.0.1:{platform.server_port}", token_file=token) as delivery:
-        time.sleep(0.2)
-        assert not platform.taken
-        token.write_text("secret")
-        assert delivery.finish(30)
-    connection.close()
-    assert set(platform.taken) == {"a"}
-
-
-def test_a_state_belongs_to_one_source(
-    tmp_path: Path, log: Path, platform: Platform, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log.write_text(line(1))
-    assert main(command(tmp_path, platform, str(log))) == 0
-    assert main(command(tmp_path, platform, "--source", "other", str(log))) == 2
-    assert "is for --source envoy, not other" in capsys.readouterr().err
-
-
-def test_a_usage_file_of_what_standard_input_tells(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "metering", "tokens", "--format", "envoy", "--source", "gw", "--out", "-", "-"], cwd=PROJECT,
-        input=line(5) + "bad\n" + line(6)[:-1], text=True, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    rows = list(csv.DictReader(done.stdout.splitlines()))
-    assert [(row["source"], row["id"], row["input_tokens"]) for row in rows] == [
-        ("gw", "r5:2026-10-05T10:00:00Z", "5"), ("gw", "r6:2026-10-05T10:00:00Z", "6"),
-    ]  # fmt: skip
-    assert done.returncode == 3, "a bad line is for somebody to look at"
-    assert "- at byte" in done.stderr
-    assert done.stderr.splitlines()[-1] == "2 records, 1 bad lines"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["x.log"], "tell where to: --out FILE, or --state DIR with --endpoint and --token-file"),
-        (["nowhere.log", "--out", "-"], "nowhere.log: no such file or directory"),
-        (["-", "x.log", "--out", "-"], "- stands alone"),
-        (["x.log", "--out", "-", "--follow"], "--out writes a file and ends"),
-        (["-", "--out", "-", "--mapping", "none.yaml"], "none.yaml: No such file or directory"),
-    ],
-)
-def test_bad_usage_is_one_line_and_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tokens", "--format", "envoy", *arguments]) == 2
-    errors = capsys.readouterr().err
-    assert message in errors
-    assert len(errors.splitlines()) == 1
-
-
-def test_the_spool_holds_bodies_of_at_most_a_thousand_records_with_the_incomplete_ones(tmp_path: Path) -> None:
-    connection = open_state(tmp_path / "s.sqlite")
-    spool = Spool(connection)
-    translate = translator("envoy", source="gw")
-    told = [record for number in range(1500) for record in translate(json.loads(line(number)), "")]
-    nothing = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
-    with connection:
-        SpoolSink(spool, Numbering(connection)).put([*told, *translate(json.loads(line(7, **nothing)), "")])
-    first = spool.oldest()
-    assert first is not None
-    spool.acknowledge(first.id)
-    second = spool.oldest()
-    assert second is not None
-    assert (len(json.loads(first.body)), len(json.loads(second.body)), second.door) == (1000, 501, "usage/tokens")
-    assert "input_tokens" not in json.loads(second.body)[-1]
-    connection.close()

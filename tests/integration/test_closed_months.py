@@ -1,0 +1,163 @@
+"""What is closed, issued or published stays: the database and the services refuse whatever would change it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from billing.config.set_up_file import SetUpFileError
+from billing.invoicing.models import Invoice, InvoiceLine
+from billing.usage.services import Reporter, efficiency_ingest
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.integration.test_closing import (
+    OCTOBER_OVER,
+    close,
+    issue,
+    lines,
+    prices,
+    proofs_hold,
+    sql,
+    version,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    ingest_tokens(token_record())
+    close()
+    issue()
+    for statement in (
+        "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL",
+        "UPDATE invoicing_billingperiod SET closed_by = 'x'",
+        "DELETE FROM invoicing_billingperiod",
+        "UPDATE invoicing_invoice SET total = 0",
+        "UPDATE invoicing_invoice SET document = '{}'",
+        "UPDATE invoicing_invoice SET status = 'approved'",
+        "DELETE FROM invoicing_invoice",
+        "UPDATE invoicing_invoiceline SET amount = 0",
+        "DELETE FROM invoicing_invoiceline",
+        "INSERT INTO invoicing_invoiceline SELECT * FROM invoicing_invoiceline",
+        "UPDATE rating_charge SET usage_quantity = 1",
+        "UPDATE rating_charge SET team = 'cv'",
+        "DELETE FROM rating_charge",
+        "UPDATE rates_priceversion SET name = 'x'",
+        "UPDATE rates_priceversion SET valid_from = now()",
+        "UPDATE rates_priceversion SET sealed = false",
+        "DELETE FROM rates_priceversion",
+        "UPDATE rates_gpuprice SET price = 1",
+        "DELETE FROM rates_gpuprice",
+        "INSERT INTO rates_gpuprice (version_id, accelerator, resource, unit, price)"
+        " SELECT id, 'B200', '', 'GPU-Hours', 1 FROM rates_priceversion",
+        "UPDATE rates_tokenprice SET price = 1",
+        "DELETE FROM rates_tokenprice",
+        "UPDATE token_entry SET output_tokens = 0",
+        "DELETE FROM token_entry",
+        "UPDATE tenancy_auditentry SET actor = 'x'",
+        "DELETE FROM tenancy_auditentry",
+    ):
+        with pytest.raises(DatabaseError):
+            sql(statement)
+    assert proofs_hold("2026-10")
+
+
+def test_an_issued_invoice_gets_no_further_line_and_a_draft_does(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
+    close()
+    rest = ", ".join(
+        field.column for field in InvoiceLine._meta.concrete_fields if field.column not in ("id", "position")
+    )
+    table = "invoicing_invoiceline"
+    one_more = f"INSERT INTO {table} (position, {rest}) SELECT position + %s, {rest} FROM {table}"
+    sql(one_more % 1000)
+    Invoice.objects.filter(team__code="cv").update(status="draft", approved_by="")
+    assert issue() == 1
+    with pytest.raises(DatabaseError, match="the lines of an issued invoice never change"):
+        sql(one_more % 2000)
+
+
+def test_the_open_end_of_a_price_version_is_closed_once(tmp_path: Path) -> None:
+    apply(tmp_path, **prices(version("2026-12", "2026-12-01T00:00:00Z", "20.0000")))
+    with pytest.raises(DatabaseError):
+        sql("UPDATE rates_priceversion SET valid_until = '2027-12-01Z' WHERE name = '2026-10'")
+
+
+def test_a_back_dated_owner_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    stolen = {"cluster": "hq-1", "namespace": "nlp-train", "team": "cv", "valid_from": "2026-10-10T01:00:00Z"}
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, ownership=[*SET_UP["ownership"], stolen])
+    assert proofs_hold("2026-10")
+    from_november = {**stolen, "valid_from": "2026-11-01"}
+    assert apply(tmp_path, ownership=[*SET_UP["ownership"], from_november]).changes
+    assert proofs_hold("2026-10")
+
+
+def test_a_back_dated_consumer_owner_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_tokens(token_record())
+    close()
+    stolen = {**SET_UP["consumers"][0], "team": "cv", "valid_from": "2026-10-01"}
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, consumers=[*SET_UP["consumers"], stolen])
+
+
+def test_a_back_dated_price_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    close()
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, **prices(version("cheaper", "2026-10-10T01:00:00Z", "1.0000")))
+    assert proofs_hold("2026-10")
+    assert apply(tmp_path, **prices(version("2026-11", "2026-11-01", "1.0000"))).changes
+
+
+def test_a_published_price_is_never_edited_in_place(tmp_path: Path) -> None:
+    apply(tmp_path)
+    with pytest.raises(SetUpFileError, match="2026-10"):
+        apply(tmp_path, price_versions=[version("2026-10", "2026-10-01T00:00:00+08:00", "1.0000")])
+
+
+def test_another_currency_does_not_reinterpret_published_prices(tmp_path: Path) -> None:
+    apply(tmp_path)
+    with pytest.raises(SetUpFileError, match="currency"):
+        apply(tmp_path, billing={**SET_UP["billing"], "currency": "USD"}, price_versions=None)
+
+
+def test_an_allocation_that_comes_later_does_not_change_the_verdicts_of_a_closed_month(tmp_path: Path) -> None:
+    """A sample of workload `llm` stays with the job that it was rated with, whoever names a workload `llm` next month."""
+    policy = {"name": "bands", "valid_from": "2026-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
+    apply(tmp_path, efficiency_policies=[policy])
+    workload = {"kind": "PyTorchJob", "name": "llm"}
+    ingest_allocations(
+        allocation_record(started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T01:00:00Z",
+                          observed_until="2026-10-10T01:00:00Z", workload=workload)
+    )  # fmt: skip
+    raw = json.dumps(
+        {"cluster": "hq-1", "workload": "llm", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",
+         "gpu_seconds": "28800", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}
+    ).encode()  # fmt: skip
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
+    )
+    close()
+    assert [(line["kind"], line["reason"], line["amount"]) for line in lines("nlp")] == [
+        ("gpu", None, "80.00"),
+        ("efficiency", "penalty", "16.00"),
+    ]
+    assert proofs_hold("2026-10")
+    ingest_allocations(
+        allocation_record(2, namespace="cv", started_at="2026-11-10T00:00:00Z", ended_at="2026-11-10T01:00:00Z",
+                          observed_until="2026-11-10T01:00:00Z", workload=workload)
+    )  # fmt: skip
+    assert proofs_hold("2026-10")

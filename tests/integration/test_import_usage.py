@@ -1,0 +1,212 @@
+"""Files of usage: every form is imported once, every wrong file is one line that names it."""
+
+import csv
+import gzip
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from billing.usage.models import GpuAllocation
+from tests.factories import allocation_record, apply, ingest_allocations
+from tests.integration.test_commands import (
+    GPU_ROW,
+    ROWS,
+    THEN,
+    TOKEN_ROW,
+    Manage,
+    file,
+    since_2024,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
+    return Manage(capsys)
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> None:
+    """A set-up and one allocation of October 2024, worth 209.62."""
+    apply(tmp_path, **since_2024())
+    ingest_allocations(allocation_record(**THEN))
+
+
+def csv_text(kind: str, *rows: dict[str, str], columns: Sequence[str] | None = None) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns or list(ROWS[kind]))
+    writer.writeheader()
+    writer.writerows(rows or (ROWS[kind],))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_file_is_imported_once_in_every_form(manage: Manage, tmp_path: Path, kind: str) -> None:
+    text = csv_text(kind)
+    table = pa.table({name: [value or None] for name, value in ROWS[kind].items()})
+    pq.write_table(table, tmp_path / "usage.parquet")
+    paths = [
+        file(tmp_path, text),
+        file(tmp_path, gzip.compress(text.encode()), "usage.csv.gz"),
+        file(tmp_path, "\ufeff" + text, "bom.csv"),
+        file(tmp_path, text.replace("\n", "\r\n"), "windows.csv"),
+        tmp_path / "usage.parquet",
+    ]
+    first, *others = json.loads(manage("import_usage", kind, *paths, "--json").out)["files"]
+    assert (first["accepted"], first["duplicates"], first["conflicts"]) == (1, 0, 0)
+    assert [(other["accepted"], other["duplicates"]) for other in others] == [(0, 1)] * 4
+
+
+def test_typed_parquet_columns_are_taken(manage: Manage, tmp_path: Path) -> None:
+    counts = {name: pa.array([int(TOKEN_ROW[name])]) for name in TOKEN_ROW if name.endswith("_tokens")}
+    texts = {name: pa.array([TOKEN_ROW[name]]) for name in ("source", "id", "consumer", "model")}
+    moment = pa.array([1_728_964_800_000_000], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({**texts, "time": moment, **counts}), tmp_path / "t.parquet")
+    assert manage("import_usage", "tokens", tmp_path / "t.parquet").status == 0
+    pq.write_table(
+        pa.table({**texts, "time": pa.array([1_728_964_800_000_000], pa.timestamp("us")), **counts}), tmp_path / "n.parquet"
+    )
+    assert "time" in manage("import_usage", "tokens", tmp_path / "n.parquet").error
+
+
+def wrong_files(directory: Path) -> dict[str, tuple[Path, Sequence[str]]]:
+    """name: (file, what the line must say besides the file)."""
+    good = csv_text("tokens")
+    header, row = good.splitlines()
+    packed = gzip.compress("\n".join([header, *(row.replace("req-1", f"req-{n}") for n in range(5000))]).encode())
+    damaged = bytearray(packed)
+    damaged[len(damaged) // 2] ^= 0xFF
+    pq.write_table(pa.table({"x": [1]}), directory / "schema.parquet")
+    nested = {name: [value] for name, value in TOKEN_ROW.items()}
+    pq.write_table(pa.table({**nested, "output_tokens": [[1, 2]]}), directory / "nested.parquet")
+    whole = (directory / "schema.parquet").read_bytes()
+    (directory / "folder.csv").mkdir()
+    (directory / "folder.parquet").mkdir()
+    os.mkfifo(directory / "pipe.csv")
+    contents: dict[str, tuple[str | bytes, str, Sequence[str]]] = {
+        "an empty file": ("", "a.csv", ["empty"]),
+        "an empty gz": (gzip.compress(b""), "a.csv.gz", ["empty"]),
+        "no gz at all": (good, "b.csv.gz", []),
+        "a gz cut short": (packed[: len(packed) // 2], "c.csv.gz", ["end"]),
+        "a gz of garbage": (packed[:10] + b"\xff" * 200, "d2.csv.gz", []),
+        "a gz with a flipped bit": (bytes(damaged), "d.csv.gz", []),
+        "zero bytes named gz": (b"", "e.csv.gz", ["empty"]),
+        "UTF-16": (good.encode("utf-16"), "f.csv", ["line 1"]),
+        "GBK": ((header + "\n" + row.replace("nlp-key-1", "模型")).encode("gbk"), "g.csv", ["line 2", "UTF-8"]),
+        "Latin-1": ((header + "\n" + row.replace("nlp-key-1", "é")).encode("latin-1"), "h.csv", ["line 2", "UTF-8"]),
+        "NUL": (good.replace("nlp-key-1", "a\0b"), "i.csv", ["line 2", "NUL"]),
+        "a line of 50 MB": (header + "\n" + "x" * 50_000_000, "j.csv", ["line 2", "longer"]),
+        "an unknown column": (f"{header},cached\n{row},1\n", "k.csv", ["line 1", "'cached'"]),
+        "a missing column": (good.replace("consumer,", ""), "l.csv", ["line 1", "'consumer'"]),
+        "a column twice": (f"{header},model\n{row},x\n", "m.csv", ["line 1", "'model'"]),
+        "a column of another case": (good.replace("consumer", "Consumer"), "n.csv", ["line 1", "'Consumer'"]),
+        "another separator": (good.replace(",", ";"), "o.csv", ["line 1"]),
+        "too few fields": (f"{header}\n{row}\n{row.rpartition(',')[0]}\n", "p.csv", ["line 3", "9", "10"]),
+        "too many fields": (f"{header}\n{row},7\n", "q.csv", ["line 2", "11", "10"]),
+        "an open quote": (f'{header}\n"{row}\n', "r.csv", ["line"]),
+        "a stray quote": (f'{header}\n"a"b,{row.partition(",")[2]}\n', "s.csv", ["line 2"]),
+        "a wrong count": (good.replace("1000", "-1000"), "t.csv", ["line 2", "input_tokens", "-1000"]),
+        "no count": (good.replace("1000", "many"), "u.csv", ["line 2", "input_tokens", "many"]),
+        "an empty required field": (good.replace("nlp-key-1", ""), "v.csv", ["line 2", "consumer"]),
+        "a naive time": (good.replace("+08:00", ""), "w.csv", ["line 2", "time"]),
+        "seconds since 1970": (good.replace(TOKEN_ROW["time"], "1728964800"), "x.csv", ["line 2", "time"]),
+        "year 1": (good.replace("2024-10-15", "0001-01-01"), "y.csv", ["line 2", "time", "2000"]),
+        "text named parquet": (good, "z.parquet", ["Parquet"]),
+        "an empty parquet": (b"", "empty.parquet", ["Parquet"]),
+        "a parquet cut short": (whole[:-20], "cut.parquet", ["Parquet"]),
+    }
+    made = {name: (file(directory, body, path), words) for name, (body, path, words) in contents.items()}
+    return {
+        **made,
+        "a parquet of another schema": (directory / "schema.parquet", ["'x'"]),
+        "a parquet with a list for a count": (directory / "nested.parquet", ["output_tokens"]),
+        "a folder": (directory / "folder.csv", []),
+        "a folder named parquet": (directory / "folder.parquet", []),
+        "nothing there": (directory / "absent.csv", ["No such file"]),
+        "nothing there named parquet": (directory / "absent.parquet", ["No such file"]),
+        "nothing there named gz": (directory / "absent.csv.gz", ["No such file"]),
+        "a device": (Path("/dev/null"), ["regular file"]),
+        "a pipe, which can be read once only": (directory / "pipe.csv", ["regular file"]),
+    }
+
+
+def test_every_wrong_file_is_one_line_that_names_it(manage: Manage, tmp_path: Path) -> None:
+    good = file(tmp_path, csv_text("tokens"), "good.csv")
+    wrong = []
+    for name, (path, words) in wrong_files(tmp_path).items():
+        try:
+            error = manage("import_usage", "tokens", good, path).error
+        except Exception as problem:  # noqa: BLE001 - every file is tried before the test says which failed
+            wrong.append((name, repr(problem)))
+            continue
+        if str(path) not in error or any(word not in error for word in words) or len(error) > 1000:
+            wrong.append((name, error))
+    assert wrong == []
+    again = json.loads(manage("import_usage", "tokens", good, "--json").out)["files"][0]
+    assert again["accepted"] == 1, "one wrong file refuses all: nothing was imported before"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("quantity", "0", ["quantity", "0"]), ("quantity", "8.5", ["quantity"]), ("quantity", "", ["quantity"]),
+        ("device_fraction", "NaN", ["device_fraction"]), ("device_fraction", "2", ["device_fraction", "2"]),
+        ("device_fraction", "", ["device_fraction"]), ("workload", "llm", ["workload", "kind/name"]),
+        ("started_at", "2024-10-10", ["started_at"]), ("ended_at", "2024-10-09T00:00:00Z", ["ended_at"]),
+        ("ended_at", "", ["ended_at", "--until"]), ("namespace", "n" * 600, ["namespace"]),
+        ("device_fraction", "1E-2000000", ["device_fraction"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_allocation_names_file_line_and_field(
+    manage: Manage, tmp_path: Path, column: str, value: str, words: list[str]
+) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "pod_uid": "other"}, {**GPU_ROW, column: value}))
+    error = manage("import_usage", "gpu", path).error
+    assert [word for word in (str(path), "line 3", *words) if word not in error] == [], error
+    assert not GpuAllocation.objects.exists()
+
+
+def test_a_line_after_a_quoted_line_break_is_counted_as_an_editor_does(manage: Manage, tmp_path: Path) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "queue": "a\nb"}, {**GPU_ROW, "quantity": "x"}))
+    assert "line 4" in manage("import_usage", "gpu", path).error
+
+
+def test_a_running_allocation_of_a_file_goes_until_its_end_and_needs_no_heartbeat(
+    manage: Manage, october: None, tmp_path: Path
+) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "pod_uid": "runs", "ended_at": ""}))
+    until = "2024-10-10T01:00:00Z"
+    assert manage("import_usage", "gpu", path, "--until", until).status == 0
+    assert json.loads(manage("period_report", "2024-10", "--json").out)["gpu_seconds"]["charged"] == 75464 + 8 * 3600
+
+
+@pytest.mark.parametrize("until", ["noon", "2024-10-10", "2024-10-10T00:00:00", "", "0001-01-01T00:00:00+14:00"])
+def test_a_wrong_until_is_named(manage: Manage, tmp_path: Path, until: str) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "ended_at": ""}))
+    assert manage("import_usage", "gpu", path, "--until", until).error
+
+
+def test_the_same_start_in_another_offset_is_the_same_row(manage: Manage, tmp_path: Path) -> None:
+    manage("import_usage", "gpu", file(tmp_path, csv_text("gpu")))
+    again = csv_text("gpu", {**GPU_ROW, "started_at": "2024-10-10T08:00:00+08:00"})
+    done = manage("import_usage", "gpu", file(tmp_path, again), "--json")
+    assert json.loads(done.out)["files"][0]["duplicates"] == 1
+
+
+def test_conflicting_rows_exit_3_and_name_the_line(manage: Manage, tmp_path: Path) -> None:
+    path = file(tmp_path, csv_text("tokens", TOKEN_ROW, {**TOKEN_ROW, "output_tokens": "101"}))
+    done = manage("import_usage", "tokens", path)
+    assert (done.status, done.err.count("\n")) == (3, 1)
+    assert f"{path} line 3" in done.err
+    assert "1 accepted, 0 duplicates, 1 conflicts" in done.out
+
+
+def test_an_unknown_kind_is_bad_usage(manage: Manage, tmp_path: Path) -> None:
+    assert "storage" in manage("import_usage", "storage", tmp_path).error
