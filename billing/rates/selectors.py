@@ -68,6 +68,13 @@ def _sheet_price(name: str) -> SheetPrice | None:
     return SheetPrice(cost.list_price, cost.list_currency, cost.facility_kw.quantize(Decimal("1e-6")))
 
 
+def reserved_price(name: str, currency: str) -> Decimal | None:
+    """What a stored cost sheet gives for a reserved GPU-hour in `currency`; None for no such sheet, tier or currency."""
+    sheet = CostSheet.objects.filter(name=name).first()
+    cost = cost_of_gpu_hour(parse_cost_sheet(sheet.inputs)) if sheet else None
+    return cost.list_prices.get("reserved") if cost and cost.list_currency == currency else None
+
+
 def _token_sheet_price(name: str) -> TokenSheetPrice | None:
     sheet = TokenCostSheet.objects.filter(name=name).first()
     if sheet is None:

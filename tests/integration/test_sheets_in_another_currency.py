@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from billing.rates.models import CostSheet, GpuPrice, PriceVersion
+from billing.config.set_up_file import SetUpFileError
+from billing.rates.models import Commitment, CostSheet, GpuPrice, PriceVersion
 from billing.rates.selectors import price_draft_named
 from billing.rates.services import price_draft_approve, price_draft_submit
 from pricing.money import round_price
@@ -61,6 +62,32 @@ def test_a_declared_list_takes_the_converted_price_and_keeps_the_rate(house: Pat
     assert (listed["currency"], Decimal(listed["on_demand"])) == ("CNY", IN_THE_LIST)
     assert Decimal(listed["reserved"]) == round_price(IN_THE_LIST * Decimal("0.8"))
     assert sheet.result["footprint"] == {"kwh": "1.657500000000", "kg_operational": "0.879469500000"}
+
+
+HELD = {"name": "nlp-2099", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000",
+        "valid_from": "2099-01-01", "cost_sheet": "usd"}  # fmt: skip
+
+
+def test_a_commitment_takes_the_reserved_tier_of_a_sheet(house: Path) -> None:
+    """80 % of 82.2791 is 65.82328, 65.8233 in the list."""
+    apply(house, **since_2024(cost_sheets=[{"name": "usd", "sheet": LISTED}], commitments=[HELD]))
+    assert Commitment.objects.get().price == Decimal("65.8233")
+
+
+@pytest.mark.parametrize(
+    ("sheet", "changed", "says"),
+    [
+        (LISTED, {"cost_sheet": "absent"}, "cost_sheet: 'absent' must be a stored cost sheet with reserved_ratio"),
+        ({**SHEET, "currency": "USD", "reserved_ratio": "0.8"}, {}, "cost_sheet: 'usd' must be .* prices in CNY"),
+        (SHEET, {}, "cost_sheet: 'usd' must be a stored cost sheet with reserved_ratio"),
+        (LISTED, {"price_per_gpu_hour": "8"}, "price_per_gpu_hour: stands beside cost_sheet"),
+    ],
+)
+def test_a_sheet_without_a_reserved_tier_prices_no_commitment(
+    house: Path, sheet: dict[str, Any], changed: dict[str, str], says: str
+) -> None:
+    with pytest.raises(SetUpFileError, match=says):
+        apply(house, **since_2024(cost_sheets=[{"name": "usd", "sheet": sheet}], commitments=[{**HELD, **changed}]))
 
 
 def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(house: Path) -> None:
