@@ -14,7 +14,7 @@ from django.test import Client
 
 from billing.config.set_up import Applied
 from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, PeriodReopening
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, Note, PeriodReopening
 from billing.invoicing.progress import nobody
 from billing.invoicing.report import build_report
 from billing.invoicing.services import PeriodError, invoices_issue, period_close, period_open, period_verify
@@ -22,6 +22,7 @@ from billing.invoicing.services.closing import TeamsHeldError
 from billing.invoicing.services.closing import _bill as bill
 from billing.invoicing.services.closing import _cut_off as cut_off
 from billing.invoicing.services.reopening import ReopeningError, reopening_approve, reopening_request
+from billing.invoicing.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.rating.models import Charge
 from billing.tenancy.models import AuditEntry
 from tests import factories
@@ -208,6 +209,31 @@ def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_be
     assert set(Charge.objects.values_list("team", "platform")) == {("nlp", False), ("platform", True)}
     assert all(proof.holds for proof in period_verify(month=MONTH))
     assert all(check.ok for check in build_report(period(), now=LATER).checks)
+
+
+def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_closed_time(
+    broken: None, tmp_path: Path
+) -> None:
+    """Once repaired: 720 h at 1,000,000.00 and 78.61 on a rebill of cv, which had no invoice."""
+    with pytest.raises(TeamsHeldError):
+        close()
+    invoices_issue(month=MONTH, actor="fin", now=LATER)
+    owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
+    set_up(tmp_path, ownership=owners, platform=[*SET_UP["platform"], *PLATFORM])
+    close(LATER)
+    repair()
+    for name, role in (("lin", "finance"), ("lea", "finance"), ("ada", "approver")):
+        factories.person(name, role)
+    change = retroactive_propose(
+        kind="namespace", name="cv-again", fact={"scope": "hq-1", "name": "cv", "team": "cv"},
+        valid_from=datetime(2026, 9, 30, 16, tzinfo=UTC), valid_until=None, reason="its ledger is mended", evidence="INC-1",
+        actor="lin", now=LATER,
+    )  # fmt: skip
+    retroactive_acknowledge(change_id=change.pk, team="cv", actor="lea", now=LATER)
+    retroactive_approve(change_id=change.pk, actor="ada", now=LATER)
+    note = Note.objects.get()
+    assert (note.team.code, note.kind, note.total) == ("cv", "rebill", Decimal("720000078.61"))
+
 
 
 @pytest.mark.parametrize(
