@@ -10,6 +10,7 @@ from billing.rates.models import PriceDraftStep
 
 MADE = {
     "{}_put": {"namespaceownership_put", "consumerownership_put"},
+    "{}_publish": {f"{kind}_policy_publish" for kind in ("allocation", "efficiency", "interruption")},
     "price_draft_{}": {f"price_draft_{action}" for action in PriceDraftStep.Action.values},
     "commitment_{}": {f"commitment_{state}" for state in ("approved", "rejected", "withdrawn")},
     "dispute_{}": {f"dispute_{kind}" for kind in (*Dispute.Status.values, "hold", "let_go")},
