@@ -10,11 +10,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoicing.price_preview import last_month
 from billing.portal.access import page, page_for
+from billing.portal.bench_tables import bench_tables
 from billing.portal.own_runs import own_mfu_p90
 from billing.portal.planner import planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
 from billing.portal.sheet_effect import ShownEffect, sheet_effect
 from billing.portal.slices import memory_of
+from billing.portal.tables import download
 from billing.portal.workbench import (
     CARD_MEMORY,
     analysis,
@@ -41,6 +43,8 @@ SHOWN_SHEETS = 500
 def workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """A cost sheet, its price and what moves it; the address holds every input."""
     context = _context(request, setup, request.GET)
+    if (file := download(request, bench_tables(context["found"]) if context["found"] else {})) is not None:
+        return file
     part = "portal/parts/workbench_result.html" if request.htmx else "portal/workbench.html"
     return render(request, part, context)
 
