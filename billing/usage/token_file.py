@@ -1,11 +1,11 @@
 """Sums of token records straight from a Parquet file: an engine that shares neither statement nor roll-up with the ledger.
 
-What is read are the columns of the contract. A file of any size is summed in batches by Arrow, in 64-bit integers: a batch
-of a million records of at most 10^9 tokens stays far below their end, and batches are added up by Python's.
+What is read are the columns of the contract. A file is summed by Arrow in batches of its row groups, in 64-bit integers: a
+million records of at most 10^9 tokens stay far below their end, and batches are added up by Python's.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,8 +36,9 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
     try:
         _check(pq.read_schema(path), path)
         with pq.ParquetFile(path, read_dictionary=list(NAMES)) as file:
-            for batch in file.iter_batches(batch_size=BATCH, columns=["time", *NAMES, *COUNTS]):
-                for key, counts in _summed(pa.Table.from_batches([batch]), pieces, bounds, path):
+            for groups in _bunches(file):
+                table = file.read_row_groups(groups, columns=["time", *NAMES, *COUNTS]).unify_dictionaries()
+                for key, counts in _summed(table, pieces, bounds, path):
                     found[key] = [known + more for known, more in zip(found[key], counts, strict=True)]
     except OSError as error:
         raise UsageFileError(f"{path}: {error.strerror or error}") from error
@@ -47,6 +48,17 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
         TokenSums(piece, source, consumer, model, *counts, _context(bounds[piece], model, bucket))
         for (piece, source, consumer, model, bucket), counts in sorted(found.items())
     ]
+
+
+def _bunches(file: pq.ParquetFile) -> Iterator[list[int]]:
+    """Row groups of the file, so many at a time that they have a batch of records: smaller ones take longer in sum."""
+    groups, records = [], 0
+    for number in range(file.num_row_groups):
+        groups.append(number)
+        records += file.metadata.row_group(number).num_rows
+        if records >= BATCH or number == file.num_row_groups - 1:
+            yield groups
+            groups, records = [], 0
 
 
 def _context(bounds: Bounds, model: str, bucket: int) -> str:

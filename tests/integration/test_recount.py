@@ -28,12 +28,15 @@ OCTOBER = billing_month("2026-10", "Asia/Shanghai")
 CHANGE = datetime(2026, 10, 15, 4, 30, tzinfo=UTC)
 
 
-def parquet(directory: Path, records: list[dict[str, Any]], **columns: Any) -> Path:
-    """The records as a file, with some columns made otherwise."""
+def parquet(directory: Path, records: list[dict[str, Any]], *, group: int | None = None, **columns: Any) -> Path:
+    """The records as a file of row groups of so many, with some columns made otherwise."""
     found: dict[str, Any] = {name: [record[name] for record in records] for name in records[0]}
     found["time"] = pa.array([datetime.fromisoformat(text) for text in found["time"]], pa.timestamp("us", "UTC"))
     path = directory / "records.parquet"
-    pq.write_table(pa.table({name: column for name, column in {**found, **columns}.items() if column is not None}), path)
+    pq.write_table(
+        pa.table({name: column for name, column in {**found, **columns}.items() if column is not None}), path,
+        row_group_size=group,
+    )  # fmt: skip
     return path
 
 
@@ -89,7 +92,7 @@ def test_what_nobody_owns_and_what_has_no_price_is_told(records: list[dict[str, 
     assert not found.holds
 
 
-def test_both_engines_sum_alike(tmp_path: Path) -> None:
+def test_both_engines_sum_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 600 requests around two cuts of which neither is on the hour, with buckets of prompt lengths in one piece."""
     chance = random.Random(6)
     apply(tmp_path)
@@ -108,7 +111,8 @@ def test_both_engines_sum_alike(tmp_path: Path) -> None:
     ingest_tokens(*found)
     pieces = OCTOBER.cut([CHANGE, CHANGE + timedelta(days=3, microseconds=1)])
     bounds: list[dict[str, tuple[int, ...]]] = [{}, {"a": (4096, 8192), "é": (1,)}, {}]
-    path = parquet(tmp_path, found)
+    monkeypatch.setattr("billing.usage.token_file.BATCH", 250)
+    path = parquet(tmp_path, found, group=100)  # batches of three groups, and a last one of one
     assert sorted(file_token_sums(path, pieces, bounds), key=repr) == sorted(
         token_sums(pieces, EpochFilter(), bounds), key=repr
     )
