@@ -35,13 +35,13 @@ class _Waiting:
 class GroupCommit:
     """One per process; `writers` transactions at a time, each of at most `most` records beyond its first batch.
 
-    `turn`: what a writer waits for before it writes, so that groups of other processes do not come in between.
+    `turn`: what the writer of so many records waits for, so that groups of other processes do not come in between.
     Whoever waits does so because all writers are at work, and each of them hands over to the head of the queue when
     it is done: nobody is left waiting.
     """
 
     def __init__(
-        self, write: Write, *, writers: int, most: int, turn: Callable[[], AbstractContextManager[object]] = nullcontext
+        self, write: Write, *, writers: int, most: int, turn: Callable[[int], AbstractContextManager[object]] = nullcontext
     ) -> None:
         self._write, self._writers, self._most, self._turn = write, writers, most, turn
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class GroupCommit:
     def _lead(self, leader: _Waiting) -> None:
         """Write the leader's group, with what came in until its turn; then the head of the queue writes the next."""
         try:
-            with self._turn():
+            with self._turn(sum(len(waiting.batch.records) for waiting in leader.group)):
                 with self._lock:
                     self._join(leader.group)
                 self._write_group(leader.group)

@@ -9,7 +9,7 @@ came that nobody remembered.
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
@@ -56,6 +56,8 @@ FOLD_LOCK = 0x464F4C44
 WRITERS, GROUPED_RECORDS = 1, 5_000
 LOOK_AHEAD = 50
 SMALL = 60
+PATIENCE_SECONDS, SMALL_PATIENCE_SECONDS = 0.1, 0.004
+"""Several times what a group takes to be written."""
 COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
@@ -128,16 +130,22 @@ def _connection_lost(error: Exception) -> bool:
 
 
 @cache
-def _writing_turn() -> Callable[[], AbstractContextManager[object]]:
+def _writing_turn() -> WritingTurn | None:
     """The turn among the processes of this machine; without a place for it each writes when it likes."""
     try:
-        return WritingTurn(Path(f"{settings.INGEST_RECENT_KEYS}.turn")).taken
+        return WritingTurn(Path(f"{settings.INGEST_RECENT_KEYS}.turn"))
     except OSError as error:
         logger.warning("ingest takes no turns, reports will share fewer commits: %s", error)
-        return nullcontext
+        return None
 
 
-_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS, turn=lambda: _writing_turn()())
+def _turn_of(records: int) -> AbstractContextManager[object]:
+    turn = _writing_turn()
+    patience = SMALL_PATIENCE_SECONDS if records <= SMALL else PATIENCE_SECONDS
+    return turn.taken(patience) if turn else nullcontext()
+
+
+_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS, turn=_turn_of)
 
 
 def _write(group: "_Group", *, look_first: bool) -> bool:

@@ -2,8 +2,8 @@
 
 A commit costs the disk and the processor about the same for one record as for a hundred. Two processes that commit at
 the same time commit twice as often, half as much each, and look for repeats among rows that they cannot see yet. A turn
-is a courtesy, not a rule: whoever waited for PATIENCE writes all the same, as beside a process that was stopped or killed
-in its turn; the primary key decides then, as it does between machines.
+is a courtesy, not a rule: whoever lost patience writes all the same, as beside a process that was stopped or killed in
+its turn, or on a machine so busy that turns would leave it idle; the primary key decides then, as between machines.
 
 The turn is a byte in a named pipe. Who reads it writes it back; who finds none in time adds one; who finds several
 keeps one.
@@ -18,7 +18,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-PATIENCE_SECONDS: Final = 1.0
 _TOKEN: Final = b"."
 _ALL: Final = 4096
 
@@ -36,9 +35,9 @@ class WritingTurn:
             raise FileExistsError(f"{path} is no named pipe")
 
     @contextmanager
-    def taken(self) -> Iterator[bool]:
-        """Wait for the turn and hold it for the block; False where it did not come in time."""
-        came = self._came(monotonic() + PATIENCE_SECONDS)
+    def taken(self, patience: float) -> Iterator[bool]:
+        """Wait for the turn, at most so many seconds, and hold it for the block; False where it did not come in time."""
+        came = self._came(monotonic() + patience)
         try:
             yield came
         finally:
