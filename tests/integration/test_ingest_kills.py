@@ -34,7 +34,7 @@ PAUSE_SECONDS = 0.3
 START = datetime(2026, 10, 15, tzinfo=UTC)
 DAY = Interval(START, START + timedelta(days=1))
 BIN = Path(sys.executable).parent
-GIVE_UP_SECONDS = 120
+GIVE_UP_SECONDS = 300
 
 
 def record(key: int) -> dict[str, Any]:
