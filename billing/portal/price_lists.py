@@ -51,6 +51,11 @@ class TokenLine:
     prices: list[Decimal | None]
     cost_sheet: TokenCostSheet | None
 
+    @property
+    def by_class(self) -> list[tuple[str, Decimal | None]]:
+        """Every class with its price, in the same order."""
+        return list(zip(TOKEN_CLASSES, self.prices, strict=True))
+
 
 @dataclass(frozen=True)
 class ShownList:
