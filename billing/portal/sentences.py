@@ -124,6 +124,7 @@ REFUSALS: Final = (
     gettext_noop("%(name)s %(text)s: must be whole percents from 1 to %(most)s"),
     gettext_noop("mute until %(until)s: must lie in the future; every mute expires"),
     gettext_noop("mute: a reason is missing"),
+    gettext_noop("budget of %(team)s: another budget of the same scope and period is in force for part of that time"),
     gettext_noop("recipient %(address)s: is not a mail address"),
     gettext_noop("recipient %(name)s: is no channel that %(team)s may use, nor a mail address"),
     gettext_noop("recipients: %(n)s are more than %(most)s; use a mailing list"),

@@ -22,7 +22,7 @@ class Right(StrEnum):
     """What somebody may do. The first three are held for teams, the others for the whole installation."""
 
     READ = "read"  # usage, charges and documents
-    BUDGET = "budget"  # thresholds and recipients of budgets
+    BUDGET = "budget"  # thresholds and recipients of budgets; held for all teams: new budgets
     DISPUTE = "dispute"  # open disputes on lines
     READ_COSTS = "read_costs"  # what was paid for hardware, power and hosting
     READ_AUDIT = "read_audit"  # who changed what

@@ -219,6 +219,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "commitments/drafts/": ("POST", only("finance", "admin", status=409)),  # says nothing
     "commitments/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=409)),  # none is there
     "budgets/": ("GET", SIGNED_IN),
+    "budgets/new/": ("GET", only("finance", "admin", status=200)),  # amounts are the house's, a lead sets thresholds
     "budgets/<int:pk>/": ("GET", OWN),
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
     "budgets/<int:pk>/thresholds/": ("POST", HOLDERS),

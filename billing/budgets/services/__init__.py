@@ -5,6 +5,7 @@ from billing.budgets.services.budgets import (
     BudgetError,
     BudgetWish,
     ChannelWish,
+    budget_new,
     budget_put,
     channel_put,
     mute_end,
@@ -19,8 +20,8 @@ from billing.budgets.services.overrides import cap_override_approve, cap_overrid
 from billing.budgets.services.standings import standings_refresh
 
 __all__ = [
-    "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_put", "budgets_evaluate",
-    "cap_override_approve", "cap_override_ask", "cap_override_end", "channel_put", "days_store", "feedback_put",
-    "findings_update", "forecast_is_missing", "forecasts_update", "mute_end", "mute_put", "recipients_put",
-    "standings_refresh", "thresholds_put",
+    "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_new", "budget_put",
+    "budgets_evaluate", "cap_override_approve", "cap_override_ask", "cap_override_end", "channel_put", "days_store",
+    "feedback_put", "findings_update", "forecast_is_missing", "forecasts_update", "mute_end", "mute_put",
+    "recipients_put", "standings_refresh", "thresholds_put",
 ]  # fmt: skip

@@ -73,26 +73,42 @@ def budget_put(*, team: Team, wish: BudgetWish, actor: str) -> bool:
     A new amount, or another plan, arms all thresholds again.
     """
     with transaction.atomic():
-        channels = None if wish.channels is None else _channels(team, wish.channels)
-        key = {"team": team, "period": wish.period, "valid_from": wish.valid_from, **wish.scope}
-        known = Budget.objects.select_for_update().filter(**key).first()
-        before = _shown(known) if known else None
-        budget = known or Budget(**key)
-        rearmed = known is not None and (known.amount != wish.amount or _plan(known) != dict(wish.plan))
-        for name in STORED:
-            setattr(budget, name, getattr(wish, name))
-        for name, usual in THRESHOLDS.items():
-            percents = getattr(wish, name)
-            if percents is not None or known is None:
-                setattr(budget, name, list(usual if percents is None else percents))
-        budget.revision += rearmed
-        _save(budget)
-        _replace_parts(budget, wish, channels)
-        after = _shown(budget)
-        if before == after:
-            return False
-        audit_record(actor=actor, action="budget_put", subject=str(budget), detail={"before": before, "after": after})
-    return True
+        known = Budget.objects.select_for_update().filter(**_key(team, wish)).first()
+        changed = _store(known, team, wish, actor)[1]
+    return changed
+
+
+def budget_new(*, team: Team, wish: BudgetWish, actor: str) -> Budget:
+    """Store a budget that must not be there yet; nothing that is declared already is written over.  Raises BudgetError."""
+    with transaction.atomic():
+        budget, _ = _store(None, team, wish, actor)
+    return budget
+
+
+def _key(team: Team, wish: BudgetWish) -> dict[str, Any]:
+    return {"team": team, "period": wish.period, "valid_from": wish.valid_from, **wish.scope}
+
+
+def _store(known: Budget | None, team: Team, wish: BudgetWish, actor: str) -> tuple[Budget, bool]:
+    """The budget as it is stored, and whether that changed anything; noted in the audit log if so."""
+    channels = None if wish.channels is None else _channels(team, wish.channels)
+    before = _shown(known) if known else None
+    budget = known or Budget(**_key(team, wish))
+    rearmed = known is not None and (known.amount != wish.amount or _plan(known) != dict(wish.plan))
+    for name in STORED:
+        setattr(budget, name, getattr(wish, name))
+    for name, usual in THRESHOLDS.items():
+        percents = getattr(wish, name)
+        if percents is not None or known is None:
+            setattr(budget, name, list(usual if percents is None else percents))
+    budget.revision += rearmed
+    _save(budget)
+    _replace_parts(budget, wish, channels)
+    after = _shown(budget)
+    if before == after:
+        return budget, False
+    audit_record(actor=actor, action="budget_put", subject=str(budget), detail={"before": before, "after": after})
+    return budget, True
 
 
 def _save(budget: Budget) -> None:

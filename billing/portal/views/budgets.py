@@ -1,6 +1,5 @@
 """Budgets, where each stands and will end, who is told, and the days that were unusual."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
 from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put
-from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS
+from billing.budgets.services.budgets import THRESHOLDS
 from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
+from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, access_of
@@ -229,19 +229,11 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """Replace the percentages at which somebody is told: of spending, of the forecast, with running jobs."""
     found = own_budget(request, pk)
     try:
-        percents = {name: _percents(name, request.POST.get(name, "")) for name in THRESHOLDS}
+        percents = {name: percents_written(name, request.POST.get(name, "")) for name in THRESHOLDS}
         thresholds_put(budget=found, percents=percents, actor=request.user.get_username())
     except BudgetError as error:
         return budget_page(request, setup, found, str(error), 400)
     return redirect("portal:budget", pk=pk)
-
-
-def _percents(name: str, text: str) -> list[int]:
-    """Whole percents as people write a list of them.  Raises BudgetError."""
-    words = [word for word in re.split(r"[\s,;，、；%]+", text) if word]
-    if not all(word.isdecimal() and len(word) <= len(str(MOST_PERCENT)) for word in words):
-        raise BudgetError(f"{name} {text[:60]}: must be whole percents from 1 to {MOST_PERCENT}")
-    return [int(word) for word in words]
 
 
 @require_POST
