@@ -52,7 +52,7 @@ class CommitmentShape(serializers.ModelSerializer[Commitment]):
         )  # fmt: skip
 
 
-class DraftShape(CommitmentShape):
+class CommitmentDraftShape(CommitmentShape):
     """Terms that were proposed, who proposed and who decided. `ends`: they let a stored commitment end at `valid_until`."""
 
     ends = serializers.SerializerMethodField()
@@ -90,7 +90,7 @@ class ProposalShape(serializers.Serializer[Any]):
         return said
 
 
-class StepShape(serializers.Serializer[Any]):
+class CommitmentStepShape(serializers.Serializer[Any]):
     """Why; a rejection needs it."""
 
     reason = serializers.CharField(max_length=2000, required=False, default="", allow_blank=True)
@@ -137,7 +137,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
     """Terms that were proposed, the newest first."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [ReadsOrProposes]
-    serializer_class = DraftShape
+    serializer_class = CommitmentDraftShape
 
     def get_queryset(self) -> QuerySet[CommitmentDraft]:
         found = CommitmentDraft.objects.select_related("team").order_by("-id")
@@ -146,7 +146,9 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
             found = found.filter(team__in=own)
         return found.filter(team__code=team) if team else found
 
-    @extend_schema(operation_id="propose_commitment", request=ProposalShape, responses={201: DraftShape, 409: REFUSED})
+    @extend_schema(
+        operation_id="propose_commitment", request=ProposalShape, responses={201: CommitmentDraftShape, 409: REFUSED}
+    )
     def post(self, request: Request) -> Response:
         """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
         said = ProposalShape(data=request.data)
@@ -159,7 +161,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
                 draft = terms_propose(terms=_terms(facts), reason=facts["reason"], **by)
         except RateError as error:
             raise Refused(str(error)) from error
-        return Response(DraftShape(draft).data, status=201)
+        return Response(CommitmentDraftShape(draft).data, status=201)
 
 
 class CommitmentDraftStep(APIView):
@@ -168,13 +170,14 @@ class CommitmentDraftStep(APIView):
     permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
 
     @extend_schema(
-        operation_id="decide_commitment", parameters=[STEP], request=StepShape, responses={200: DraftShape, 409: REFUSED}
+        operation_id="decide_commitment", parameters=[STEP], request=CommitmentStepShape,
+        responses={200: CommitmentDraftShape, 409: REFUSED},
     )
     def post(self, request: Request, pk: int, step: str) -> Response:
         """Approve or reject what somebody else proposed, or withdraw it."""
         if step not in STEPS:
             raise Http404
-        said = StepShape(data=request.data)
+        said = CommitmentStepShape(data=request.data)
         said.is_valid(raise_exception=True)
         try:
             draft = STEPS[step][0](
@@ -182,7 +185,7 @@ class CommitmentDraftStep(APIView):
             )
         except RateError as error:
             raise Refused(str(error)) from error
-        return Response(DraftShape(draft).data)
+        return Response(CommitmentDraftShape(draft).data)
 
 
 def _terms(facts: Mapping[str, Any]) -> CommitmentTerms:
