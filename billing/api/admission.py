@@ -5,8 +5,6 @@ are read, unpacked ones at their unpacked size, until the answer stands.
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from django.conf import settings
 from rest_framework import status
@@ -27,10 +25,18 @@ class Busy(APIException):
 
 
 class Admitted:
-    """Bytes that one request holds; `grow` asks for more of them."""
+    """Bytes that one request holds until the end of its block; `grow` asks for more of them."""
 
-    def __init__(self, gate: "Gate") -> None:
-        self._gate, self.held = gate, 0
+    __slots__ = ("_gate", "held")
+
+    def __init__(self, gate: "Gate", held: int) -> None:
+        self._gate, self.held = gate, held
+
+    def __enter__(self) -> "Admitted":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._gate.give_back(self.held)
 
     def grow(self, size: int) -> None:
         """Hold `size` bytes more.  Raises Busy."""
@@ -60,16 +66,10 @@ class Gate:
         with self._lock:
             self.held -= size
 
-    @contextmanager
-    def admit(self, size: int) -> Iterator[Admitted]:
-        """Hold `size` bytes, and what is asked for later, until the end of the block."""
-        admitted = Admitted(self)
-        try:
-            self.take(size)
-            admitted.held = size
-            yield admitted
-        finally:
-            self.give_back(admitted.held)
+    def admit(self, size: int) -> Admitted:
+        """Hold `size` bytes, and what is asked for later, until the end of the block.  Raises Busy."""
+        self.take(size)
+        return Admitted(self, size)
 
 
 gate = Gate()

@@ -8,7 +8,7 @@ would cost several times what the ledger costs, so the WSGI entry point hands `P
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
@@ -25,7 +25,7 @@ from billing.api.authentication import token_of
 from billing.api.bodies import MAX_RECORDS, RECORD_BODIES, Incoming, declared_bytes, raw_records, read_body
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.tenancy.models import ApiToken
-from billing.usage.services import IngestOutcome, Reporter, batch_ingest, token_batch
+from billing.usage.services import IngestOutcome, Reporter, batch_ingest, report_ingest, token_batch
 from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
 from metering.records import RecordError, TokenUsage, UncheckedTokenUsage, decode_batch
@@ -38,7 +38,9 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 LARGE_BYTES: Final = 32_768
 LARGE_WAIT_SECONDS: Final = 15
 AT_ONCE_BYTES: Final = 16_384
-"""From here on rules between fields are looked at for all records at once."""
+"""From here on rules between fields are looked at for all records at once; what is smaller is read by who writes it."""
+RECORD_BYTES: Final = 256
+"""About what a record takes, at least."""
 CONNECTION_CHECK_SECONDS: Final = 5
 
 _large = threading.Lock()
@@ -52,6 +54,8 @@ _unchecked_line = msgspec.json.Decoder(UncheckedTokenUsage)
 def tokens_report(request: Incoming, admitted: Admitted, reporter: Reporter) -> IngestOutcome:
     """Read the body, decode and validate it, let the ledger take it; returns once it is durable."""
     body = read_body(request, admitted, RECORD_BODIES)
+    if len(body) < AT_ONCE_BYTES:
+        return report_ingest(partial(_batch, body, reporter), size=len(body) // RECORD_BYTES + 1)
     with _turn(len(body)):
         batch = _batch(body, reporter)
     return batch_ingest(batch)

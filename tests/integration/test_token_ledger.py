@@ -229,6 +229,44 @@ def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> N
     assert query("SELECT count(*) FROM token_event") == [(5,)]
 
 
+def test_reports_that_nobody_read_yet_are_read_by_their_writer_and_a_broken_one_stands_alone(committing: None) -> None:
+    group = GroupCommit(tokens._write_batches, writers=1, most=1000)
+    answers, readers = dict[int, Any](), dict[int, str]()
+
+    def run(number: int) -> None:
+        def read() -> TokenBatch:
+            readers[number] = threading.current_thread().name
+            if number == 3:
+                raise ValueError("not a report")
+            return _reported([token_record(number)], Reporter("t", "d"))
+
+        try:
+            answers[number] = group.submit_unread(read, 1)
+        except ValueError as error:
+            answers[number] = error
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(number,), name=f"report {number}") for number in range(6)]
+    with group._lock:  # a writer is at work until all of them wait
+        group._writing = 1
+    for thread in threads:
+        thread.start()
+    while len(group._queue) < 6:
+        time.sleep(0.001)
+    with group._lock:
+        (first,) = group._take()
+        first.group = [first]
+    first.gate.release()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert str(answers.pop(3)) == "not a report"
+    assert [counts(answer) for answer in answers.values()] == [(1, 0, 0)] * 5
+    assert (len(readers), len(set(readers.values()))) == (6, 1)
+    assert query("SELECT id FROM token_event ORDER BY id") == [(f"req-{number}",) for number in (0, 1, 2, 4, 5)]
+    assert group._writing == 0
+
+
 @pytest.fixture(params=["one statement", "copy"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of writing: small groups in one statement, large ones with COPY."""

@@ -9,7 +9,7 @@ from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.token_batch import token_batch
-from billing.usage.services.tokens import batch_ingest, rollups_fold, tokens_ingest
+from billing.usage.services.tokens import batch_ingest, report_ingest, rollups_fold, tokens_ingest
 from billing.usage.services.watermarks import (
     ScanInput,
     agent_notes_add,
@@ -32,6 +32,7 @@ __all__ = [
     "engine_readings_ingest",
     "quarantine_dismiss",
     "quarantine_replay",
+    "report_ingest",
     "rollups_fold",
     "sequences_fold",
     "token_batch",

@@ -2,6 +2,8 @@
 
 A commit waits for the disk; a gateway that reports each request by itself would otherwise wait for one commit each.
 Nobody waits for a timer: who finds no writer at work writes at once, whoever comes in meanwhile forms the next group.
+Small reports are also read by the writer of their group: a thread for each of them would do little else than wait for
+Python's one lock.
 """
 
 import threading
@@ -16,15 +18,18 @@ from billing.usage.services.token_batch import TokenBatch
 
 QUEUE_SECONDS = 15
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
+Read = Callable[[], TokenBatch]
 
 
 class _Waiting:
-    """A batch in the queue. Its gate opens when it is done, or when it shall write a group."""
+    """A report in the queue, of about `size` records; its `batch` is there when it was read. Its gate opens when it is
+    done, or when it shall write a group.
+    """
 
-    __slots__ = ("batch", "error", "gate", "group", "outcome")
+    __slots__ = ("batch", "error", "gate", "group", "outcome", "read", "size")
 
-    def __init__(self, batch: TokenBatch) -> None:
-        self.batch = batch
+    def __init__(self, size: int, batch: TokenBatch | None, read: Read | None) -> None:
+        self.size, self.batch, self.read = size, batch, read
         self.group: list[_Waiting] = []
         self.outcome: IngestOutcome | None = None
         self.error: Exception | None = None
@@ -33,7 +38,7 @@ class _Waiting:
 
 
 class GroupCommit:
-    """One per process; `writers` transactions at a time, each of at most `most` records beyond its first batch.
+    """One per process; `writers` transactions at a time, each of about `most` records beyond its first batch.
 
     `turn`: what the writer of so many records waits for, so that groups of other processes do not come in between.
     Whoever waits does so because all writers are at work, and each of them hands over to the head of the queue when
@@ -53,9 +58,15 @@ class GroupCommit:
 
         Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
         """
+        return self._submit(_Waiting(len(batch.records), batch, None))
+
+    def submit_unread(self, read: Read, size: int) -> IngestOutcome:
+        """The same for a report of about `size` records that its writer is to read.  Raises also what `read` raises."""
+        return self._submit(_Waiting(size, None, read))
+
+    def _submit(self, mine: _Waiting) -> IngestOutcome:
         if connection.in_atomic_block:  # its caller's transaction is not to be shared
-            return self._write([batch])[0]
-        mine = _Waiting(batch)
+            return self._write([_batch_of(mine)])[0]
         with self._lock:
             if self._writing < self._writers:
                 self._writing += 1
@@ -83,15 +94,16 @@ class GroupCommit:
 
     def _lead(self, leader: _Waiting) -> None:
         """Write the leader's group, with what came in until its turn; then the head of the queue writes the next."""
+        group = leader.group
         try:
-            with self._turn(sum(len(waiting.batch.records) for waiting in leader.group)):
-                with self._lock:
-                    self._join(leader.group)
-                self._write_group(leader.group)
+            self._join(group)
+            with self._turn(sum(waiting.size for waiting in group)):
+                self._join(group)
+                self._write_group([waiting for waiting in group if waiting.error is None])
         finally:
             with self._lock:
                 following = self._take()
-            for waiting in leader.group:
+            for waiting in group:
                 if waiting is not leader:
                     waiting.gate.release()
             if following:
@@ -105,14 +117,24 @@ class GroupCommit:
         return [self._queue.popleft()]
 
     def _join(self, group: list[_Waiting]) -> None:
-        size = len(group[0].batch.records)
-        while self._queue and size + len(self._queue[0].batch.records) <= self._most:
-            group.append(self._queue.popleft())
-            size += len(group[-1].batch.records)
+        """Add what waits in the queue, and read whatever of the group was not read yet."""
+        with self._lock:
+            size = sum(waiting.size for waiting in group)
+            while self._queue and size + self._queue[0].size <= self._most:
+                group.append(self._queue.popleft())
+                size += group[-1].size
+        for waiting in group:
+            if waiting.batch is None and waiting.error is None:
+                try:
+                    waiting.batch = _batch_of(waiting)
+                except Exception as error:  # noqa: BLE001 - the edge: whoever brought it raises it by itself
+                    waiting.error = error
 
     def _write_group(self, group: list[_Waiting]) -> None:
+        if not group:
+            return
         try:
-            outcomes = self._write([waiting.batch for waiting in group])
+            outcomes = self._write([_batch_of(waiting) for waiting in group])
         except DataError as error:
             if len(group) == 1:
                 group[0].error = error
@@ -125,3 +147,11 @@ class GroupCommit:
         else:
             for waiting, outcome in zip(group, outcomes, strict=True):
                 waiting.outcome = outcome
+
+
+def _batch_of(waiting: _Waiting) -> TokenBatch:
+    if waiting.batch is not None:
+        return waiting.batch
+    if waiting.read is None:
+        raise RuntimeError("a report that is neither read nor to be read")
+    return waiting.read()

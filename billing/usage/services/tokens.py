@@ -9,7 +9,7 @@ came that nobody remembered.
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
@@ -95,6 +95,11 @@ def tokens_ingest(
 def batch_ingest(batch: TokenBatch) -> IngestOutcome:
     """Take a batch, in one transaction with others that come at the same time; returns once it is durable."""
     return _groups.submit(batch)
+
+
+def report_ingest(read: Callable[[], TokenBatch], *, size: int) -> IngestOutcome:
+    """The same for a small report of about `size` records, which its writer reads with others.  Raises what `read` does."""
+    return _groups.submit_unread(read, size)
 
 
 def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
