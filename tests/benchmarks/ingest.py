@@ -28,8 +28,8 @@ ENTRY_COLUMNS = (
     "key, time, dimension, input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens,"
     " reasoning_output_tokens, epoch, id, rest"
 )
-FRESHNESS_PAUSE_SECONDS, LOOK_EVERY_SECONDS = 0.02, 0.02
-"""How often a freshness is measured, and how finely: whoever looks all the time measures little but himself."""
+FRESHNESS_PAUSE_SECONDS = 0.02
+FRESHNESS_ROUNDS = 16
 REPLAY_SECONDS = 60
 Row = tuple[str, ...]
 
@@ -43,12 +43,11 @@ def measure(rounds: int, count: int) -> list[Row]:
 
 
 def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
-    """Batches of 1,000 against COPY; the same again as a full replay; freshness meanwhile.
+    """Batches of 1,000 against COPY; the same again as a full replay; then freshness under the same load.
 
     Both tables grow alike: a row costs more where the index of its keys has outgrown the caches.
     """
     rates: dict[str, list[float]] = {"http": [], "copy": [], "replay": []}
-    seen: list[float] = []
     processor = ProcessorTime(house)
     for number in range(rounds + 1):  # the first is to warm up
         records = list(load.records(count, seed=1000 + number))
@@ -56,9 +55,9 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
         rollups_fold()  # as the scheduler does every ten seconds
         ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
         before = _rows("token_entry")
-        with _Freshness(house, number) as freshness, processor.watched(count):
+        with processor.watched(count):
             http = count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
-        assert _rows("token_entry") - before == count + freshness.sent, "every record once"
+        assert _rows("token_entry") - before == count, "every record once"
         copy = count / load.at_once(_copy, [(part,) for part in ready])
         assert _rows("raw_entry") == count * (number + 1)
         before = _rows("token_entry")
@@ -68,8 +67,8 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
             rates["http"].append(http)
             rates["copy"].append(copy)
             rates["replay"].append(replay)
-            seen += freshness.seconds
     for_long = _replayed(house, parts, count)
+    seen = _fresh(house, count)
     assert _difference() == 0, "the roll-up is the sum of the rows"
     http, copy, replay = (statistics.median(rates[name]) for name in ("http", "copy", "replay"))
     ratio = statistics.median(mine / raw for mine, raw in zip(rates["http"], rates["copy"], strict=True))
@@ -78,8 +77,8 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
         ("B1 ingest over HTTP, batches of 1,000, 2 % replays", _rate(http),
          f"two writers of COPY, a commit per 1,000: {_rate(copy)}", f"{ratio:.2f}", ">= 0.50"),
         processor.row("B1"),
-        ("B4 from sending an event to its sum, during B1, p99", f"{late:.3f} s", f"{len(seen)} events looked for", "",
-         "<= 2 s"),
+        ("B4 from sending an event to its sum, under the load of B1, p99", f"{late:.3f} s",
+         f"{len(seen)} events looked for", "", "<= 2 s"),
         ("B12 the same again, 100 % replays, no new row", _rate(replay),
          f"B1: {_rate(http)}; for {REPLAY_SECONDS} s: {_rate(for_long)}", f"{replay / http:.2f}", ">= 0.5"),
     ]  # fmt: skip
@@ -93,6 +92,22 @@ def _replayed(house: Server, parts: Sequence[Sequence[bytes]], count: int) -> fl
         sent += count
     assert _rows("token_entry") == before, "however often it is repeated"
     return sent / (time.monotonic() - started)
+
+
+def _fresh(house: Server, count: int) -> list[float]:
+    """Seconds from sending an event to its sum while batches of 1,000 come in. Who looks all the time takes of the
+    processor, which is why the rates are measured without.
+    """
+    seen: list[float] = []
+    for number in range(FRESHNESS_ROUNDS):
+        parts = _requests(house, "usage/tokens", list(load.records(count, seed=9000 + number)), 1000)
+        rollups_fold()
+        before = _rows("token_entry")
+        with _Freshness(house, number) as freshness:
+            load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        assert _rows("token_entry") - before == count + freshness.sent, "every record once"
+        seen += freshness.seconds
+    return seen
 
 
 def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
@@ -202,7 +217,7 @@ class _Freshness:
                 assert answer.json()["accepted"] == 1, answer.text
                 self.sent += 1
                 while not _summed(reader, consumer):
-                    time.sleep(LOOK_EVERY_SECONDS)
+                    time.sleep(0.001)
                 self.seconds.append(time.monotonic() - started)
 
 

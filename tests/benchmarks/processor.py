@@ -2,7 +2,7 @@
 
 import os
 import resource
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,15 +20,17 @@ class ProcessorTime:
 
     def __init__(self, server: Server) -> None:
         self._roots = {"web": server.pid, "database": _postmaster()}
-        self.seconds = Counter[str]()
+        self.seconds = defaultdict[str, float](float)
         self.records = 0
 
     @contextmanager
     def watched(self, records: int) -> Iterator[None]:
         """Add what the block takes for so many records. Processes that send have ended by its end."""
-        before = self._now()
+        before, sent = self._now(), _sent()
         yield
-        self.seconds.update({part: seconds - before[part] for part, seconds in self._now().items()})
+        for part, processes in self._now().items():  # what a process used that has ended is not known
+            self.seconds[part] += sum(used - before[part].get(number, 0.0) for number, used in processes.items())
+        self.seconds["sender"] += _sent() - sent
         self.records += records
 
     def row(self, name: str) -> tuple[str, ...]:
@@ -37,18 +39,22 @@ class ProcessorTime:
         said = ", ".join(f"{part} {share:.1f}" for part, share in shares.items())
         return f"{name} processor time of a record", f"{sum(shares.values()):.1f} us", said, "", ""
 
-    def _now(self) -> dict[str, float]:
-        sent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return {part: _family(root) for part, root in self._roots.items()} | {"sender": sent.ru_utime + sent.ru_stime}
+    def _now(self) -> dict[str, dict[int, float]]:
+        return {part: _family(root) for part, root in self._roots.items()}
 
 
-def _family(root: int) -> float:
-    """User and system seconds of a process and all below it that still run."""
-    parent, seconds = psutil.Process(root), 0.0
+def _sent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _family(root: int) -> dict[int, float]:
+    """User and system seconds of a process and all below it that still run, by their numbers."""
+    parent, seconds = psutil.Process(root), {}
     for process in (parent, *parent.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            seconds += times.user + times.system
+            seconds[process.pid] = times.user + times.system
     return seconds
 
 
