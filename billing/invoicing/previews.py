@@ -101,6 +101,31 @@ class PoolFacts:
     shares: dict[str, Decimal]
 
 
+@dataclass(frozen=True, slots=True)
+class HoursOf:
+    """Use by hour of the week from Monday 0:00, local: `name` is cluster, accelerator and resource, or a model."""
+
+    name: tuple[str, ...]
+    hours: list[Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class WeekUse:
+    """What the places and consumers of all lines used until `until`: device-microseconds, and tokens."""
+
+    until: datetime
+    devices: list[HoursOf]
+    tokens: list[HoursOf]
+
+
+@dataclass(frozen=True, slots=True)
+class MonthFacts:
+    """What is kept of a month beside its lines. `use` None where nobody has summed it."""
+
+    pools: list[PoolFacts]
+    use: WeekUse | None = None
+
+
 def preview_of(period: BillingPeriod) -> MonthPreview | None:
     """The last assessment of a period that is not closed, where it is large enough to be kept; without its report."""
     found = MonthPreview.objects.filter(month=period.month, lines__gte=settings.LARGE_MONTH).defer("report").first()
@@ -118,9 +143,15 @@ def pools_of(assessment: Assessment) -> list[PoolFacts]:
     return facts
 
 
+def facts_of(preview: MonthPreview) -> MonthFacts:
+    """What is kept beside the lines; an older release kept the pools alone."""
+    found = msgspec.json.decode(preview.facts, type=MonthFacts | list[PoolFacts])
+    return MonthFacts(found) if isinstance(found, list) else found
+
+
 def assessment_of(preview: MonthPreview, verdicts: Iterable[Verdict]) -> Assessment:
     """An assessment as far as pages ask for it: pools, the time of devices, and some verdicts; its lines are apart."""
-    facts = msgspec.json.decode(preview.facts, type=list[PoolFacts])
+    facts = facts_of(preview).pools
     return Assessment(
         verdicts=list(verdicts),
         device_time={(pool.cluster, pool.accelerator): pool.time for pool in facts},

@@ -1,14 +1,11 @@
 """What a board shows of a month: its lines under the filters, what to compare them with, when it was used, who wastes."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
 from glob import escape
-from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet, Sum
 
@@ -17,8 +14,11 @@ from billing.budgets.scope import Scope
 from billing.invoicing.facets import Charged, WastingJob, judged_wasting, most_wasteful, wasting_jobs
 from billing.invoicing.lines import invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.previews import WeekUse, facts_of, preview_of
+from billing.invoicing.week_use import named_by, of_hours
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
+from billing.portal.heat import Heat, added_up, heat_of, hours_of
 from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
@@ -28,17 +28,13 @@ from billing.rating.books import Books
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_known
 from billing.tenancy.models import BillingSetup, Team
-from billing.usage.held import HOUR_US, WeekHour, devices_by_week_hour, queues_of, tokens_by_week_hour
+from billing.usage.held import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval, previous_month
-from pricing.money import round_to
 
 ZERO = Decimal("0.00")
-HOUR = timedelta(hours=1)
 JOBS_OF = 2_000
 """So many lines of devices at most are shared out over their jobs for a page; a file takes its time."""
-
-
 OFFERED = 200
 """So many names at most are offered to choose from; of more a name is written."""
 
@@ -231,27 +227,51 @@ class Board:
         pieces = by_job(lines_before, Seen(window, period.month, closing, self.books), assessed.verdicts)
         return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
-    def heat(self) -> list["Heat"]:
+    def heat(self) -> list[Heat]:
         """Use by hour of the week of the namespaces and consumers that the lines name."""
-        until = min(self.period.end, self.now)
+        until = min(self.period.end, self.now) if self.kept_use is None else self.kept_use.until
         if until <= self.period.start:
             return []
-        window, zone = Interval(self.period.start, until), self.period.zone
-        keys = [piece.line.key for piece in self.pieces if not piece.line.key.correction]
-        places = {(key.cluster, key.namespace) for key in keys if key.kind == "gpu"}
-        consumers = {key.consumer for key in keys if key.kind == "tokens"}
-        hours = _hours_of(window, zone)
-        found = [
-            heat_of("devices", self._devices(window, places), hours, HOUR_US, 1),
-            heat_of("tokens", tokens_by_week_hour(window, zone, consumers, self.filters.model), hours, 1, 0),
-        ]
+        window = Interval(self.period.start, until)
+        hours = hours_of(window, self.period.zone)
+        devices, tokens = self._summed_use(window) if self.kept_use is None else self._kept_sums(self.kept_use)
+        found = [heat_of("devices", devices, hours, HOUR_US, 1), heat_of("tokens", tokens, hours, 1, 0)]
         return [item for item in found if item is not None]
 
-    def _devices(self, window: Interval, places: set[tuple[str, str]]) -> dict[WeekHour, Decimal]:
+    @cached_property
+    def kept_use(self) -> WeekUse | None:
+        """The use of the whole house as it was last summed, where the whole house is asked for."""
         asked = self.filters
-        return devices_by_week_hour(
-            window, self.period.zone, places, asked.accelerator, job=asked.workload, queue=asked.queue
+        if asked.team or asked.namespace or asked.consumer or asked.of_jobs:
+            return None
+        preview = preview_of(self.period)
+        if preview is None or preview.teams.exclude(team__in=self.teams.values("code")).exists():
+            return None
+        return facts_of(preview).use
+
+    def _kept_sums(self, use: WeekUse) -> tuple[WeekHours, WeekHours]:
+        asked = self.filters
+        devices = [
+            of_hours(item.hours)
+            for item in use.devices
+            if asked.site in ("", item.name[0]) and asked.accelerator in ("", *item.name[1:])
+        ]
+        tokens = [of_hours(item.hours) for item in use.tokens if asked.model in ("", *item.name)]
+        return added_up([] if asked.model else devices), added_up([] if asked.site or asked.accelerator else tokens)
+
+    def _summed_use(self, window: Interval) -> tuple[WeekHours, WeekHours]:
+        """Of what the lines name, whatever is asked of accelerators and models: those are asked of the use itself."""
+        asked, zone = self.filters, self.period.zone
+        if asked.of_jobs:
+            keys = [piece.line.key for piece in self.pieces]
+        else:
+            keys = [line.key for line in replace(asked, accelerator="", model="").kept(self.month.lines)]
+        places, consumers = named_by(keys)
+        devices = devices_by_week_hour(
+            window, zone, () if asked.model else places, asked.accelerator, job=asked.workload, queue=asked.queue
         )
+        tokens = tokens_by_week_hour(window, zone, () if asked.accelerator else consumers, asked.model)
+        return added_up(devices.values()), added_up(tokens.values())
 
 
 def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:
@@ -259,53 +279,6 @@ def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:
     return [piece.line for piece in pieces if piece.share == 1] + list(
         part_lines(piece for piece in pieces if piece.share != 1)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """One hour of the week: the mean use while it lasted, and its shade from 0 to 9."""
-
-    hour: int
-    mean: Decimal | None
-    shade: int
-
-
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """Mean use by weekday (Monday first) and hour: devices held, or tokens an hour. `peak` is the largest."""
-
-    name: str
-    days: list[list[HeatCell]]
-    peak: Decimal
-
-
-def heat_of(
-    name: str, sums: dict[WeekHour, Decimal], hours: Counter[WeekHour], per: int, places: int
-) -> Heat | None:
-    """Means over the hours that the window has; an hour of the week that it does not have is not known."""
-    means = {
-        at: round_to(Fraction(sums.get(at, Decimal(0))) / (per * count), places) for at, count in hours.items() if count
-    }
-    peak = max(means.values(), default=Decimal(0))
-    if not peak:
-        return None
-    days = [[_cell(means.get((day, hour)), hour, peak) for hour in range(24)] for day in range(7)]
-    return Heat(name, days, peak)
-
-
-def _cell(mean: Decimal | None, hour: int, peak: Decimal) -> HeatCell:
-    return HeatCell(hour, mean, 0 if not mean else min(9, 1 + int(mean / peak * 8)))
-
-
-def _hours_of(window: Interval, zone: str) -> Counter[WeekHour]:
-    where = ZoneInfo(zone)
-    hours: Counter[WeekHour] = Counter()
-    at = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    while at < window.end:
-        there = at.astimezone(where)
-        hours[there.weekday(), there.hour] += 1
-        at += HOUR
-    return hours
 
 
 def _asked(filters: Filters) -> Q:

@@ -82,10 +82,15 @@ def queues_of(window: Interval, places: Collection[tuple[str, str]]) -> set[str]
         return {queue for (queue,) in cursor.fetchall()}
 
 
+WeekHours = dict[WeekHour, Decimal]
+DeviceName = tuple[str, str, str]
+"""Cluster, accelerator, resource."""
+
+
 def devices_by_week_hour(
     window: Interval, zone: str, places: Collection[tuple[str, str]], accelerator: str = "", *, job: str = "",
     queue: str = "",
-) -> dict[WeekHour, Decimal]:
+) -> dict[DeviceName, WeekHours]:
     """Device-microseconds held in `places` by local weekday and hour; hours are those of UTC, named by their start.
 
     Only starts and ends are read: each hour has what was held as it began, and what the changes within it add.
@@ -96,21 +101,25 @@ def devices_by_week_hour(
         cursor.execute(
             f"""WITH held AS (
                     SELECT greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
-                           a.quantity * a.device_fraction AS devices
+                           a.cluster, a.accelerator, a.resource, a.quantity * a.device_fraction AS devices
                     FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                     WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
                           AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
                           AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),
-                changes AS (SELECT start AS at, devices FROM held UNION ALL SELECT until, -devices FROM held)
-                SELECT date_trunc('hour', at, 'UTC') AS hour, sum(devices),
+                changes AS (SELECT cluster, accelerator, resource, start AS at, devices FROM held
+                            UNION ALL SELECT cluster, accelerator, resource, until, -devices FROM held)
+                SELECT cluster, accelerator, resource, date_trunc('hour', at, 'UTC') AS hour, sum(devices),
                        sum(devices * microseconds(date_trunc('hour', at, 'UTC') + interval '1 hour' - at))
-                FROM changes GROUP BY 1 ORDER BY 1""",
+                FROM changes GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
             {
                 "lo": window.start, "hi": window.end, "accelerator": accelerator, "job": job, "queue": queue,
                 **_places(places),
             },
         )  # fmt: skip
-        return _of_the_week(_levels(cursor.fetchall()), zone)
+        changes: dict[DeviceName, list[tuple[datetime, Decimal, Decimal]]] = defaultdict(list)
+        for *name, hour, change, partial in cursor.fetchall():
+            changes[name[0], name[1], name[2]].append((hour, change, partial))
+    return {name: _of_the_week(_levels(found), zone) for name, found in changes.items()}
 
 
 def _levels(changes: Sequence[tuple[datetime, Decimal, Decimal]]) -> list[tuple[datetime, Decimal]]:
@@ -126,7 +135,7 @@ def _levels(changes: Sequence[tuple[datetime, Decimal, Decimal]]) -> list[tuple[
     return found
 
 
-def _of_the_week(hours: Sequence[tuple[datetime, Decimal]], zone: str) -> dict[WeekHour, Decimal]:
+def _of_the_week(hours: Sequence[tuple[datetime, Decimal]], zone: str) -> WeekHours:
     where = ZoneInfo(zone)
     sums: dict[WeekHour, Decimal] = defaultdict(Decimal)
     for hour, amount in hours:
@@ -138,18 +147,21 @@ def _of_the_week(hours: Sequence[tuple[datetime, Decimal]], zone: str) -> dict[W
 
 def tokens_by_week_hour(
     window: Interval, zone: str, consumers: Collection[str], model: str = ""
-) -> dict[WeekHour, Decimal]:
-    """Tokens of `consumers` by local weekday and hour, from the roll-up; all classes, cached input included."""
+) -> dict[str, WeekHours]:
+    """Tokens of `consumers` by model, local weekday and hour, from the roll-up; all classes, cached input included."""
     if not consumers:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT t.hour, sum(t.input_tokens + t.output_tokens)::numeric FROM token_usage_hour t
+            """SELECT d.model, t.hour, sum(t.input_tokens + t.output_tokens)::numeric FROM token_usage_hour t
                JOIN token_dimension d ON d.id = t.dimension
                WHERE t.hour >= %(lo)s AND t.hour < %(hi)s AND d.consumer = ANY(%(consumers)s)
-                     AND (%(model)s = '' OR d.model = %(model)s) GROUP BY 1 ORDER BY 1""",
+                     AND (%(model)s = '' OR d.model = %(model)s) GROUP BY 1, 2 ORDER BY 1, 2""",
             {
                 "lo": window.start.astimezone(UTC), "hi": window.end, "consumers": sorted(consumers), "model": model,
             },
         )  # fmt: skip
-        return _of_the_week(cursor.fetchall(), zone)
+        hours: dict[str, list[tuple[datetime, Decimal]]] = defaultdict(list)
+        for name, hour, amount in cursor.fetchall():
+            hours[name].append((hour, amount))
+    return {name: _of_the_week(found, zone) for name, found in hours.items()}

@@ -253,10 +253,10 @@ def test_the_hours_of_the_week_add_up_to_what_was_held(october: None) -> None:
         hold(9, "2026-10-31T15:00:00Z", "2026-10-31T18:00:00Z", quantity=2),
     )
     period = board("2026-10", OCTOBER_OVER).period
-    sums = devices_by_week_hour(Interval(period.start, period.end), period.zone, {("hq-1", "nlp-train")})
+    held = devices_by_week_hour(Interval(period.start, period.end), period.zone, {("hq-1", "nlp-train")})
 
     seconds = 8 * 9433 + 3 * 131_227 + 600 + 2 * 3600
-    assert sum(sums.values()) == seconds * 1_000_000
+    assert sum(sum(hours.values()) for hours in held.values()) == seconds * 1_000_000
 
 
 def test_a_running_month_says_where_it_will_end(october: None) -> None:

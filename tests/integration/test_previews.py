@@ -15,6 +15,7 @@ from billing.invoicing.services import exception_waive, operation_run, period_cl
 from billing.invoicing.services.previews import month_assess, previews_refresh
 from billing.portal.board import Board
 from billing.portal.filters import Filters
+from billing.portal.heat import Heat
 from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.recovery import recovery_of
@@ -102,6 +103,66 @@ def test_sums_say_the_same_live_kept_and_closed(month: str, tmp_path: Path, sett
     closed = facts(month_facets(period_shown(MONTH, BillingSetup.objects.get()), teams))
     assert closed == live
     assert live["wasting"] == [("pod/uid-1", Decimal("75464") * Decimal("0.85"), Decimal("41.92"))]  # 20 % of 209.62
+
+
+def use_by_hour(**asked: str) -> tuple[list[Heat], datetime | None]:
+    """What finance is shown of the week, and until when it was summed before."""
+    setup, teams = BillingSetup.objects.get(), Team.objects.order_by("code")
+    period = period_shown(MONTH, setup)
+    board = Board(period, setup, teams, Filters(**asked), month_facets(period, teams), AFTER)
+    return board.heat(), board.kept_use and board.kept_use.until
+
+
+SLICE = "nvidia.com/mig-1g.10gb"
+ASKED: tuple[dict[str, str], ...] = (
+    {}, {"accelerator": "NVIDIA-H800"}, {"accelerator": SLICE}, {"model": "llama-3-8b"}, {"site": "hq-1"},
+    {"site": "hq-2"},
+)  # fmt: skip
+
+
+def test_hours_of_the_week_are_the_same_live_and_kept_while_open_and_closed(month: str, settings: Any) -> None:
+    """Whole devices, slices and a model: under every filter that the whole house can be asked for."""
+    ingest_allocations(allocation_record(3, resource=SLICE, device_fraction="0.142857142857", quantity=2))
+    settings.LARGE_MONTH = 10**9
+    live = [use_by_hour(**asked) for asked in ASKED]
+    assert [[item.name for item in heat] for heat, _ in live] == [
+        ["devices", "tokens"], ["devices"], ["devices"], ["tokens"], ["devices"], []
+    ]  # fmt: skip
+    assert {until for _, until in live} == {None}
+    settings.LARGE_MONTH = 2
+    period = period_shown(MONTH, BillingSetup.objects.get())
+    month_assess(month=month, now=AFTER)
+    kept = [use_by_hour(**asked) for asked in ASKED]
+    assert kept == [(heat, period.end) for heat, _ in live]
+    period_close(month=month, actor="finance", now=AFTER)
+    assert use_by_hour() == (live[0][0], None)  # what was kept before the close is no longer shown
+    month_assess(month=month, now=AFTER)
+    assert [use_by_hour(**asked) for asked in ASKED] == kept
+
+
+def test_a_part_of_the_house_is_summed_when_it_is_asked_for(month: str) -> None:
+    """Kept is only the sum of all: a team, a namespace or a consumer, and whoever sees some teams, read their own use."""
+    month_assess(month=month, now=AFTER)
+    asked: tuple[dict[str, str], ...] = ({"team": "cv"}, {"namespace": "cv"}, {"consumer": "nobody"})
+    assert [use_by_hour(**names)[1] for names in asked] == [None] * 3
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    assert "Summed up to 2026-11-01 00:00" in client.get(f"/spending/?month={MONTH}&part=hours").content.decode()
+    client.force_login(factories.person("lea", "lead", team="cv"))
+    own = client.get(f"/spending/?month={MONTH}&part=hours")
+    assert "Summed up to" not in own.content.decode()
+    (devices, _days), = own.context["heat"]
+    assert devices.peak == Decimal("0.6")  # three devices on one of five Saturdays
+
+
+def test_use_that_an_older_release_did_not_keep_is_summed(month: str) -> None:
+    month_assess(month=month, now=AFTER)
+    kept = MonthPreview.objects.get(month=month)
+    pools = json.loads(bytes(kept.facts))["pools"]
+    MonthPreview.objects.filter(pk=kept.pk).update(facts=json.dumps(pools).encode())
+    heat, until = use_by_hour()
+    assert ([item.name for item in heat], until) == (["devices", "tokens"], None)
+    assert "NVIDIA-H800" in of_pages()["/recovery/"]
 
 
 def test_sums_that_an_older_release_kept_are_read_line_by_line(month: str) -> None:

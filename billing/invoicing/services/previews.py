@@ -13,6 +13,7 @@ from billing.invoicing.lines import Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
 from billing.invoicing.previews import (
     KeptSums,
+    MonthFacts,
     StatementLine,
     TeamContent,
     by_team,
@@ -25,6 +26,7 @@ from billing.invoicing.previews import (
 from billing.invoicing.report import found_in
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services.closing import charges_by_invoice
+from billing.invoicing.week_use import week_use
 from billing.rating.assessment import Assessment, assess
 from billing.tenancy.copying import rows_copy
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -43,18 +45,24 @@ def statement_line(line: Line) -> StatementLine:
 
 
 def preview_keep(
-    period: BillingPeriod, assessment: Assessment, *, as_of: datetime, took_ms: int, always: bool = False
+    period: BillingPeriod, assessment: Assessment, *, as_of: datetime, took_ms: int, at_leisure: bool = False
 ) -> None:
-    """Keep an assessment of a month where it is large; of a small one (only with `always`) just that it is small."""
+    """Keep an assessment of a month where it is large.
+
+    at_leisure: when nobody waits for it: with its use by hour of the week; of a small month just that it is small.
+    """
     size = len(assessment.charges) + len(assessment.verdicts)
-    if not large(size) and not always:
+    if not large(size) and not at_leisure:
         return
     teams = _contents(assessment) if large(size) else {}
+    started = time.monotonic()
+    facts = MonthFacts(pools_of(assessment), week_use(period, teams.values(), as_of) if at_leisure else None)
+    took_ms += round((time.monotonic() - started) * 1000)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PREVIEW_LOCK])
         kept = {
             "ordinal": period.ordinal, "as_of": as_of, "took_ms": took_ms, "lines": size,
-            "facts": encoded(pools_of(assessment)) if teams else b"",
+            "facts": encoded(facts) if teams else b"",
         }  # fmt: skip
         preview, _ = MonthPreview.objects.update_or_create(month=period.month, defaults=kept)
         preview.teams.all().delete()
@@ -83,7 +91,7 @@ def preview_make(period: BillingPeriod, *, now: datetime) -> MonthPreview:
     started = time.monotonic()
     assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
     took = round((time.monotonic() - started) * 1000)
-    preview_keep(period, assessment, as_of=now, took_ms=took, always=True)
+    preview_keep(period, assessment, as_of=now, took_ms=took, at_leisure=True)
     return MonthPreview.objects.defer("facts", "report").get(month=period.month)
 
 

@@ -108,7 +108,8 @@ def _end(shown: Board) -> dict[str, Any]:
 
 
 def _hours(shown: Board) -> dict[str, Any]:
-    return {"heat": [(item, [(WEEKDAYS_ABBR[day], cells) for day, cells in enumerate(item.days)]) for item in shown.heat()]}
+    heat = [(item, [(WEEKDAYS_ABBR[day], cells) for day, cells in enumerate(item.days)]) for item in shown.heat()]
+    return {"heat": heat, "kept_use": shown.kept_use}
 
 
 PARTS: dict[str, Callable[[Board], dict[str, Any]]] = {"why": _why, "end": _end, "hours": _hours}
