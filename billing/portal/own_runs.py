@@ -4,9 +4,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from django.db.models import Exists, F, OuterRef, Sum
-
-from billing.usage.models import EfficiencySample, GpuAllocation
+from django.db import connection
 
 LOOKED_BACK: Final = timedelta(days=180)
 LEAST_COVERAGE: Final = Decimal("0.95")
@@ -20,18 +18,20 @@ def own_mfu_p90(accelerator: str, now: datetime) -> Decimal | None:
     A run is a pod or workload with at least one GPU-hour measured; its MFU is weighted by GPU-seconds, and the
     percentile is the nearest rank.
     """
-    held = GpuAllocation.objects.filter(cluster=OuterRef("cluster"), pod_uid=OuterRef("pod_uid"), accelerator=accelerator)
-    samples = EfficiencySample.objects.filter(
-        Exists(held), start__gte=now - LOOKED_BACK, end__lte=now, mfu__isnull=False, coverage__gte=LEAST_COVERAGE
-    )
-    runs = (
-        samples.values("cluster", "pod_uid", "workload")
-        .annotate(weight=Sum("gpu_seconds"), done=Sum(F("mfu") * F("gpu_seconds")))
-        .filter(weight__gte=LEAST_GPU_SECONDS)
-        .values_list("done", "weight")
-    )
-    reached = sorted(done / weight for done, weight in runs)
-    if len(reached) < LEAST_RUNS:
-        return None
-    rank = -(-len(reached) * 9 // 10)
-    return reached[rank - 1]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT count(*), percentile_disc(0.9) WITHIN GROUP (ORDER BY done / weight)
+               FROM (SELECT sum(s.mfu * s.gpu_seconds) AS done, sum(s.gpu_seconds) AS weight
+                     FROM usage_efficiencysample s
+                     WHERE s.start >= %(since)s AND s."end" <= %(now)s AND s.mfu IS NOT NULL AND s.coverage >= %(coverage)s
+                           AND EXISTS (SELECT 1 FROM usage_gpuallocation a WHERE a.cluster = s.cluster
+                                       AND a.pod_uid = s.pod_uid AND a.accelerator = %(accelerator)s)
+                     GROUP BY s.cluster, s.pod_uid, s.workload) AS run
+               WHERE weight >= %(least)s""",
+            {
+                "since": now - LOOKED_BACK, "now": now, "coverage": LEAST_COVERAGE, "accelerator": accelerator,
+                "least": LEAST_GPU_SECONDS,
+            },
+        )  # fmt: skip
+        runs, reached = cursor.fetchone()
+    return reached if runs >= LEAST_RUNS else None

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
 from django.db import connection
 from django.db.models import QuerySet
@@ -25,6 +26,8 @@ SILENT = timedelta(minutes=5)
 BEHIND = timedelta(hours=1)
 """An agent whose watermark is further back is late, even if it is heard."""
 LOOKED_BACK = timedelta(days=31)
+RECENT = timedelta(hours=3)
+"""Most sources have been used by then before the newest usage of all: only for the others a whole month is read."""
 NOTES_SHOWN = 200
 
 
@@ -157,10 +160,20 @@ def _latest(instants: Iterable[datetime | None]) -> datetime | None:
 def _used_until(now: datetime) -> dict[str, datetime]:
     """The end of the last hour with usage of each source of tokens, of the month before `now`."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT d.source, max(t.last) + interval '1 hour'
-               FROM (SELECT dimension, max(hour) AS last FROM token_usage_hour WHERE hour >= %s GROUP BY 1) t
-               JOIN token_dimension d ON d.id = t.dimension GROUP BY 1""",
-            [now - LOOKED_BACK],
-        )
-        return dict(cursor.fetchall())
+        cursor.execute("SELECT max(hour) FROM token_usage_hour")
+        (newest,) = cursor.fetchone()
+        cursor.execute("SELECT DISTINCT source FROM token_dimension")
+        sources, earliest = {source for (source,) in cursor.fetchall()}, now - LOOKED_BACK
+        since = earliest if newest is None else max(earliest, newest - RECENT)
+        found = _last_hours(cursor, since)
+        return found if found.keys() >= sources or since == earliest else _last_hours(cursor, earliest)
+
+
+def _last_hours(cursor: Any, since: datetime) -> dict[str, datetime]:
+    cursor.execute(
+        """SELECT d.source, max(t.last) + interval '1 hour'
+           FROM (SELECT dimension, max(hour) AS last FROM token_usage_hour WHERE hour >= %s GROUP BY 1) t
+           JOIN token_dimension d ON d.id = t.dimension GROUP BY 1""",
+        [since],
+    )
+    return dict(cursor.fetchall())
