@@ -6,13 +6,14 @@ is use. What only one month has is use, begun or ended. The effects add up to th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
+from heapq import nlargest
+from typing import Final, NamedTuple
 
 from billing.invoicing.facets import Charged
-from pricing.money import round_amount
+from pricing.money import AMOUNT_PLACES, EXACT, round_ratio
 
 ZERO = Decimal("0.00")
 PRICED = ("gpu", "tokens")
@@ -27,8 +28,7 @@ class Effect:
     amount: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class ItemChange:
+class ItemChange(NamedTuple):
     """What one SKU of one team did to the total."""
 
     team: str
@@ -47,12 +47,25 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """From one total to the other by its effects; `items` the SKUs that changed most, the largest change first."""
+    """From one total to the other by its effects; `compared` what each SKU of each team did, in no order."""
 
     before: Decimal
     after: Decimal
     effects: list[Effect]
-    items: list[ItemChange]
+    compared: list[ItemChange]
+
+    @property
+    def items(self) -> list[ItemChange]:
+        """What changed most first."""
+        return sorted(self.compared, key=lambda item: (-abs(item.change), *item[:4]))
+
+    def largest(self, most: int) -> list[ItemChange]:
+        """The first of `items`, without putting all of them in order."""
+        changes = nlargest(most, (abs(item.after - item.before) for item in self.compared))
+        if not changes:
+            return []
+        found = [item for item in self.compared if abs(item.after - item.before) >= changes[-1]]
+        return sorted(found, key=lambda item: (-abs(item.change), *item[:4]))[:most]
 
     @property
     def change(self) -> Decimal:
@@ -66,21 +79,50 @@ class Bridge:
 
 def bridge_of(before: Iterable[Charged], after: Iterable[Charged]) -> Bridge:
     """The bridge between the lines of two months or stretches of them."""
-    old, new = list(before), list(after)
-    items = _items(_priced(old), _priced(new))
+    old, new = _Side(before), _Side(after)
+    items = [_item(key, found, new.priced.get(key, _NONE)) for key, found in old.priced.items()]
+    items += [_item(key, _NONE, found) for key, found in new.priced.items() if key not in old.priced]
     sums: dict[str, Decimal] = defaultdict(lambda: ZERO)
+    sums["price"] = sum((item.price for item in items if item.price), ZERO)
     for item in items:
-        name = "begun" if not item.before else "ended" if not item.after else "usage"
-        sums[name] += item.usage
-        sums["price"] += item.price
-    for sign, lines in ((-1, old), (1, new)):
-        for line in lines:
-            if line.key.correction or line.key.kind not in PRICED:
-                sums[_other(line)] += sign * line.amount
+        sums["begun" if not item.before else "ended" if not item.after else "usage"] += item.usage
+    for name in {**old.others, **new.others}:
+        sums[name] += new.others.get(name, ZERO) - old.others.get(name, ZERO)
     order = ("price", "usage", "begun", "ended", "efficiency", "interruption", "late", "other")
     effects = [Effect(name, sums[name]) for name in order if sums[name]]
-    largest = sorted(items, key=lambda item: (-abs(item.change), item.team, item.sku, item.token_class))
-    return Bridge(_total(old), _total(new), effects, largest)
+    return Bridge(old.total, new.total, effects, items)
+
+
+class _Sum:
+    """Lines added up. A month of a thousand teams is compared in 18,000 of them while somebody waits."""
+
+    __slots__ = ("amount", "quantity")
+
+    def __init__(self) -> None:
+        self.quantity, self.amount = Decimal(0), ZERO
+
+
+_NONE: Final = _Sum()
+
+
+class _Side:
+    """The lines of one month: what is priced by what it is, the rest by the name of its effect."""
+
+    def __init__(self, lines: Iterable[Charged]) -> None:
+        self.priced: dict[Key, _Sum] = {}
+        self.others: dict[str, Decimal] = defaultdict(lambda: ZERO)
+        for line in lines:
+            key = line.key
+            if key.kind not in PRICED or key.correction:
+                self.others[_other(line)] += line.amount
+                continue
+            name = (key.team, key.kind, key.accelerator, key.sku, key.token_class, key.unit)
+            found = self.priced.get(name)
+            if found is None:
+                found = self.priced[name] = _Sum()
+            found.quantity += line.quantity
+            found.amount += line.amount
+        self.total = sum((item.amount for item in self.priced.values()), ZERO) + sum(self.others.values(), ZERO)
 
 
 def _other(line: Charged) -> str:
@@ -89,35 +131,14 @@ def _other(line: Charged) -> str:
     return line.key.kind if line.key.kind in ("efficiency", "interruption") else "other"
 
 
-def _total(lines: Iterable[Charged]) -> Decimal:
-    return sum((line.amount for line in lines), ZERO)
-
-
-@dataclass
-class _Sum:
-    quantity: Decimal = Decimal(0)
-    amount: Decimal = ZERO
-
-
-def _priced(lines: Iterable[Charged]) -> dict[Key, _Sum]:
-    sums: dict[Key, _Sum] = defaultdict(_Sum)
-    for line in lines:
-        key = line.key
-        if key.kind in PRICED and not key.correction:
-            found = sums[key.team, key.kind, key.accelerator, key.sku, key.token_class, key.unit]
-            found.quantity += line.quantity
-            found.amount += line.amount
-    return sums
-
-
-def _items(old: Mapping[Key, _Sum], new: Mapping[Key, _Sum]) -> list[ItemChange]:
-    return [_item(key, old.get(key, _Sum()), new.get(key, _Sum())) for key in sorted({*old, *new})]
-
-
 def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:
     team, kind, _, sku, token_class, _ = key
-    price = ZERO
-    if old.quantity and new.quantity:
-        at_old_price = Fraction(new.quantity) * Fraction(old.amount) / Fraction(old.quantity)
-        price = round_amount(Fraction(new.amount) - at_old_price)
-    return ItemChange(team, kind, sku, token_class, old.amount, new.amount, price, new.amount - old.amount - price)
+    before, after = old.amount, new.amount
+    price = _price_effect(old, new) if old.quantity and new.quantity else ZERO
+    return ItemChange(team, kind, sku, token_class, before, after, price, after - before - price)
+
+
+def _price_effect(old: _Sum, new: _Sum) -> Decimal:
+    """The later quantity times the change of its mean price: amount - quantity x old amount / old quantity."""
+    over = EXACT.subtract(EXACT.multiply(new.amount, old.quantity), EXACT.multiply(new.quantity, old.amount))
+    return round_ratio(over, old.quantity, AMOUNT_PLACES)

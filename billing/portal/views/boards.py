@@ -96,7 +96,7 @@ def _why(shown: Board) -> dict[str, Any]:
         bridge = shown.bridge()
     except TooManyJobsError:
         bridge = None
-    items = [] if bridge is None else bridge.items[:ITEMS_SHOWN]
+    items = [] if bridge is None else bridge.largest(ITEMS_SHOWN)
     return {
         "bridge": bridge, "items": items,
         "bridge_chart": None if bridge is None else bridge_chart(bridge, shown.setup.currency),
