@@ -120,10 +120,14 @@ class WeekUse:
 
 @dataclass(frozen=True, slots=True)
 class MonthFacts:
-    """What is kept of a month beside its lines. `use` None where nobody has summed it."""
+    """What is kept of a month beside its lines. `use` None where nobody has summed it.
+
+    compared_until: up to when the teams' `compared` tells of the month before; None where nobody compared them.
+    """
 
     pools: list[PoolFacts]
     use: WeekUse | None = None
+    compared_until: datetime | None = None
 
 
 def preview_of(period: BillingPeriod) -> MonthPreview | None:
@@ -191,6 +195,15 @@ def facets_of(preview: MonthPreview, teams: Iterable[str]) -> Facets | None:
         shadow += found.shadow
         wasting += found.wasting
     return Facets(charged, shadow, wasting)
+
+
+def compared_of(preview: MonthPreview, teams: Iterable[str]) -> list[FacetSum] | None:
+    """Sums of as many days of the month before, of all the teams together; None where nobody kept them."""
+    if facts_of(preview).compared_until is None:
+        return None
+    rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("compared", flat=True)
+    decoder = msgspec.json.Decoder(list[FacetSum])
+    return [item for compared in rows.iterator() for item in decoder.decode(compared)]
 
 
 def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:

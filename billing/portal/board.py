@@ -11,10 +11,10 @@ from django.db.models import Q, QuerySet, Sum
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
+from billing.invoicing.days_before import DaysBefore
 from billing.invoicing.facets import Charged, WastingJob, judged_wasting, most_wasteful, wasting_jobs
-from billing.invoicing.lines import invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
-from billing.invoicing.previews import WeekUse, facts_of, preview_of
+from billing.invoicing.previews import WeekUse, compared_of, facts_of, preview_of
 from billing.invoicing.week_use import named_by, of_hours
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
@@ -23,7 +23,6 @@ from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
 from billing.portal.statements import AnyVerdict, MonthStatements, StatementLine, month_statements, previewed
-from billing.rating.assessment import assess_slice
 from billing.rating.books import Books
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_known
@@ -207,24 +206,25 @@ class Board:
         return bridge_of(before, _lines_of_pieces(self.pieces)) if before else None
 
     def _lines_before(self) -> Sequence[Charged]:
-        period = period_shown(previous_month(self.period.month), self.setup)
         if not self.running:
-            board = self._of(period)
+            board = self._of(period_shown(previous_month(self.period.month), self.setup))
             lines = _lines_of_pieces(board.pieces)
             return [line for line in lines if not (board.month.preview and line.key.correction)]
-        until = min(period.start + (self.now - self.period.start), period.end)
-        if until <= period.start:
+        if not self.filters.of_jobs and self.month.as_of is not None and (preview := preview_of(self.period)) is not None:
+            kept = compared_of(preview, self.codes)
+            if kept is not None:
+                return self.filters.kept(kept)
+        return self._days_before()
+
+    def _days_before(self) -> Sequence[Charged]:
+        days = DaysBefore.of(self.period, self.now, self.books)
+        if days is None:
             return []
-        closing = last_ordinal() + 1
-        window = Interval(period.start, until)
-        assessed = assess_slice(window=window, zone=period.zone, books=self.books, closing=closing, correction=False)
-        charges = [
-            charge for charge in assessed.charges if charge.key.team in self.codes and not charge.key.platform
-        ]
-        lines_before = self.filters.kept(previewed(line) for line in invoice_lines(charges))
+        codes = set(self.codes)
+        lines = self.filters.kept(previewed(line) for line in days.lines if line.charge.key.team in codes)
         if not self.filters.of_jobs:
-            return lines_before
-        pieces = by_job(lines_before, Seen(window, period.month, closing, self.books), assessed.verdicts)
+            return lines
+        pieces = by_job(lines, Seen(days.window, days.month, days.closing, self.books), days.assessed.verdicts)
         return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
     def heat(self) -> list[Heat]:

@@ -14,6 +14,7 @@ from billing.invoicing.models import BillingPeriod, MonthPreview, Operation, Tea
 from billing.invoicing.services import exception_waive, operation_run, period_close
 from billing.invoicing.services.previews import month_assess, previews_refresh
 from billing.portal.board import Board
+from billing.portal.bridge import Bridge
 from billing.portal.filters import Filters
 from billing.portal.heat import Heat
 from billing.portal.month_facets import MonthFacets, month_facets
@@ -163,6 +164,61 @@ def test_use_that_an_older_release_did_not_keep_is_summed(month: str) -> None:
     heat, until = use_by_hour()
     assert ([item.name for item in heat], until) == (["devices", "tokens"], None)
     assert "NVIDIA-H800" in of_pages()["/recovery/"]
+
+
+MIDDLE = datetime(2026, 11, 11, 16, tzinfo=UTC)
+"""Eleven days of November, in which nlp uses nothing."""
+
+
+AN_HOUR = {
+    "started_at": "2026-11-02T00:00:00Z", "ended_at": "2026-11-02T01:00:00Z", "observed_until": "2026-11-02T01:00:00Z",
+}  # fmt: skip
+
+
+def compared(*teams: str, **asked: str) -> Bridge | None:
+    """November at its middle against as many days of October."""
+    setup, shown = BillingSetup.objects.get(), Team.objects.filter(code__in=teams or ("cv", "nlp")).order_by("code")
+    period = period_shown("2026-11", setup)
+    return Board(period, setup, shown, Filters(**asked), month_facets(period, shown), MIDDLE).bridge()
+
+
+def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
+    month: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """209.62 of nlp and 78.61 of cv on the 10th; tokens of the 15th are not among the eleven days. Then 40.00 of cv."""
+    ingest_allocations(
+        allocation_record(7, namespace="cv", quantity=4, **AN_HOUR), allocation_record(8, quantity=1, **AN_HOUR)
+    )
+    asked: tuple[dict[str, str], ...] = (
+        {}, {"team": "cv"}, {"namespace": "nlp-train"}, {"accelerator": "NVIDIA-H800"}, {"model": "llama-3-8b"}
+    )  # fmt: skip
+    settings.LARGE_MONTH = 10**9
+    live = [compared(**names) for names in asked]
+    assert [bridge and (bridge.before, bridge.after) for bridge in live] == [
+        (Decimal("288.23"), Decimal("50.00")), (Decimal("78.61"), Decimal("40.00")), (Decimal("209.62"), Decimal("10.00")),
+        (Decimal("288.23"), Decimal("50.00")), None,
+    ]  # fmt: skip
+    settings.LARGE_MONTH = 2
+    month_assess(month="2026-11", now=MIDDLE)
+    with monkeypatch.context() as nobody_assesses:
+        nobody_assesses.setattr("billing.invoicing.days_before.assess_slice", None)
+        assert [compared(**names) for names in asked] == live
+        assert compared("cv") == live[1]
+    month_assess(month="2026-11", now=datetime(2026, 12, 3, tzinfo=UTC))
+    assert not MonthPreview.objects.get(month="2026-11").teams.exclude(compared=b"[]").exists()
+
+
+def test_a_team_that_used_nothing_since_is_compared_too(month: str, settings: Any) -> None:
+    settings.LARGE_MONTH = 1
+    ingest_allocations(allocation_record(7, namespace="cv", **AN_HOUR))
+    before = compared()
+    month_assess(month="2026-11", now=MIDDLE)
+    bridge = compared()
+    assert bridge is not None
+    assert before is not None
+    assert (bridge, [(item.team, item.before) for item in bridge.items if not item.after]) == (
+        before, [("nlp", Decimal("209.62"))]
+    )  # fmt: skip
 
 
 def test_sums_that_an_older_release_kept_are_read_line_by_line(month: str) -> None:

@@ -24,12 +24,16 @@ class MonthPreview(models.Model):
 
 
 class TeamPreview(models.Model):
-    """What one team would owe by that assessment: sums by kind for tables, lines and verdicts for its own pages."""
+    """What one team would owe by that assessment: sums by kind for tables, lines and verdicts for its own pages.
+
+    `compared`: sums of as many days of the month before; empty unless the month was running.
+    """
 
     preview = models.ForeignKey(MonthPreview, on_delete=models.CASCADE, related_name="teams")
     team = models.CharField(max_length=64)
     sums = models.BinaryField()
     content = models.BinaryField()
+    compared = models.BinaryField(default=bytes)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["preview", "team"], name="one_preview_per_team")]

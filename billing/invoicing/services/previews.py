@@ -2,12 +2,14 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 from django.utils import timezone
 
-from billing.invoicing.facets import Facets, facet_sums, wasting_jobs
+from billing.invoicing.days_before import DaysBefore
+from billing.invoicing.facets import Facets, FacetSum, facet_sums, wasting_jobs
 from billing.invoicing.kept_report import report_kept
 from billing.invoicing.lines import Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
@@ -28,6 +30,7 @@ from billing.invoicing.selectors import period_of
 from billing.invoicing.services.closing import charges_by_invoice
 from billing.invoicing.week_use import week_use
 from billing.rating.assessment import Assessment, assess
+from billing.rating.faults import TeamFaultsError
 from billing.tenancy.copying import rows_copy
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.selectors import usage_months
@@ -56,7 +59,10 @@ def preview_keep(
         return
     teams = _contents(assessment) if large(size) else {}
     started = time.monotonic()
-    facts = MonthFacts(pools_of(assessment), week_use(period, teams.values(), as_of) if at_leisure else None)
+    facts, compared = MonthFacts(pools_of(assessment)), dict[str, list[FacetSum]]()
+    if at_leisure and teams:
+        compared, until = _compared(period, assessment, as_of)
+        facts = MonthFacts(facts.pools, week_use(period, teams.values(), as_of), until)
     took_ms += round((time.monotonic() - started) * 1000)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PREVIEW_LOCK])
@@ -66,8 +72,38 @@ def preview_keep(
         }  # fmt: skip
         preview, _ = MonthPreview.objects.update_or_create(month=period.month, defaults=kept)
         preview.teams.all().delete()
-        rows = ((preview.pk, code, encoded(_sums(content)), encoded(content)) for code, content in teams.items())
-        rows_copy(TeamPreview, ("preview_id", "team", "sums", "content"), rows)
+        rows = (
+            (preview.pk, code, encoded(_sums(content)), encoded(content), encoded(compared.get(code, [])))
+            for code, content in _with_gone(teams, compared)
+        )
+        rows_copy(TeamPreview, ("preview_id", "team", "sums", "content", "compared"), rows)
+
+
+def _compared(
+    period: BillingPeriod, assessment: Assessment, now: datetime
+) -> tuple[dict[str, list[FacetSum]], datetime | None]:
+    """Sums by team of as many days of the month before a running one, and until when; nothing of one that is over."""
+    books = assessment.books
+    if books is None or not period.start <= now < period.end:
+        return {}, None
+    try:
+        found = DaysBefore.of(period, now, books)
+    except TeamFaultsError:  # days that cannot be rated are no reason to keep nothing of the month itself
+        found = None
+    if found is None:
+        return {}, None
+    sums: dict[str, list[FacetSum]] = defaultdict(list)
+    for item in facet_sums([statement_line(line) for line in found.lines]):
+        sums[item.team].append(item)
+    return sums, found.window.end
+
+
+def _with_gone(
+    teams: Mapping[str, TeamContent], compared: Mapping[str, list[FacetSum]]
+) -> Iterator[tuple[str, TeamContent]]:
+    """The teams of the month, and those that only the month before had."""
+    yield from teams.items()
+    yield from ((code, TeamContent()) for code in compared if code not in teams)
 
 
 def _contents(assessment: Assessment) -> dict[str, TeamContent]:
