@@ -5,11 +5,12 @@ be seen without adding it all up.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from django.db import connection
 
 from billing.usage.selectors import EpochFilter
-from billing.usage.token_sums import next_hour, this_hour
+from billing.usage.token_sums import next_hour, ranged, this_hour, token_source, whole_days
 from metering.intervals import Interval
 
 AT_ONCE = 8
@@ -56,13 +57,15 @@ def _reported(pieces: Sequence[Interval], epochs: EpochFilter) -> Collection[tup
     if not pieces:
         return []
     starts = stretches(pieces)
+    bounds = [*starts, next_hour(pieces[-1].end)]
+    days, hours = whole_days([(number, *span) for number, span in enumerate(pairwise(bounds))])
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT DISTINCT width_bucket(hour, %(starts)s::timestamptz[]), dimension FROM token_usage_hour
-               WHERE hour >= %(start)s AND hour < %(end)s AND epoch >= %(first)s AND epoch < %(before)s""",
-            {"starts": starts, "start": starts[0], "end": pieces[-1].end, "first": epochs.first, "before": epochs.before},
+            f"""SELECT DISTINCT i, dimension FROM ({token_source('token_usage_day', 'day', '1', 'd', days)} UNION ALL
+                                                   {token_source('token_usage_hour', 'hour', '1', 'h', hours)}) u""",
+            {**ranged("d", days), **ranged("h", hours), "first": epochs.first, "before": epochs.before},
         )
-        return [(starts[number - 1], dimension) for number, dimension in cursor.fetchall()]
+        return [(starts[number], dimension) for number, dimension in cursor.fetchall()]
 
 
 def stretches(pieces: Sequence[Interval]) -> list[datetime]:

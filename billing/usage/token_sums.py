@@ -1,9 +1,9 @@
-"""Tokens of stretches of time, summed exactly: of whole hours from the roll-up, of the rest from the events themselves."""
+"""Tokens of stretches of time, summed exactly: of whole days and hours from the roll-ups, of the rest from the events."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection
 
@@ -11,7 +11,7 @@ from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
 from pricing.contexts import contexts_of, priced_class
 
-HOUR, EPOCH = timedelta(hours=1), datetime(1970, 1, 1, tzinfo=UTC)
+HOUR, DAY, EPOCH = timedelta(hours=1), timedelta(days=1), datetime(1970, 1, 1, tzinfo=UTC)
 COUNTS = (
     "requests", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
@@ -50,38 +50,62 @@ Bounds = Mapping[str, tuple[int, ...]]
 """Where the buckets of prompt lengths end, by model."""
 
 
+Range = tuple[int, datetime, datetime]
+"""A stretch of time with the number of its piece."""
+
+
 def token_sums(pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds] = ()) -> list[TokenSums]:
-    """Tokens per piece, source, consumer and model: whole hours from the roll-up, the cut hours from the events.
+    """Tokens per piece, source, consumer and model: whole days and hours from the roll-ups, cut hours from the events.
 
     `bounds`: of each piece; models that it names are summed per bucket of prompt lengths, from the events alone, since a
     roll-up no longer knows how long a request was.
     """
-    hours: list[tuple[int, datetime, datetime]] = []
-    edges: list[tuple[int, datetime, datetime]] = []
-    for index, piece in enumerate(pieces):
-        first, last = next_hour(piece.start), this_hour(piece.end)
-        if first > last:
-            edges.append((index, piece.start, piece.end))
-            continue
-        hours.append((index, first, last))
-        edges += [(index, lo, hi) for lo, hi in ((piece.start, first), (last, piece.end)) if lo < hi]
+    days, hours, edges = _parted(pieces)
+    sources = (
+        token_source("token_usage_day", "day", "requests", "d", days),
+        token_source("token_usage_hour", "hour", "requests", "h", hours),
+        token_source("token_event", "time", "1", "e", edges),
+    )
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT s.i, d.source, d.consumer, d.model, {_sums('s', '::bigint')}
-                FROM (SELECT u.i, u.dimension, {_sums('u')}
-                      FROM ({_token_source('token_usage_hour', 'hour', 'requests', 'h')}
-                            UNION ALL {_token_source('token_event', 'time', '1', 'e')}) u GROUP BY 1, 2) s
+                FROM (SELECT u.i, u.dimension, {_sums('u')} FROM ({' UNION ALL '.join(sources)}) u GROUP BY 1, 2) s
                 JOIN token_dimension d ON d.id = s.dimension
                 WHERE NOT EXISTS (SELECT 1 FROM {BUCKETED} AS c (i, model, firsts)
                                   WHERE c.i = s.i AND c.model = d.model)
                 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
             {
-                **_ranges("h", hours), **_ranges("e", edges), **bucketed(bounds), "first": epochs.first,
-                "before": epochs.before,
+                **ranged("d", days), **ranged("h", hours), **ranged("e", edges), **bucketed(bounds),
+                "first": epochs.first, "before": epochs.before,
             },
         )  # fmt: skip
         found = [TokenSums(*row) for row in cursor.fetchall()]
     return [*found, *_bucket_sums(pieces, epochs, bounds)] if any(bounds) else found
+
+
+def _parted(pieces: Sequence[Interval]) -> tuple[list[Range], list[Range], list[Range]]:
+    """The pieces as whole UTC days, as whole hours of the days that they cut, and as what is left of hours."""
+    hours, edges = _whole(((index, piece.start, piece.end) for index, piece in enumerate(pieces)), this_hour, next_hour)
+    return *whole_days(hours), edges
+
+
+def whole_days(hours: Iterable[Range]) -> tuple[list[Range], list[Range]]:
+    """Ranges of whole hours as whole UTC days, and what is left of days."""
+    return _whole(hours, this_day, next_day)
+
+
+def _whole(
+    ranges: Iterable[Range], floor: Callable[[datetime], datetime], ceiling: Callable[[datetime], datetime]
+) -> tuple[list[Range], list[Range]]:
+    """Of each range the part between two bounds of a grid, and what lies before and behind it."""
+    inside: list[Range] = []
+    outside: list[Range] = []
+    for index, start, end in ranges:
+        first, last = ceiling(start), floor(end)
+        cuts = [(start, first), (last, end)] if first < last else [(start, end)]
+        inside += [(index, first, last)] if first < last else []
+        outside += [(index, lo, hi) for lo, hi in cuts if lo < hi]
+    return inside, outside
 
 
 BUCKETED = "unnest(%(bucket_i)s::int[], %(bucket_model)s::text[], %(bucket_firsts)s::text[])"
@@ -104,11 +128,11 @@ def _bucket_sums(pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequen
         cursor.execute(
             f"""SELECT e.i, d.source, d.consumer, d.model, {_sums('e', '::bigint')},
                        width_bucket(e.input_tokens, string_to_array(c.firsts, ',')::bigint[]) AS bucket
-                FROM ({_token_source('token_event', 'time', '1', 'b')}) e
+                FROM ({token_source('token_event', 'time', '1', 'b', ranges)}) e
                 JOIN token_dimension d ON d.id = e.dimension
                 JOIN {BUCKETED} AS c (i, model, firsts) ON c.i = e.i AND c.model = d.model
                 GROUP BY 1, 2, 3, 4, bucket ORDER BY 1, 2, 3, 4, bucket""",
-            {**_ranges("b", ranges), **bucketed(bounds), "first": epochs.first, "before": epochs.before},
+            {**ranged("b", ranges), **bucketed(bounds), "first": epochs.first, "before": epochs.before},
         )
         rows = cursor.fetchall()
     return [TokenSums(*row[:-1], str(contexts_of(bounds[row[0]][row[3]])[row[-1]])) for row in rows]
@@ -118,7 +142,11 @@ def _sums(table: str, cast: str = "") -> str:
     return ", ".join(f"sum({table}.{name}){cast} AS {name}" for name in COUNTS)
 
 
-def _token_source(table: str, instant: str, requests: str, prefix: str) -> str:
+FEW: Final = 16
+"""Up to how many ranges the database is told each: it finds them by its index, and reads the others not at all."""
+
+
+def token_source(table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
     """Rows of the ranges, each with the number of its piece.
 
     The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
@@ -127,18 +155,29 @@ def _token_source(table: str, instant: str, requests: str, prefix: str) -> str:
     rows = ", ".join(f"t.{name}" for name in COUNTS[1:])
     return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, t.dimension, {requests} AS requests, {rows}
         FROM (SELECT t.*, width_bucket(t.{instant}, %({prefix}_lo)s::timestamptz[]) AS w FROM {table} t
-              WHERE t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s
-                AND t.epoch >= %(first)s AND t.epoch < %(before)s) t
+              WHERE {_within(instant, prefix, ranges)} AND t.epoch >= %(first)s AND t.epoch < %(before)s) t
         WHERE t.{instant} < (%({prefix}_hi)s::timestamptz[])[t.w]"""
 
 
-def _ranges(prefix: str, ranges: Iterable[tuple[int, datetime, datetime]]) -> dict[str, Any]:
+def _within(instant: str, prefix: str, ranges: Sequence[Range]) -> str:
+    """That a row lies in one of the ranges where they are few, else between the first and the last."""
+    if not 0 < len(ranges) <= FEW:
+        return f"t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s"
+    each = (
+        f"t.{instant} >= %({prefix}_lo_{n})s AND t.{instant} < %({prefix}_hi_{n})s" for n in range(len(ranges))
+    )
+    return f"({' OR '.join(each)})"
+
+
+def ranged(prefix: str, ranges: Iterable[Range]) -> dict[str, Any]:
     """Ranges that do not overlap, by their start; where there are none, one that holds nothing."""
     ordered = sorted(ranges, key=lambda item: item[1]) or [(0, EPOCH, EPOCH)]
     numbers, starts, ends = (list(column) for column in zip(*ordered, strict=True))
     return {
         f"{prefix}_i": numbers, f"{prefix}_lo": starts, f"{prefix}_hi": ends, f"{prefix}_first": starts[0],
         f"{prefix}_last": ends[-1],
+        **{f"{prefix}_lo_{n}": start for n, start in enumerate(starts)},
+        **{f"{prefix}_hi_{n}": end for n, end in enumerate(ends)},
     }  # fmt: skip
 
 
@@ -151,16 +190,39 @@ def next_hour(instant: datetime) -> datetime:
     return floor if floor == instant else floor + HOUR
 
 
+def this_day(instant: datetime) -> datetime:
+    return instant.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def next_day(instant: datetime) -> datetime:
+    floor = this_day(instant)
+    return floor if floor == instant else floor + DAY
+
+
 def rollup_difference(window: Interval) -> dict[str, int]:
-    """Roll-up minus events for the whole hours of `window`, per count; all zero or the ledger is broken."""
+    """Roll-up minus events for the whole hours of `window`, and roll-up by day minus roll-up by hour for its whole days,
+    per count; all zero or the ledger is broken.
+    """
+    hours = (next_hour(window.start), this_hour(window.end))
+    days = (next_day(window.start), this_day(window.end))
+    by_hour = _difference(("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)"), *hours)
+    by_day = _difference(
+        ("token_usage_day", "day", "sum(requests)"), ("token_usage_hour", "hour", "sum(requests)"), *days
+    )
+    return by_hour | {f"{name} by day": count for name, count in by_day.items()}
+
+
+def _difference(
+    summed: tuple[str, str, str], parts: tuple[str, str, str], start: datetime, end: datetime
+) -> dict[str, int]:
+    """What one table says between two instants, minus what another does, per count."""
     sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS[1:])
-    parameters = [next_hour(window.start), this_hour(window.end)] * 2
+    told = [
+        f"(SELECT coalesce({requests}, 0)::bigint AS requests, {sums} FROM {table} WHERE {instant} >= %s AND {instant} < %s)"
+        for table, instant, requests in (summed, parts)
+    ]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""SELECT {', '.join(f'r.{name} - e.{name}' for name in COUNTS)} FROM
-                (SELECT coalesce(sum(requests), 0)::bigint AS requests, {sums} FROM token_usage_hour
-                 WHERE hour >= %s AND hour < %s) r,
-                (SELECT count(*) AS requests, {sums} FROM token_event WHERE time >= %s AND time < %s) e""",
-            parameters,
+            f"SELECT {', '.join(f'r.{name} - e.{name}' for name in COUNTS)} FROM {told[0]} r, {told[1]} e", [start, end] * 2
         )
         return dict(zip(COUNTS, cursor.fetchone(), strict=True))

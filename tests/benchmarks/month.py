@@ -44,7 +44,7 @@ def fill(size: Size, home: Path) -> None:
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         _empty(connection)
         _set_up(size, home)
-        for statement in (DIMENSIONS, ENTRIES, ROLL_UP, ALLOCATIONS, SPANS, SAMPLES):
+        for statement in (DIMENSIONS, ENTRIES, ROLL_UP, DAYS, ALLOCATIONS, SPANS, SAMPLES):
             connection.execute(statement.format(**_facts(size)).encode())
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
@@ -53,9 +53,11 @@ def fill(size: Size, home: Path) -> None:
 def roll_up(size: Size) -> None:
     """Fold the month's events again, told as often as `size` says."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute("TRUNCATE token_hour")
-        connection.execute(ROLL_UP.format(**_facts(size)).encode())
+        connection.execute("TRUNCATE token_hour, token_day")
+        for statement in (ROLL_UP, DAYS):
+            connection.execute(statement.format(**_facts(size)).encode())
         connection.execute("VACUUM ANALYZE token_hour")
+        connection.execute("VACUUM ANALYZE token_day")
 
 
 def _facts(size: Size) -> dict[str, Any]:
@@ -140,6 +142,15 @@ SELECT hour, dimension, 0, requests * m, i * m, r * m, c * m, o * m, s * m FROM 
            sum(reasoning_output_tokens) AS s
     FROM token_entry GROUP BY 1, 2) x,
     LATERAL (SELECT CASE WHEN hour = '{cut}'::timestamptz THEN 1 ELSE {told} END AS m) f
+ORDER BY hour, dimension
+"""
+"""In order of time, as a folder that runs all the time leaves it."""
+
+DAYS = """
+INSERT INTO token_day
+SELECT date_trunc('day', hour, 'UTC'), dimension, epoch, sum(requests), sum(input_tokens), sum(cache_read_input_tokens),
+       sum(cache_creation_input_tokens), sum(output_tokens), sum(reasoning_output_tokens)
+FROM token_hour GROUP BY 1, 2, 3 ORDER BY 1, 2
 """
 
 ALLOCATIONS = """

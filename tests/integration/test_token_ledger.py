@@ -311,7 +311,7 @@ def test_both_ways_of_writing_say_and_keep_the_same(committing: None, monkeypatc
         kept.append((answers, told, hours, refused))
         assert sum(hour[2] for hour in hours) == len(told) > 50
         with connection.cursor() as cursor:
-            cursor.execute("TRUNCATE token_entry, token_hour_delta, token_hour, usage_quarantinedrecord")
+            cursor.execute("TRUNCATE token_entry, token_hour_delta, token_hour, token_day, usage_quarantinedrecord")
     assert kept[0] == kept[1]
     assert kept[0][3] != []
 

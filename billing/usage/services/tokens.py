@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
 CONNECTION_STATES = ("08", "57P")
-FOLD_LOCK = 0x464F4C44
+FOLD_LOCK, ROLL_UPS = 0x464F4C44, ("token_hour", "token_day")
 WRITERS, GROUPED_RECORDS = 1, 5_000
 LOOK_AHEAD = 50
 SMALL = 60
@@ -417,18 +417,23 @@ def _digest(dimension: Dimension) -> bytes:
 
 
 def rollups_fold() -> int:
-    """Move what ingest appended into the hourly roll-up; returns how many deltas. One folder works at a time."""
+    """Move what ingest appended into the roll-ups by hour and day; returns how many deltas. One folder works at a time."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [FOLD_LOCK])
         if not cursor.fetchone()[0]:
             return 0
-        sums = ", ".join(f"sum({name})::bigint AS {name}" for name in ("requests", *COUNT_FIELDS))
-        additions = ", ".join(f"{name} = token_hour.{name} + excluded.{name}" for name in ("requests", *COUNT_FIELDS))
+        names = ("requests", *COUNT_FIELDS)
+        sums = ", ".join(f"sum({name})::bigint AS {name}" for name in names)
+        added = {table: ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names) for table in ROLL_UPS}
         cursor.execute(
             f"""WITH moved AS (DELETE FROM token_hour_delta RETURNING *),
                      folded AS (SELECT hour, dimension, epoch, {sums} FROM moved GROUP BY hour, dimension, epoch),
-                     kept AS (INSERT INTO token_hour SELECT * FROM folded
-                              ON CONFLICT (hour, dimension, epoch) DO UPDATE SET {additions} RETURNING 1)
-                SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM kept)"""
+                     hours AS (INSERT INTO token_hour SELECT * FROM folded
+                               ON CONFLICT (hour, dimension, epoch) DO UPDATE SET {added['token_hour']} RETURNING 1),
+                     days AS (INSERT INTO token_day
+                              SELECT date_trunc('day', hour, 'UTC') AS day, dimension, epoch, {sums} FROM folded
+                              GROUP BY 1, 2, 3
+                              ON CONFLICT (day, dimension, epoch) DO UPDATE SET {added['token_day']} RETURNING 1)
+                SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM hours), (SELECT count(*) FROM days)"""
         )
         return int(cursor.fetchone()[0])
