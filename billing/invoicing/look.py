@@ -2,9 +2,10 @@
 
 A month can be closed where all usage has its owner and its price, and that is seen by the names under which it was
 reported: nothing is added up for it. Only where a name lacks one, or something else holds the month, everything is summed,
-so that who is refused sees the amounts. In the instant in which no usage can come in, it is asked whether there is usage
-under a name that was not there, in a stretch of time of one owner and price; whether anybody changed an owner, a price or a
-waiver; and everything that takes no sums. Only where the first two are so, the month is looked at again while ingest waits.
+so that who is refused sees the amounts. In the instant in which no usage can come in, it is asked whether usage came in
+under a name that was not there; whether anybody changed an owner, a price or a waiver; and everything that takes no sums.
+Only where the first two are so, the month is looked at again while ingest waits. Usage under a name that was there, in a
+stretch of time in which it has no owner or price, is found when the month is rated: then the cut-off is taken back.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from billing.rating.named import all_owned_and_priced
 from billing.rating.selectors import books_known
 from billing.tenancy.models import AuditEntry
 from billing.usage.epochs import one_snapshot
-from billing.usage.names import Names, names_used
+from billing.usage.names import Mark, Names, mark, names_used, only_known
 from billing.usage.selectors import EpochFilter, last_ordinal, late_epochs, late_windows
 from metering.intervals import Interval
 
@@ -37,13 +38,14 @@ class Look:
     devices: list[Interval]
     tokens: list[Interval]
     names: Names
+    reached: Mark
     last_entry: int
     entries: int
 
     def still_holds(self, period: BillingPeriod, *, now: datetime) -> Report:
         """The report that decides, asked for while no usage can come in."""
         entries = AuditEntry.objects.filter(pk__gt=self.last_entry - LATELY).count()
-        if entries != self.entries or names_used(self.devices, self.tokens, EpochFilter()) != self.names:
+        if entries != self.entries or not only_known(self.devices, self.tokens, self.names, self.reached):
             return look(period, now=now).report
         return found_at_once(period, now=now)
 
@@ -57,9 +59,9 @@ def look(period: BillingPeriod, *, now: datetime) -> Look:
         this = last_ordinal() + 1
         books = books_known(this)
         devices, tokens = _pieces(books, window)
-        names = names_used(devices, tokens, EpochFilter())
+        reached, names = mark(), names_used(devices, tokens, EpochFilter())
         report = _report(period, books, names, this, now=now)
-    return Look(report, devices, tokens, names, last, entries)
+    return Look(report, devices, tokens, names, reached, last, entries)
 
 
 def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now: datetime) -> Report:

@@ -59,6 +59,7 @@ class OwnershipBook:
         self._by_prefix: dict[str, list[int]] = {}
         for rank, row in enumerate(self._patterns):
             self._by_prefix.setdefault(_literal_prefix(row.name), []).append(rank)
+        self._lengths = sorted({len(prefix) for prefix in self._by_prefix})
         self._matching: dict[tuple[str, str], list[OwnershipRow]] = {}
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
@@ -72,7 +73,7 @@ class OwnershipBook:
         """All rows for a name, the most specific first; found once, since a name is asked for at many instants."""
         known = self._matching.get((scope, name))
         if known is None:
-            prefixes = (name[:length] for length in range(len(name) + 1))
+            prefixes = (name[:length] for length in self._lengths if length <= len(name))
             ranks = sorted(rank for prefix in prefixes for rank in self._by_prefix.get(prefix, ()))
             fitting = (row for row in map(self._patterns.__getitem__, ranks) if row.names(scope, name))
             known = self._matching[scope, name] = [*self._exact.get((scope, name), ()), *fitting]

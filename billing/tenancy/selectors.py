@@ -26,14 +26,18 @@ def house_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
 def namespace_book() -> OwnershipBook:
     """Who owns which namespace, when."""
     return OwnershipBook(
-        OwnershipRow(row.cluster, row.namespace, Owner(row.team.code, row.platform), row.valid_from, row.valid_until)
-        for row in NamespaceOwnership.objects.select_related("team")
+        OwnershipRow(cluster, namespace, Owner(team, platform), valid_from, valid_until)
+        for cluster, namespace, team, platform, valid_from, valid_until in NamespaceOwnership.objects.values_list(
+            "cluster", "namespace", "team__code", "platform", "valid_from", "valid_until"
+        )
     )
 
 
 def consumer_book() -> OwnershipBook:
     """Who pays for which consumer, when."""
     return OwnershipBook(
-        OwnershipRow(row.source, row.consumer, Owner(row.team.code), row.valid_from, row.valid_until)
-        for row in ConsumerOwnership.objects.select_related("team")
+        OwnershipRow(source, consumer, Owner(team), valid_from, valid_until)
+        for source, consumer, team, valid_from, valid_until in ConsumerOwnership.objects.values_list(
+            "source", "consumer", "team__code", "valid_from", "valid_until"
+        )
     )

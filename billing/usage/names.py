@@ -13,6 +13,8 @@ from billing.usage.selectors import EpochFilter
 from billing.usage.token_sums import next_hour, ranged, this_hour, token_source, whole_days
 from metering.intervals import Interval
 
+LATELY = 10_000
+"""Allocations among which one may appear late: their numbers are given before they are committed."""
 AT_ONCE = 8
 """Of how many pieces holds are looked at in one reading: as columns, since most holds lie in one of few pieces."""
 
@@ -29,12 +31,41 @@ class Names:
     tokens: frozenset[tuple[datetime, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far usage had come: the number of the last allocation, and how many names of tokens there were."""
+
+    allocation: int
+    dimensions: int
+
+
+def mark() -> Mark:
+    """How far usage has come."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT (SELECT coalesce(max(id), 0) FROM usage_gpuallocation), (SELECT count(*) FROM token_dimension)"""
+        )
+        return Mark(*cursor.fetchone())
+
+
+def only_known(
+    devices: Sequence[Interval], tokens: Sequence[Interval], known: Names, since: Mark
+) -> bool:
+    """Whether nothing was used under a name that `known` does not have: asked of what came in after the mark alone.
+
+    A name that it has, now also in another piece of time, is not noticed here.
+    """
+    if not known.devices.issuperset(_held(devices, EpochFilter(), after=since.allocation - LATELY)):
+        return False
+    return mark().dimensions == since.dimensions or known.tokens.issuperset(_reported(tokens, EpochFilter()))
+
+
 def names_used(devices: Sequence[Interval], tokens: Sequence[Interval], epochs: EpochFilter) -> Names:
     """The names of what was held in the first pieces, and of the tokens in the hours of the second."""
     return Names(frozenset(_held(devices, epochs)), frozenset(_reported(tokens, epochs)))
 
 
-def _held(pieces: Sequence[Interval], epochs: EpochFilter) -> list[tuple[int, str, str, str, str]]:
+def _held(pieces: Sequence[Interval], epochs: EpochFilter, after: int = 0) -> list[tuple[int, str, str, str, str]]:
     found = []
     for first in range(0, len(pieces), AT_ONCE):
         some = pieces[first : first + AT_ONCE]
@@ -44,8 +75,9 @@ def _held(pieces: Sequence[Interval], epochs: EpochFilter) -> list[tuple[int, st
             cursor.execute(
                 f"""SELECT a.cluster, a.namespace, a.accelerator, a.resource, {columns}
                     FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                    WHERE s.start < %s AND s.until > %s AND s.epoch >= %s AND s.epoch < %s GROUP BY 1, 2, 3, 4""",
-                [*bounds, some[-1].end, some[0].start, epochs.first, epochs.before],
+                    WHERE s.start < %s AND s.until > %s AND s.epoch >= %s AND s.epoch < %s AND a.id > %s
+                    GROUP BY 1, 2, 3, 4""",
+                [*bounds, some[-1].end, some[0].start, epochs.first, epochs.before, after],
             )
             found += [
                 (first + number, *row[:4]) for row in cursor.fetchall() for number, there in enumerate(row[4:]) if there

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from billing.tenancy.reading import rows_read
 from metering.intervals import Interval
 
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -175,25 +176,23 @@ AT_ONCE = 8
 def _sums_of(pieces: Sequence[Interval], given: Mapping[str, Any], *, job: str, where: str) -> list[tuple[Any, ...]]:
     """Cluster, namespace, accelerator, resource and job, then for each piece what of it was held: device_us, unit_us."""
     inner = [
-        f"""sum(a.quantity::numeric
-                * greatest(microseconds(least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)), 0)) AS u{i}"""
+        f"""sum(a.quantity::numeric * microseconds(least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)))
+                FILTER (WHERE s.start < %(hi{i})s AND s.until > %(lo{i})s) AS u{i}"""
         for i in range(len(pieces))
     ]
     outer = [f"sum(device_fraction * u{i}), sum(u{i})" for i in range(len(pieces))]
     bounds = {f"{name}{i}": at for i, piece in enumerate(pieces) for name, at in (("lo", piece.start), ("hi", piece.end))}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT cluster, namespace, accelerator, resource, job, {', '.join(outer)}
-                FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job, a.device_fraction,
-                             {', '.join(inner)}
-                      FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                      WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
-                            AND {where}
-                      GROUP BY 1, 2, 3, 4, 5, 6) held
-                GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5""",
-            {**given, **_ends(pieces), **bounds},
-        )
-        return list(cursor.fetchall())
+    return rows_read(
+        f"""SELECT cluster, namespace, accelerator, resource, job, {', '.join(outer)}
+            FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job, a.device_fraction,
+                         {', '.join(inner)}
+                  FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                  WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
+                        AND {where}
+                  GROUP BY 1, 2, 3, 4, 5, 6) held
+            GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5""",
+        {**given, **_ends(pieces), **bounds},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +216,15 @@ class Sample:
 
 def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> list[Sample]:
     """Samples that overlap `window`, each once, with the job of its pod or workload; see `EpochFilter`."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
-                       e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason
-                FROM {SAMPLED}
-                WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s
-                ORDER BY e.id, a.namespace, a.allocation_id""",
-            {"before": before, "last_sample": last_sample, "end": window.end, "start": window.start},
-        )
-        return [Sample(*row) for row in cursor.fetchall()]
+    rows = rows_read(
+        f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
+                   e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason
+            FROM {SAMPLED}
+            WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s
+            ORDER BY e.id, a.namespace, a.allocation_id""",
+        {"before": before, "last_sample": last_sample, "end": window.end, "start": window.start},
+    )
+    return [Sample(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,14 +305,12 @@ def double_held(window: Interval) -> list[tuple[str, str, int]]:
     """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
 
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
-    overlap, so only pods with several are looked at.
+    overlap, so only pods with several are looked at; which these are, whenever it was, an index tells.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             """WITH several AS MATERIALIZED (
-                   SELECT a.cluster, a.pod_uid
-                   FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                   WHERE s.start < %(hi)s AND s.until > %(lo)s GROUP BY 1, 2 HAVING min(a.id) < max(a.id))
+                   SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1)
                SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
                    SELECT a.cluster, a.pod_uid, s.start, s.until,
                           max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource,

@@ -142,31 +142,31 @@ def _sums(table: str, cast: str = "") -> str:
     return ", ".join(f"sum({table}.{name}){cast} AS {name}" for name in COUNTS)
 
 
-FEW: Final = 16
-"""Up to how many ranges the database is told each: it finds them by its index, and reads the others not at all."""
+FEW: Final = 24
+"""Up to how many ranges are read one by one, each by its index, so that what lies between them is not read at all."""
 
 
 def token_source(table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
-    """Rows of the ranges, each with the number of its piece.
+    """Rows of the ranges, each with the number of its piece."""
+    rows = ", ".join(f"t.{name}" for name in COUNTS[1:])
+    known = "t.epoch >= %(first)s AND t.epoch < %(before)s"
+    if 0 < len(ranges) <= FEW:
+        return " UNION ALL ".join(
+            f"""SELECT %({prefix}_i_{n})s AS i, t.dimension, {requests} AS requests, {rows} FROM {table} t
+                WHERE t.{instant} >= %({prefix}_lo_{n})s AND t.{instant} < %({prefix}_hi_{n})s AND {known}"""
+            for n in range(len(ranges))
+        )
+    return _source_by_bisection(table, instant, requests, prefix, rows, known)
 
-    The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
+
+def _source_by_bisection(table: str, instant: str, requests: str, prefix: str, rows: str, known: str) -> str:
+    """The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
     many workers as the database allows, however many pieces there are.
     """
-    rows = ", ".join(f"t.{name}" for name in COUNTS[1:])
     return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, t.dimension, {requests} AS requests, {rows}
         FROM (SELECT t.*, width_bucket(t.{instant}, %({prefix}_lo)s::timestamptz[]) AS w FROM {table} t
-              WHERE {_within(instant, prefix, ranges)} AND t.epoch >= %(first)s AND t.epoch < %(before)s) t
+              WHERE t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s AND {known}) t
         WHERE t.{instant} < (%({prefix}_hi)s::timestamptz[])[t.w]"""
-
-
-def _within(instant: str, prefix: str, ranges: Sequence[Range]) -> str:
-    """That a row lies in one of the ranges where they are few, else between the first and the last."""
-    if not 0 < len(ranges) <= FEW:
-        return f"t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s"
-    each = (
-        f"t.{instant} >= %({prefix}_lo_{n})s AND t.{instant} < %({prefix}_hi_{n})s" for n in range(len(ranges))
-    )
-    return f"({' OR '.join(each)})"
 
 
 def ranged(prefix: str, ranges: Iterable[Range]) -> dict[str, Any]:
@@ -176,6 +176,7 @@ def ranged(prefix: str, ranges: Iterable[Range]) -> dict[str, Any]:
     return {
         f"{prefix}_i": numbers, f"{prefix}_lo": starts, f"{prefix}_hi": ends, f"{prefix}_first": starts[0],
         f"{prefix}_last": ends[-1],
+        **{f"{prefix}_i_{n}": number for n, number in enumerate(numbers)},
         **{f"{prefix}_lo_{n}": start for n, start in enumerate(starts)},
         **{f"{prefix}_hi_{n}": end for n, end in enumerate(ends)},
     }  # fmt: skip
