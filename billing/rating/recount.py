@@ -5,19 +5,24 @@ close knew. Equal is equal to the last digit, line by line.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 from billing.rating.books import Books
-from billing.rating.models import Charge as ChargeRow
+from billing.rating.models import Charge
 from billing.rating.selectors import books_known
 from billing.usage.token_file import file_token_sums
 from billing.usage.token_sums import TokenSums
 from metering.intervals import Interval, month_of
-from pricing.rating import Charge, TokenSum, Unpriced, rate_tokens
+from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.rate_card import MILLION_TOKENS, UnpricedError
+from pricing.rating import DIVISOR, Unpriced
 
 Figures = tuple[Decimal, Decimal]
+Name = tuple[str, str, str, str, str, str]
+"""What tells a line of tokens from another: team, consumer, model, class, price version, month of its usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +63,75 @@ def tokens_recount(*, path: Path, window: Interval, zone: str, ordinal: int) -> 
     books = books_known(ordinal)
     pieces = window.cut(books.card.changes() | books.consumers.changes())
     sums = file_token_sums(path, pieces, [books.card.context_bounds(piece.start) for piece in pieces])
-    owned, unowned = _owned(sums, books, pieces, month_of(window.start, zone))
-    rated = rate_tokens(owned, books.card)
+    priced = _priced(sums, books, pieces, month_of(window.start, zone))
     return Recount(
-        sum(item.requests for item in sums), len(rated.charges),
-        sum((charge.amount for charge in rated.charges), Decimal("0.00")), _differences(rated.charges, ordinal),
-        unowned, rated.unpriced,
+        sum(item.requests for item in sums), len(priced.lines), priced.amount(),
+        _differences(priced.lines, _billed(ordinal)), sorted(priced.unowned),
+        [Unpriced(*key[:2], Decimal(count), "tokens") for key, count in sorted(priced.missing.items(), key=repr)],
     )  # fmt: skip
 
 
-def _owned(
-    sums: Iterable[TokenSums], books: Books, pieces: list[Interval], month: str
-) -> tuple[list[TokenSum], list[str]]:
-    found, unowned = [], set()
+@dataclass
+class _Priced:
+    """Tokens and price of each line; what nobody owns; tokens by SKU and version that have no price."""
+
+    lines: dict[Name, tuple[int, Decimal]] = field(default_factory=dict)
+    unowned: set[str] = field(default_factory=set)
+    missing: dict[tuple[str, str | None], int] = field(default_factory=dict)
+
+    def amount(self) -> Decimal:
+        """Each line rounded once, then added up."""
+        divisor = DIVISOR[MILLION_TOKENS]
+        lines = (EXACT.multiply(Decimal(count), price) for count, price in self.lines.values())
+        return sum((round_part(line, divisor, AMOUNT_PLACES) for line in lines), Decimal("0.00"))
+
+
+def _priced(sums: Iterable[TokenSums], books: Books, pieces: list[Interval], month: str) -> _Priced:
+    """A month has a handful of prices and thousands of consumers: each price is looked up once, each owner once a piece."""
+    found = _Priced()
+
+    @cache
+    def owner_of(source: str, consumer: str, piece: int) -> str | None:
+        owner = books.consumers.owner(source, consumer, pieces[piece].start)
+        return owner.team if owner else None
+
+    @cache
+    def price_of(model: str, token_class: str, piece: int) -> tuple[str, Decimal] | UnpricedError:
+        try:
+            version, price = books.card.token_price(model, token_class, pieces[piece].start)
+        except UnpricedError as error:
+            return error
+        return version.name, price
+
     for item in sums:
-        at = pieces[item.piece].start
-        owner = books.consumers.owner(item.source, item.consumer, at)
-        if owner is None:
-            unowned.add(f"{item.source}/{item.consumer}")
-        else:
-            found.append(TokenSum(owner.team, item.consumer, item.model, at, item.by_class, month))
-    return found, sorted(unowned)
+        team = owner_of(item.source, item.consumer, item.piece)
+        if team is None:
+            found.unowned.add(f"{item.source}/{item.consumer}")
+            continue
+        for token_class, count in item.by_class.items():
+            if not count:
+                continue
+            priced = price_of(item.model, token_class, item.piece)
+            if isinstance(priced, UnpricedError):
+                key = (priced.sku, priced.version)
+                found.missing[key] = found.missing.get(key, 0) + count
+                continue
+            name = (team, item.consumer, item.model, token_class, priced[0], month)
+            before = found.lines.get(name)
+            found.lines[name] = (count if before is None else before[0] + count, priced[1])
+    return found
 
 
-def _differences(charges: Iterable[Charge], ordinal: int) -> list[Difference]:
-    told = ("team", "consumer", "sku", "token_class", "price_version")
-    rows = ChargeRow.objects.filter(closing=ordinal, kind="tokens", correction=False)
-    billed = {row[0]: row[1:] for row in rows.values_list("line_key", *told, "usage_quantity", "unit_price")}
-    again = {
-        charge.key.digest(): (*(getattr(charge.key, name) for name in told), charge.usage_quantity, charge.unit_price)
-        for charge in charges
-    }
-    keys = sorted(key for key in billed.keys() | again.keys() if billed.get(key) != again.get(key))
-    return sorted((_difference(billed.get(key), again.get(key)) for key in keys), key=_name)
+def _billed(ordinal: int) -> dict[Name, Figures]:
+    rows = Charge.objects.filter(closing=ordinal, kind="tokens", correction=False)
+    name = ("team", "consumer", "sku", "token_class", "price_version", "charge_period")
+    return {row[:6]: row[6:] for row in rows.values_list(*name, "usage_quantity", "unit_price")}
 
 
-def _difference(billed: tuple | None, again: tuple | None) -> Difference:
-    line = billed or again or ()
-    return Difference(*line[:5], billed[5:] if billed else None, again[5:] if again else None)
+def _differences(again: dict[Name, tuple[int, Decimal]], billed: dict[Name, Figures]) -> list[Difference]:
+    names = sorted(name for name in billed.keys() | again.keys() if billed.get(name) != again.get(name))
+    return [Difference(*name[:5], billed.get(name), _figures(again.get(name))) for name in names]
 
 
-def _name(item: Difference) -> tuple[str, ...]:
-    return (item.team, item.consumer, item.model, item.token_class, item.price_version)
+def _figures(line: tuple[int, Decimal] | None) -> Figures | None:
+    return line and (Decimal(line[0]), line[1])

@@ -1,16 +1,18 @@
 """Sums of token records straight from a Parquet file: an engine that shares neither statement nor roll-up with the ledger.
 
-What is read are the columns of the contract. A file is summed by Arrow in batches of its row groups, in 64-bit integers: a
-million records of at most 10^9 tokens stay far below their end, and batches are added up by Python's.
+What is read are the columns of the contract. DuckDB decodes the file and adds it up, row group by row group and in 128-bit
+integers, so that no file of 64-bit counts can leave them. What it cannot add up exactly is refused before.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from billing.usage.files import UsageFileError
@@ -22,8 +24,11 @@ NAMES: Final = ("source", "consumer", "model")
 COUNTS: Final = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
-BATCH: Final = 1_000_000
-KEYS: Final = ("piece", *NAMES, "bucket")
+ENGINE: Final = {
+    "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "1GB",
+    "temp_directory": "",
+}  # fmt: skip
+"""Nothing is fetched from anywhere, and nothing is left on the disk."""
 
 
 def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bounds]) -> list[TokenSums]:
@@ -32,33 +37,21 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
     `pieces` follow each other without gap; records before or after them are left out. `bounds`: of each piece, where the
     buckets of its models end.  Raises UsageFileError.
     """
-    found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * (1 + len(COUNTS)))
     try:
-        _check(pq.read_schema(path), path)
-        with pq.ParquetFile(path, read_dictionary=list(NAMES)) as file:
-            for groups in _bunches(file):
-                table = file.read_row_groups(groups, columns=["time", *NAMES, *COUNTS]).unify_dictionaries()
-                for key, counts in _summed(table, pieces, bounds, path):
-                    found[key] = [known + more for known, more in zip(found[key], counts, strict=True)]
+        schema = pq.read_schema(path)
+        _check(schema, path)
+        cut = _Cut(pieces, bounds, "_NS" if schema.field("time").type.unit == "ns" else "")
+        with duckdb.connect(config=ENGINE) as engine:
+            _check_values(engine, path)
+            rows = _asked(engine, path, *cut.statement())
     except OSError as error:
         raise UsageFileError(f"{path}: {error.strerror or error}") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, duckdb.Error) as error:
         raise UsageFileError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
     return [
         TokenSums(piece, source, consumer, model, *counts, _context(bounds[piece], model, bucket))
-        for (piece, source, consumer, model, bucket), counts in sorted(found.items())
+        for piece, source, consumer, model, bucket, *counts in rows
     ]
-
-
-def _bunches(file: pq.ParquetFile) -> Iterator[list[int]]:
-    """Row groups of the file, so many at a time that they have a batch of records: smaller ones take longer in sum."""
-    groups, records = [], 0
-    for number in range(file.num_row_groups):
-        groups.append(number)
-        records += file.metadata.row_group(number).num_rows
-        if records >= BATCH or number == file.num_row_groups - 1:
-            yield groups
-            groups, records = [], 0
 
 
 def _context(bounds: Bounds, model: str, bucket: int) -> str:
@@ -82,51 +75,56 @@ def _check(schema: pa.Schema, path: Path) -> None:
             raise UsageFileError(f"{path}: {name} is {schema.field(name).type}; give whole numbers")
 
 
-def _summed(
-    table: pa.Table, pieces: Sequence[Interval], bounds: Sequence[Bounds], path: Path
-) -> list[tuple[tuple[Any, ...], list[int]]]:
+def _check_values(engine: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """No value is missing and no count negative. Asked column by column: what a file says of its row groups answers most."""
     for name in ("time", *NAMES, *COUNTS):
-        if table[name].null_count:
-            raise UsageFileError(f"{path}: {name} is empty in {table[name].null_count} records")
-    table = _within(table, Interval(pieces[0].start, pieces[-1].end))
-    piece = _piece(table["time"], pieces)
-    table = table.append_column("piece", piece).append_column("bucket", _bucket(table, piece, bounds))
-    sums = table.group_by(list(KEYS)).aggregate([([], "count_all"), *((name, "sum") for name in COUNTS)])
-    columns = [sums[name].to_pylist() for name in (*KEYS, "count_all", *(f"{name}_sum" for name in COUNTS))]
-    return [(row[: len(KEYS)], list(row[len(KEYS) :])) for row in zip(*columns, strict=True)]
+        ((empty,),) = _asked(engine, path, "count(*)", f"{name} IS NULL")
+        if empty:
+            raise UsageFileError(f"{path}: {name} is empty in {empty} records")
+    for name in COUNTS:
+        ((negative,),) = _asked(engine, path, "count(*)", f"{name} < 0")
+        if negative:
+            raise UsageFileError(f"{path}: {name} is below 0 in {negative} records")
 
 
-def _within(table: pa.Table, window: Interval) -> pa.Table:
-    first, last = pc.min_max(table["time"]).as_py().values()
-    if first is None or (window.start <= first and last < window.end):
-        return table
-    inside = pc.and_(_since(table["time"], window.start), pc.invert(_since(table["time"], window.end)))
-    return table.filter(inside)
+def _asked(engine: duckdb.DuckDBPyConnection, path: Path, wanted: str, condition: str) -> list[tuple]:
+    return engine.execute(f"SELECT {wanted} FROM read_parquet(?) WHERE {condition}", [glob.escape(str(path))]).fetchall()
 
 
-def _since(times: pa.ChunkedArray, instant: object) -> pa.ChunkedArray:
-    return pc.greater_equal(times, pa.scalar(instant, pa.timestamp("us", "UTC")))
+@dataclass(frozen=True)
+class _Cut:
+    """The statement that cuts records into pieces and buckets. `precision`: "_NS" where the file counts nanoseconds."""
+
+    pieces: Sequence[Interval]
+    bounds: Sequence[Bounds]
+    precision: str
+
+    def statement(self) -> tuple[str, str]:
+        """What is asked for, and of which records."""
+        later = "".join(f" + (time >= {self.instant(piece.start)})::int" for piece in self.pieces[1:])
+        keys = f"0{later} AS piece, {', '.join(NAMES)}, {self.bucket()} AS bucket"
+        sums = ", ".join(f"sum({name})" for name in COUNTS)
+        within = self.within(Interval(self.pieces[0].start, self.pieces[-1].end))
+        return f"{keys}, count(*), {sums}", f"{within} GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"
+
+    def bucket(self) -> str:
+        """The number of the bucket that a record's prompt falls into, where its model has buckets in its piece."""
+        cases = "".join(
+            f" WHEN {self.within(piece)} AND model = {_text(model)} THEN {_beyond(ends)}"
+            for piece, named in zip(self.pieces, self.bounds, strict=True) for model, ends in sorted(named.items())
+        )  # fmt: skip
+        return f"CASE{cases} ELSE 0 END" if cases else "0"
+
+    def within(self, piece: Interval) -> str:
+        return f"time >= {self.instant(piece.start)} AND time < {self.instant(piece.end)}"
+
+    def instant(self, at: datetime) -> str:
+        return f"TIMESTAMPTZ '{at.astimezone(UTC).isoformat(sep=' ')}'::TIMESTAMPTZ{self.precision}"
 
 
-def _piece(times: pa.ChunkedArray, pieces: Sequence[Interval]) -> pa.ChunkedArray:
-    """The number of the piece that each record lies in: how many of the later ones have begun."""
-    number = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int32()), len(times))])
-    for piece in pieces[1:]:
-        number = pc.add(number, pc.cast(_since(times, piece.start), pa.int32()))
-    return number
+def _beyond(ends: Sequence[int]) -> str:
+    return " + ".join(f"(input_tokens > {end})::int" for end in ends)
 
 
-def _bucket(table: pa.Table, piece: pa.ChunkedArray, bounds: Sequence[Bounds]) -> pa.ChunkedArray:
-    """The number of the bucket that a record's prompt falls into, where its model has buckets in its piece."""
-    number = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int32()), len(piece))])
-    for index, named in enumerate(bounds):
-        for model, ends in _in_order(named):
-            here = pc.and_(pc.equal(piece, index), pc.equal(pc.cast(table["model"], pa.string()), model))
-            for end in ends:
-                beyond = pc.and_(here, pc.greater(table["input_tokens"], end))
-                number = pc.add(number, pc.cast(beyond, pa.int32()))
-    return number
-
-
-def _in_order(named: Mapping[str, tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
-    return sorted(named.items())
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -92,7 +92,7 @@ def test_what_nobody_owns_and_what_has_no_price_is_told(records: list[dict[str, 
     assert not found.holds
 
 
-def test_both_engines_sum_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_sum_alike(tmp_path: Path) -> None:
     """Of 600 requests around two cuts of which neither is on the hour, with buckets of prompt lengths in one piece."""
     chance = random.Random(6)
     apply(tmp_path)
@@ -111,8 +111,7 @@ def test_both_engines_sum_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ingest_tokens(*found)
     pieces = OCTOBER.cut([CHANGE, CHANGE + timedelta(days=3, microseconds=1)])
     bounds: list[dict[str, tuple[int, ...]]] = [{}, {"a": (4096, 8192), "é": (1,)}, {}]
-    monkeypatch.setattr("billing.usage.token_file.BATCH", 250)
-    path = parquet(tmp_path, found, group=100)  # batches of three groups, and a last one of one
+    path = parquet(tmp_path, found, group=100)
     assert sorted(file_token_sums(path, pieces, bounds), key=repr) == sorted(
         token_sums(pieces, EpochFilter(), bounds), key=repr
     )
@@ -127,6 +126,7 @@ def test_both_engines_sum_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ({"model": [1] * 4}, "model is int64; give text"),
         ({"output_tokens": [1.0] * 4}, "output_tokens is double"),
         ({"consumer": ["a", None, None, "b"]}, "consumer is empty in 2 records"),
+        ({"output_tokens": [1, -1, 0, 1]}, "output_tokens is below 0 in 1 records"),
     ],
 )
 def test_a_file_that_cannot_be_summed_exactly_is_refused(
@@ -134,6 +134,37 @@ def test_a_file_that_cannot_be_summed_exactly_is_refused(
 ) -> None:
     with pytest.raises(UsageFileError, match=told):
         recount(parquet(tmp_path, records, **columns))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_read_in_the_unit_that_a_file_has(tmp_path: Path, unit: str) -> None:
+    apply(tmp_path)
+    times = [OCTOBER.start - timedelta(seconds=1), OCTOBER.start, CHANGE - timedelta(seconds=1), CHANGE, OCTOBER.end]
+    path = parquet(tmp_path, [token_record(n) for n in range(5)], time=pa.array(times, pa.timestamp(unit, "Asia/Shanghai")))
+    sums = file_token_sums(path, OCTOBER.cut([CHANGE]), [{}, {}])
+    assert [(item.piece, item.requests) for item in sums] == [(0, 2), (1, 1)]
+
+
+def test_a_nanosecond_before_a_change_is_before_it(tmp_path: Path) -> None:
+    nanoseconds = int(CHANGE.timestamp()) * 10**9
+    column = pa.array([nanoseconds - 1, nanoseconds], pa.timestamp("ns", "UTC"))
+    path = parquet(tmp_path, [token_record(n) for n in range(2)], time=column)
+    assert [(item.piece, item.requests) for item in file_token_sums(path, OCTOBER.cut([CHANGE]), [{}, {}])] == [
+        (0, 1),
+        (1, 1),
+    ]
+
+
+def test_sums_beyond_64_bits_are_exact_and_a_file_may_have_any_name(tmp_path: Path) -> None:
+    """40,000 records of the largest count that a record may have: 4 x 10^19, where 64 bits end at 9.2 x 10^18."""
+    home = tmp_path / "o'clock [x]*"
+    home.mkdir()
+    record = token_record(1, input_tokens=10**15, output_tokens=10**15 - 1)
+    path = parquet(
+        home, [record | {"time": CHANGE.isoformat()}] * 40_000, input_tokens=pa.array([10**15] * 40_000, pa.uint64())
+    )
+    (item,) = file_token_sums(path, [OCTOBER], [{}])
+    assert (item.requests, item.input_tokens, item.output_tokens) == (40_000, 4 * 10**19, 4 * 10**19 - 40_000)
 
 
 def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
