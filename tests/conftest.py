@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import tests.patience  # noqa: F401 - a profile that holds wherever examples are made up
+
 KEPT = ("django_migrations", "django_content_type", "auth_permission", "django_site")
 """Tables that migrations fill and no test changes."""
 FILLED = """SELECT string_agg(format('SELECT %%L WHERE EXISTS (SELECT FROM %%I)', relname, relname), ' UNION ALL ')

@@ -61,7 +61,7 @@ def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) 
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("largest", [2**31 - 1, 2**31, 10**15])
+@pytest.mark.parametrize("largest", [2**15 - 1, 2**15, 2**31 - 1, 2**31, 10**15])
 def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
     told = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
     record = token_record(attributes={"a": [1, 2.5]}, **told)
@@ -321,7 +321,7 @@ def _made_up(chance: random.Random) -> list[dict[str, Any]]:
         token_record(
             chance.randrange(150), id=chance.choice([RANDOM, ORDERED, f"req-{chance.randrange(150)}"]),
             time=f"20{chance.randrange(20, 26)}-01-01T00:{chance.randrange(60):02d}:00.{chance.randrange(10**6):06d}Z",
-            consumer=chance.choice("ab"), output_tokens=chance.choice([100, 100, 100, 2**31 - 1, 10**12, -1]),
+            consumer=chance.choice("ab"), output_tokens=chance.choice([100, 100, 100, 2**15, 2**31 - 1, 10**12, -1]),
             attributes=chance.choice([None, {"k": "\"{},"}, {"n": 1.5}]), site=chance.choice([None, "x"]),
         )
         for _ in range(chance.randrange(1, 12))
@@ -366,7 +366,7 @@ def older_form(transactional_db: None) -> Iterator[None]:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'usage' AND name ~ '^000[89]_'")
     latest = MigrationExecutor(connection).loader.graph.leaf_nodes("usage")
     yield
-    for target in (STATEMENT, latest):  # going to the first takes back what follows it, if it stands already
+    for target in (STATEMENT, STATEMENT, latest):  # once it stands, going there takes back what follows it
         MigrationExecutor(connection).migrate(target)
 
 
@@ -406,3 +406,43 @@ def test_a_key_without_its_event_stops_the_move_and_nothing_is_lost(older_form: 
     assert query("SELECT count(*) FROM token_key") == [(1,)]
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM token_key")
+
+
+INTEGERS = [("usage", "0017_token_days")]
+
+
+def test_answers_longer_than_16_bits_move_aside_and_are_read_as_before(transactional_db: None) -> None:
+    latest = MigrationExecutor(connection).loader.graph.leaf_nodes("usage")
+    told = [
+        token_record(n, id=identity, input_tokens=50_000, output_tokens=output, reasoning_output_tokens=3, attributes=more)
+        for n, (identity, output, more) in enumerate([
+            (RANDOM, 2**15 - 1, None), (ORDERED, 2**15, None), ("req-3", 2**15, {"b": "x", "a": 1}), ("req-4", 7, {"a": 1}),
+            ("req-5", 2**31, {"a": 1}),
+        ])
+    ]  # fmt: skip
+    ingest_tokens(*told)
+    read = f"SELECT id, time, dimension, epoch, {', '.join(COUNTS)}, attributes::text FROM token_event ORDER BY key"
+    there = query(read)
+    MigrationExecutor(connection).migrate(INTEGERS)
+    try:
+        with connection.cursor() as cursor:  # as it was stored before: whatever fits 32 bits in its own column
+            cursor.execute(
+                """ALTER TABLE token_entry DISABLE TRIGGER token_entry_is_append_only;
+                   UPDATE token_entry SET input_tokens = 50000, cache_read_input_tokens = 200,
+                          cache_creation_input_tokens = 0, output_tokens = 32768, reasoning_output_tokens = 3,
+                          rest = CASE WHEN rest LIKE '%null%' THEN '' ELSE regexp_replace(rest, ',"counts":.*', '}') END
+                   WHERE rest LIKE '%32768%';
+                   ALTER TABLE token_entry ENABLE TRIGGER token_entry_is_append_only"""
+            )
+        assert query("SELECT count(*) FROM token_entry WHERE output_tokens > 32767") == [(2,)]
+        assert query(read) == there
+    finally:
+        MigrationExecutor(connection).migrate(latest)
+    assert query(read) == there
+    assert query("SELECT count(*) FROM token_entry WHERE output_tokens = -1") == [(3,)]
+    assert query("SELECT rest FROM token_entry WHERE id = 'req-3'") == [
+        ('{"attributes":{"a":1,"b":"x"},"counts":[50000,200,0,32768,3]}',)
+    ]
+    for record in told:
+        assert counts(ingest_tokens(record)) == (0, 1, 0)
+        assert counts(ingest_tokens({**record, "output_tokens": record["output_tokens"] + 1})) == (0, 0, 1)

@@ -1,5 +1,6 @@
 """Columns of token records against the same records one by one."""
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from billing.usage.services.token_columns import (
     TokenColumns,
     copied_deltas,
+    copied_entries,
     dimension_ids,
     reported_columns,
     token_columns,
@@ -33,7 +35,7 @@ COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
 )  # fmt: skip
-COUNTS = st.one_of(st.integers(0, 5000), st.integers(2**31 - 2, 10**15))
+COUNTS = st.one_of(st.integers(0, 5000), st.integers(2**15 - 2, 2**15 + 1), st.integers(2**31 - 2, 10**15))
 
 
 @st.composite
@@ -48,6 +50,7 @@ def _record(draw: st.DrawFn) -> TokenUsage:
         id=draw(IDS), source=draw(st.sampled_from(["gw", "网关", "x"])), time=draw(INSTANTS),
         consumer=draw(st.sampled_from("ab")), model="m", input_tokens=cached, cache_read_input_tokens=cached,
         cache_creation_input_tokens=0, output_tokens=reasoning, reasoning_output_tokens=reasoning,
+        attributes=draw(st.sampled_from([None, None, {"b": "\0x", "a": 1}])),
     )  # fmt: skip
 
 
@@ -155,3 +158,31 @@ def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[Toke
         assert fields[2] == 3
         found[hour, fields[1]] = fields[3:]
     assert found == summed
+
+
+@given(_records(), st.data())
+def test_rows_are_copied_as_each_record_says(records: list[TokenUsage], data: Any) -> None:
+    columns = columns_of(records, data)
+    rows = columns.first_rows()
+    ids = dimension_ids(columns, {name: {"a": 1, "b": 2**31 - 1}[name[1]] for name in columns.names})
+    told, place = copied_entries(columns, rows, ids, 3), 19
+    for number in columns.place[rows]:
+        record, fields = records[number], []
+        assert int.from_bytes(told[place : place + 2], "big") == 11
+        place += 2
+        for length in (16, 8, 4, 4, 4, 4, 2, 2, 2, None, None):
+            size = int.from_bytes(told[place : place + 4], "big")
+            assert length in (None, size)
+            fields.append(told[place + 4 : place + 4 + size])
+            place += 4 + size
+        wide = max(record.counts[:3]) > 2**31 - 1 or max(record.counts[3:]) > 2**15 - 1
+        key, time, dimension, *counts, epoch, identity, rest = fields
+        numbers = [int.from_bytes(one, "big", signed=True) for one in (time, dimension, *counts, epoch)]
+        assert key == record.key
+        assert numbers == [
+            microseconds(record.time), 1 if record.consumer == "a" else 2**31 - 1, *([-1] * 5 if wide else record.counts), 3
+        ]  # fmt: skip
+        assert identity.decode() == ("" if is_masked(record.id) else record.id)
+        kept = {"attributes": record.attributes, **({"counts": list(record.counts)} if wide else {})}
+        assert (json.loads(rest) if rest else None) == (kept if wide or record.attributes else None)
+    assert told[place:] == b"\xff\xff"

@@ -4,7 +4,7 @@ What Python does for a record by itself costs several times what the database ne
 costs a fraction of that; all numbers stay integers. `token_rows` has the same for a few records.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import accumulate
@@ -22,6 +22,9 @@ HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
 LATEST_US: Final = (LATEST - EARLIEST).days * DAY_US
 LARGEST_INT: Final = 2**31 - 1
+LARGEST_SHORT: Final = 2**15 - 1
+LARGEST: Final = np.array([LARGEST_INT] * 3 + [LARGEST_SHORT] * 2)
+"""The largest count that fits each column of the ledger; answers and reasoning are short."""
 COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_TRAILER: Final = b"\xff\xff"
 BEYOND_DIMENSIONS: Final = 2**32
@@ -68,7 +71,7 @@ def _template(columns: Sequence[tuple[str, str]], *more: tuple[str, str]) -> NDA
     return row
 
 
-_narrow = [(f"count {place}", ">i4") for place in range(5)]
+_narrow = [*((f"count {place}", ">i4") for place in range(3)), ("count 3", ">i2"), ("count 4", ">i2")]
 _wide = [(f"count {place}", ">i8") for place in range(5)]
 _ENTRY: Final = _template(
     [("key", "V16"), ("time", ">i8"), ("dimension", ">i4"), *_narrow, ("epoch", ">i2")], ("id", ">i4"), ("rest", ">i4")
@@ -84,8 +87,8 @@ class ReportedColumns:
     """Records as they were reported.
 
     `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `times`: microseconds since 2000;
-    `counts`: (n, 5); `names`: the distinct dimensions, `named`: which of them each record has. `bare`: no record has
-    more than fits the columns: every id is read back, every count narrow, and there are no attributes.
+    `counts`: (n, 5); `names`: the distinct dimensions, `named`: which of them each record has. `bare`: which records have
+    no more than fits the columns: the id is read back, every count narrow, and there are no attributes.
     """
 
     records: Sequence[UncheckedTokenUsage]
@@ -95,7 +98,7 @@ class ReportedColumns:
     counts: Numbers
     names: Sequence[Dimension]
     named: Rows
-    bare: bool
+    bare: Flags
 
     def keep_the_rules(self) -> bool:
         """Whether every record keeps the rules between its fields, as `TokenUsage` states them."""
@@ -126,7 +129,7 @@ class TokenColumns:
     counts: Numbers
     names: Sequence[Dimension]
     named: Rows
-    bare: bool
+    bare: Flags
 
     def repeated(self) -> list[tuple[int, int]]:
         """Each record whose key another had before: where it is, and where the first of that key is."""
@@ -175,7 +178,9 @@ def reported_columns(records: Sequence[UncheckedTokenUsage]) -> ReportedColumns:
     names = list(dict.fromkeys(dimensions))
     numbers = {name: number for number, name in enumerate(names)}
     named = np.fromiter(map(numbers.__getitem__, dimensions), np.intp, len(records))
-    bare = bool(readable.all() and counts.max() <= LARGEST_INT) and not any(map(_attributes, records))
+    bare: Flags = readable & (counts <= LARGEST).all(axis=1)
+    if any(map(_attributes, records)):
+        bare &= ~np.fromiter(map(bool, map(_attributes, records)), np.bool_, len(records))
     return ReportedColumns(records, keys, readable, _times(records), counts, names, named, bare)
 
 
@@ -189,7 +194,7 @@ def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
         [record for part in parts for record in part.records], order, keys[order],
         _joined([part.readable for part in parts])[order], repeats, _joined([part.times for part in parts])[order],
         _joined([part.counts for part in parts])[order], [name for part in parts for name in part.names], named[order],
-        all(part.bare for part in parts),
+        _joined([part.bare for part in parts])[order],
     )  # fmt: skip
 
 
@@ -283,30 +288,32 @@ def copied_entries(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int
     table = np.full(len(rows), _ENTRY)
     table["key"] = columns.keys[rows].view("V16").ravel()
     table["time"], table["dimension"], table["epoch"] = columns.times[rows], dimensions[rows], epoch
-    counts = columns.counts[rows]
-    if columns.bare:
-        for place in range(5):
-            table[f"count {place}"] = counts[:, place]
-        return COPY_HEADER + table.tobytes() + COPY_TRAILER
-    wide = (counts > LARGEST_INT).any(axis=1)
+    counts, more = columns.counts[rows], np.flatnonzero(~columns.bare[rows])
+    wide = (counts[more] > LARGEST).any(axis=1)
+    counts[more[wide]] = -1
     for place in range(5):
-        table[f"count {place}"] = np.where(wide, -1, counts[:, place])
-    records = [columns.records[number] for number in columns.place[rows].tolist()]
+        table[f"count {place}"] = counts[:, place]
+    if not len(more):
+        return COPY_HEADER + table.tobytes() + COPY_TRAILER
+    records = [columns.records[number] for number in columns.place[rows[more]].tolist()]
     identities = [
         b"" if readable else record.id.encode()
-        for record, readable in zip(records, columns.readable[rows].tolist(), strict=True)
+        for record, readable in zip(records, columns.readable[rows[more]].tolist(), strict=True)
     ]
     rests = [_rest(record, large) for record, large in zip(records, wide.tolist(), strict=True)]
-    table["id"], table["rest"] = list(map(len, identities)), list(map(len, rests))
-    return b"".join([COPY_HEADER, *_with_texts(table.tobytes(), identities, rests), COPY_TRAILER])
+    table["id"][more], table["rest"][more] = list(map(len, identities)), list(map(len, rests))
+    texts = zip(more.tolist(), identities, rests, strict=True)
+    return b"".join([COPY_HEADER, *_with_texts(memoryview(table.tobytes()), table.itemsize, texts), COPY_TRAILER])
 
 
-def _with_texts(table: bytes, identities: Sequence[bytes], rests: Sequence[bytes]) -> Iterator[bytes]:
-    """Each text behind its length, which is the last of the row as it stands in `table`."""
-    size = len(table) // len(identities)
-    for place, (identity, rest) in enumerate(zip(identities, rests, strict=True)):
+def _with_texts(table: memoryview, size: int, texts: Iterable[tuple[int, bytes, bytes]]) -> Iterator[bytes | memoryview]:
+    """The rows, each of the two texts of a row behind its length, which are the last of the row as it stands in `table`."""
+    at = 0
+    for place, identity, rest in texts:
         end = (place + 1) * size
-        yield table[place * size : end - _LENGTH_BYTES] + identity + table[end - _LENGTH_BYTES : end] + rest
+        yield from (table[at : end - _LENGTH_BYTES], identity, table[end - _LENGTH_BYTES : end], rest)
+        at = end
+    yield table[at:]
 
 
 def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:

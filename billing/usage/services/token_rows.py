@@ -1,7 +1,7 @@
 """PURE: token records as rows of the ledger: as arguments of `token_take`, and as what a stored row says.
 
-Counts are stored in 32 bits each. A record that has a larger one keeps all five in `rest`, with -1 in their places; the
-view `token_event` gives the same 64-bit counts for both.
+Counts are stored in 32 bits each, those of output and reasoning in 16. A record that has a larger one keeps all five in
+`rest`, with -1 in their places; the view `token_event` gives the same 64-bit counts for both.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from billing.usage.services.token_columns import LARGEST_INT
+from billing.usage.services.token_columns import LARGEST_INT, LARGEST_SHORT
 from metering.records import Content, Counts, Dimension, TokenUsage
 from metering.token_keys import is_masked
 
@@ -18,7 +18,7 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 
 def is_narrow(records: Iterable[TokenUsage]) -> bool:
     """Whether every count fits its column; only input and output need to be looked at, which contain the others."""
-    return all(record.input_tokens <= LARGEST_INT and record.output_tokens <= LARGEST_INT for record in records)
+    return all(record.input_tokens <= LARGEST_INT and record.output_tokens <= LARGEST_SHORT for record in records)
 
 
 def narrow_columns(keys: Iterable[bytes], records: Sequence[TokenUsage], dimensions: Sequence[int]) -> list[bytes]:

@@ -296,13 +296,12 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tupl
 
 def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:
     """Which of these rows say exactly what is stored under their keys; the others have to be looked at one by one."""
-    if not columns.bare:
-        return np.zeros(len(rows), np.bool_)
     cached = _dimension_ids.get(connection.settings_dict["NAME"], {})
     ids = np.fromiter((cached.get(name, -1) for name in columns.names), np.int64, len(columns.names))[columns.named[rows]]
     _, dimensions, times, rests, *counts = zip(*stored, strict=True)
     same: Flags = columns.are_as_stored(rows, np.frombuffer(b"".join(times), ">i8"), np.array(counts, np.int64).T)
-    return same & (ids == np.array(dimensions, np.int64)) & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
+    same &= columns.bare[rows] & (ids == np.array(dimensions, np.int64))
+    return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
 def _copy_alone(columns: TokenColumns, rows: Rows) -> None:
