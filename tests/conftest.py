@@ -1,5 +1,6 @@
 """What every suite shares."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,13 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
     _empty()
     yield
     _empty()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_stays_frozen() -> Iterator[None]:
+    """Parts of the house that a test starts set aside for ever what is there: at the end extension modules miss it."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
