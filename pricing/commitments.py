@@ -14,6 +14,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from msgspec import structs
+
 from metering.intervals import Interval
 from pricing.money import EXACT, round_to
 from pricing.rate_card import GPU_HOURS, GpuPrice, RateCard, UnpricedError
@@ -190,7 +192,7 @@ def cover(
 
 def _part(usage: GpuUsage, device_us: Decimal) -> GpuUsage:
     """A part of whole-device usage, whose price counts device time only."""
-    return replace(usage, device_us=device_us, unit_us=device_us)
+    return structs.replace(usage, device_us=device_us, unit_us=device_us)
 
 
 def rate_commitments(found: Cover, card: RateCard, carbon_at: CarbonAt | None = None) -> Rated:
@@ -206,7 +208,7 @@ def rate_commitments(found: Cover, card: RateCard, carbon_at: CarbonAt | None = 
 def used_line(item: Covered, card: RateCard) -> tuple[LineKey, GpuPrice]:
     """The line of covered usage, at the committed price."""
     version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
-    key = replace(gpu_key(item.usage, version.name, price), kind=KIND, policy=item.commitment.name, reason=USED)
+    key = gpu_key(item.usage, version.name, price).changed(kind=KIND, policy=item.commitment.name, reason=USED)
     return key, replace(price, price=item.commitment.price)
 
 

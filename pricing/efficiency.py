@@ -98,7 +98,7 @@ class EfficiencyPolicy:
 
     def class_of(self, workload: Workload) -> WorkloadClass | None:
         """The class whose bands a job is judged by; None: the policy's own."""
-        return next((one for one in self.classes if one.matches(workload)), None)
+        return next((one for one in self.classes if one.matches(workload)), None) if self.classes else None
 
     def bands_of(self, one: WorkloadClass | None) -> "EfficiencyPolicy":
         """The policy with the bands of a class in place of its own."""

@@ -6,7 +6,7 @@ Binary floats are refused everywhere: 0.1 is not a tenth.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+from decimal import ROUND_05UP, ROUND_HALF_UP, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cache
 from typing import Final
@@ -18,11 +18,6 @@ CURRENCY: Final = re.compile(r"[A-Z]{3}\Z")
 
 EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 """Arithmetic that is exact or raises: the default 28 digits would round a large pool's month in silence."""
-
-RATIO: Final = Context(prec=80, rounding=ROUND_HALF_UP, traps=[InvalidOperation, DivisionByZero, Overflow])
-DIGITS_OF_RATIO: Final = 36
-NEAR_HALF: Final = Decimal("1e-40")
-"""A quotient of 80 digits that is as large, or as near to a half, is rounded as a fraction: it might be on either side."""
 
 Number = Decimal | int | Fraction
 
@@ -52,7 +47,7 @@ def round_to(value: Number, places: int) -> Decimal:
     return EXACT.scaleb(Decimal(-units if exact < 0 else units), -places)
 
 
-def round_part(value: Decimal, divisor: int, places: int) -> Decimal:
+def round_part(value: Decimal, divisor: int | Decimal, places: int) -> Decimal:
     """`value` / `divisor` with `places` decimals, rounded as `round_to` rounds it, several times as fast.
 
     >>> round_part(Decimal("9433"), 450, 2), round_part(Decimal("-5"), 1000, 2), round_part(Decimal("5"), 1000, 2)
@@ -60,33 +55,19 @@ def round_part(value: Decimal, divisor: int, places: int) -> Decimal:
     """
     if not value.is_finite():
         raise MoneyError(f"{value} is not a number")
-    numerator, denominator = value.as_integer_ratio()
-    whole = 2 * denominator * divisor
-    units = (2 * abs(numerator) * 10**places + denominator * divisor) // whole
-    return EXACT.scaleb(Decimal(-units if numerator < 0 else units), -places)
+    rounded = _HALF_UP.quantize(_CUT_OFF.divide(value, divisor), _last_place(places))
+    return rounded if rounded else rounded.copy_abs()  # zero has no sign
 
 
-def round_ratio(value: Decimal, divisor: Decimal, places: int) -> Decimal:
-    """`value` / `divisor` with `places` decimals, rounded as `round_to` rounds it, ten times as fast.
-
-    >>> round_ratio(Decimal("9433"), Decimal("450"), 2), round_ratio(Decimal("-5"), Decimal("1000"), 2)
-    (Decimal('20.96'), Decimal('-0.01'))
-    """
-    if not (value.is_finite() and divisor.is_finite()):
-        raise MoneyError(f"{value} / {divisor} is not a number")
-    last, half = _last_place(places)
-    quotient = RATIO.divide(value, divisor)
-    rounded = RATIO.quantize(quotient, last)
-    from_half = RATIO.subtract(RATIO.abs(RATIO.subtract(quotient, rounded)), half)
-    if quotient.adjusted() > DIGITS_OF_RATIO or from_half > -NEAR_HALF:
-        return round_to(Fraction(value) / Fraction(divisor), places)
-    return RATIO.plus(rounded)  # never -0.00
+_CUT_OFF: Final = Context(prec=80, rounding=ROUND_05UP, traps=[InvalidOperation, DivisionByZero, Overflow])
+_HALF_UP: Final = Context(prec=70, rounding=ROUND_HALF_UP, traps=[InvalidOperation, DivisionByZero, Overflow])
+"""A quotient that was cut off so can be rounded once more, to fewer digits, as if it had all of its own: ROUND_05UP lets no
+cut-off digits end in 0 or 5. What does not fit into 70 digits raises InvalidOperation."""
 
 
 @cache
-def _last_place(places: int) -> tuple[Decimal, Decimal]:
-    """One of the last digit, and half of it."""
-    return Decimal((0, (1,), -places)), Decimal((0, (5,), -places - 1))
+def _last_place(places: int) -> Decimal:
+    return EXACT.scaleb(Decimal(1), -places)
 
 
 def round_amount(value: Number) -> Decimal:

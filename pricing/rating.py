@@ -6,14 +6,17 @@ piece decides its price.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii as _json_text
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final
+
+import msgspec
+from msgspec import structs
 
 from pricing.carbon import kg_co2
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
@@ -28,8 +31,7 @@ DIVISOR: Final = {
 """How many base units (microseconds or tokens) make one pricing unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUsage:
+class GpuUsage(msgspec.Struct, frozen=True, gc=False):
     """Devices held by one team's namespace within one piece of time that no price or ownership change cuts."""
 
     team: str
@@ -45,8 +47,7 @@ class GpuUsage:
     correction: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSum:
+class TokenSum(msgspec.Struct, frozen=True):
     """Tokens of one consumer and model by class, within one piece of time."""
 
     team: str
@@ -58,8 +59,7 @@ class TokenSum:
     correction: bool = False
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LineKey:
+class LineKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Everything that tells one line from another; sorts as the lines of an invoice do."""
 
     team: str
@@ -78,6 +78,10 @@ class LineKey:
     policy: str = ""
     reason: str = ""
 
+    def changed(self, **fields: str) -> "LineKey":
+        """The same key with other fields."""
+        return structs.replace(self, **fields)
+
     def digest(self) -> str:
         """Hash of the key, for a unique index over names of any length: of its JSON with sorted names."""
         values = [*map(_json_text, _texts(self))]
@@ -87,18 +91,17 @@ class LineKey:
 
     @property
     def order(self) -> tuple[str | bool, ...]:
-        """The fields as they sort; to sort by it is many times faster than to compare keys."""
-        return _in_order(self)
+        """The fields as they sort."""
+        return structs.astuple(self)
 
 
-KEY_FIELDS: Final = tuple(sorted(field.name for field in fields(LineKey)))
+KEY_FIELDS: Final = tuple(sorted(LineKey.__struct_fields__))
 """By name: the text that is hashed has sorted keys."""
 _JSON: Final = "{" + ", ".join(f'"{name}": %s' for name in KEY_FIELDS) + "}"
 FLAGS: Final = ("correction", "platform")
 _PLACES: Final = tuple(KEY_FIELDS.index(name) for name in FLAGS)
 _texts: Final = attrgetter(*(name for name in KEY_FIELDS if name not in FLAGS))
 _flags: Final = attrgetter(*FLAGS)
-_in_order: Final = attrgetter(*(field.name for field in fields(LineKey)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,12 @@ class Carbon:
     market_kg: Fraction
 
 
+NO_CARBON: Final = Carbon(Fraction(0), Fraction(0))
 CarbonAt = Callable[[str, datetime], Carbon | None]
 """The factors of a cluster at an instant, or None where nobody said them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """A priced sum of usage. `usage_quantity` in base units of `key.unit`, `unit_price` per pricing unit."""
 
     key: LineKey
@@ -177,7 +180,7 @@ class _Sums:
 
     def emit(self, key: LineKey, kwh: Fraction | None, factors: Carbon | None) -> None:
         """Add what a part of the line emitted; one part without energy or factors leaves the line without a figure."""
-        before = self.carbon.get(key, Carbon(Fraction(0), Fraction(0)))
+        before = self.carbon.get(key, NO_CARBON)
         if before is None or kwh is None or factors is None:
             self.carbon[key] = None
             return
@@ -196,7 +199,7 @@ class _Sums:
     def rated(self) -> Rated:
         charges = [
             Charge(key, *told, self.carbon.get(key))
-            for key, told in sorted(self.lines.items(), key=lambda line: line[0].order)
+            for key, told in sorted(self.lines.items(), key=itemgetter(0))
             if told[0]
         ]
         missing = [
@@ -243,10 +246,9 @@ def gpu_charges(
 
 def gpu_key(usage: GpuUsage, version: str, price: GpuPrice) -> LineKey:
     """The line that a piece of device usage belongs to."""
-    return LineKey(
-        team=usage.team, platform=usage.platform, correction=usage.correction, charge_period=usage.charge_period,
-        kind="gpu", cluster=usage.cluster, namespace=usage.namespace, accelerator=price.accelerator, sku=price.sku,
-        unit=price.unit, price_version=version,
+    return LineKey(  # by place, which is made in a third of the time
+        usage.team, usage.platform, usage.correction, usage.charge_period, "gpu", usage.cluster, usage.namespace, "",
+        price.accelerator, price.sku, "", price.unit, version,
     )  # fmt: skip
 
 
@@ -268,16 +270,14 @@ def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
                 sums.miss(error, Decimal(count), "tokens")
                 continue
             key = LineKey(
-                team=usage.team, platform=False, correction=usage.correction, charge_period=usage.charge_period,
-                kind="tokens", consumer=usage.consumer, sku=usage.model, token_class=token_class,
-                unit=MILLION_TOKENS, price_version=version.name,
+                usage.team, False, usage.correction, usage.charge_period, "tokens", "", "", usage.consumer, "",
+                usage.model, token_class, MILLION_TOKENS, version.name,
             )  # fmt: skip
             sums.add(key, Decimal(count), price)
     return sums.rated()
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedUsage:
+class JudgedUsage(msgspec.Struct, frozen=True):
     """Usage of one scored job, and what the policy says about it."""
 
     usage: GpuUsage
@@ -301,13 +301,12 @@ def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
         except UnpricedError:
             continue
         line = gpu_key(item.usage, version.name, price)
-        key = replace(line, kind="efficiency", policy=item.policy, reason=item.reason)
+        key = line.changed(kind="efficiency", policy=item.policy, reason=item.reason)
         sums.add(key, measured(item.usage, price), price.price * change)
     return sums.rated()
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptedUsage:
+class InterruptedUsage(msgspec.Struct, frozen=True):
     """Usage that a policy makes the platform carry, because of how the hold ended."""
 
     usage: GpuUsage
@@ -327,6 +326,6 @@ def rate_interruptions(interrupted: Iterable[InterruptedUsage], card: RateCard) 
         except UnpricedError:
             continue
         line = gpu_key(item.usage, version.name, price)
-        key = replace(line, kind="interruption", policy=item.policy, reason=item.reason)
+        key = line.changed(kind="interruption", policy=item.policy, reason=item.reason)
         sums.add(key, measured(item.usage, price), -price.price)
     return sums.rated()

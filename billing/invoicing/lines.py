@@ -4,7 +4,7 @@ Rounding happens here once per line, inside `Charge.amount`; the total is the su
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -23,8 +23,7 @@ QUANTITY_PLACES = 6
 ENERGY_PLACES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One line as the document states it; `quantity` is shown with 6 decimals, `amount` is of the exact quantity."""
 
     position: int
@@ -38,7 +37,7 @@ class Line:
     def as_dict(self) -> dict[str, Any]:
         """The line of the canonical document: amounts and quantities as decimal strings, null for what does not apply."""
         key = self.charge.key
-        return {
+        told = {
             "position": self.position,
             "kind": key.kind,
             "cluster": key.cluster or None,
@@ -46,7 +45,7 @@ class Line:
             "consumer": key.consumer or None,
             "accelerator": key.accelerator or None,
             "sku": key.sku,
-            **class_told(key.token_class),
+            "token_class": key.token_class or None,
             "quantity": format(self.quantity, "f"),
             "unit": key.unit,
             "unit_price": price_text(self.charge.unit_price),
@@ -57,8 +56,10 @@ class Line:
             "charge_period": key.charge_period,
             "charge_class": "Correction" if key.correction else None,
             "energy_kwh": None if self.energy_kwh is None else format(self.energy_kwh, "f"),
-            **_carbon_told(self.co2_location_kg, self.co2_market_kg),
         }
+        if SEPARATOR in key.token_class:
+            told |= class_told(key.token_class)
+        return told if self.co2_location_kg is None else told | _carbon_told(self.co2_location_kg, self.co2_market_kg)
 
 
 def class_told(priced: str) -> dict[str, str | None]:
@@ -109,8 +110,8 @@ CONSUMING = ("gpu", "commitment")
 def _order(charge: Charge) -> tuple[Any, ...]:
     key = charge.key
     if SEPARATOR in key.token_class:
-        key = replace(key, token_class=in_order(key.token_class))
-    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key.order)
+        key = key.changed(token_class=in_order(key.token_class))
+    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key)
 
 
 def _energy(charge: Charge) -> Decimal | None:
@@ -141,7 +142,10 @@ class Parties:
 
 def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
     """Everything the document will say but its number and its predecessor."""
-    kinds = list(dict.fromkeys(line.charge.key.kind for line in lines))
+    by_kind: dict[str, Decimal] = {}
+    for line in lines:
+        kind = line.charge.key.kind
+        by_kind[kind] = by_kind.get(kind, Decimal("0.00")) + line.amount
     energies = [line.energy_kwh for line in lines if line.energy_kwh is not None]
     return {
         **({"shadow": True} if parties.shadow else {}),
@@ -151,10 +155,7 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
         "period": period_facts(parties.month, parties.zone, parties.window),
         "currency": parties.currency,
         "lines": [line.as_dict() for line in lines],
-        "subtotals": [
-            {"kind": kind, "amount": format(total_of([x for x in lines if x.charge.key.kind == kind]), "f")}
-            for kind in kinds
-        ],
+        "subtotals": [{"kind": kind, "amount": format(amount, "f")} for kind, amount in by_kind.items()],
         "total": format(total_of(lines), "f"),
         "energy_kwh": format(sum(energies, Decimal(0)), "f") if energies else None,
         **_carbon_told(_sum_of(line.co2_location_kg for line in lines), _sum_of(line.co2_market_kg for line in lines)),

@@ -1,7 +1,7 @@
 """Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -41,6 +41,7 @@ from billing.invoicing.selectors import journal_as_dict, last_export, reopening_
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
+from billing.tenancy.reading import begun
 from billing.usage.epochs import one_snapshot
 from billing.usage.overheld import overheld
 from billing.usage.reconciliation import completeness, engine_days, sequence_gaps
@@ -162,9 +163,14 @@ def found_without_sums(period: BillingPeriod, *, now: datetime) -> Report:
     return report
 
 
-def accounted(assessment: Assessment, window: Interval, before: int) -> list[Check]:
-    """Whether what is to be billed is all that was used, as the `before`-th close sees it."""
-    return [_all_accounted(assessment, window, before), _all_tokens_accounted(assessment)]
+def accounted(assessment: Assessment, held: Decimal) -> list[Check]:
+    """Whether what is to be billed is all that was used; `held`: device-microseconds in one sum that nothing cuts."""
+    return [_all_accounted(assessment, held), _all_tokens_accounted(assessment)]
+
+
+def held_uncut(window: Interval, before: int | None) -> Callable[[], Decimal]:
+    """Begin to sum what was held in the window, as the `before`-th close sees it, in device-microseconds."""
+    return begun(held_devices, window, EpochFilter() if before is None else EpochFilter(before=before))
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
@@ -210,8 +216,7 @@ def found_in(
     report.exceptions += energy_differing(energy, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += months_unbilled(period)
-    report.checks.append(_all_accounted(assessment, window, period.ordinal))
-    report.checks.append(_all_tokens_accounted(assessment))
+    report.checks += accounted(assessment, held_uncut(window, period.ordinal)())
     _account_capacity(report, assessment, window, thorough=thorough)
     if thorough:
         report.checks.append(_rollups_equal_events(window))
@@ -267,10 +272,8 @@ def _tokens(assessment: Assessment) -> dict[str, int]:
     return {name: count for name, count in sorted(assessment.tokens.items())}
 
 
-def _all_accounted(assessment: Assessment, window: Interval, before: int | None) -> Check:
+def _all_accounted(assessment: Assessment, held: Decimal) -> Check:
     """What nodes held, summed without any cut, is what was charged, the platform's, unowned or unpriced."""
-    epochs = EpochFilter() if before is None else EpochFilter(before=before)
-    held = held_devices(window, epochs)
     parts = reduce(
         EXACT.add,
         (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),

@@ -13,7 +13,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from billing.invoicing.facets import Charged
-from pricing.money import AMOUNT_PLACES, EXACT, round_ratio
+from pricing.money import AMOUNT_PLACES, EXACT, round_part
 
 ZERO = Decimal("0.00")
 PRICED = ("gpu", "tokens")
@@ -141,4 +141,4 @@ def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:
 def _price_effect(old: _Sum, new: _Sum) -> Decimal:
     """The later quantity times the change of its mean price: amount - quantity x old amount / old quantity."""
     over = EXACT.subtract(EXACT.multiply(new.amount, old.quantity), EXACT.multiply(new.quantity, old.amount))
-    return round_ratio(over, old.quantity, AMOUNT_PLACES)
+    return round_part(over, old.quantity, AMOUNT_PLACES)

@@ -140,7 +140,7 @@ def _shared(
     line: StatementLine, usage: Mapping[LineKey, Jobs], judged: Mapping[tuple[str, ...], set[str]]
 ) -> list[Piece]:
     key = line.key
-    jobs = usage.get(replace(key, kind="gpu", policy="", reason=""), {}) if key.kind in ("gpu", "efficiency") else {}
+    jobs = usage.get(key.changed(kind="gpu", policy="", reason=""), {}) if key.kind in ("gpu", "efficiency") else {}
     if key.kind == "efficiency":
         named = judged.get((key.team, key.cluster, key.namespace, key.policy, key.reason), set())
         jobs = {name: amount for name, amount in jobs.items() if name[0] in named}

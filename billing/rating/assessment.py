@@ -9,16 +9,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import reduce
+from operator import attrgetter
 
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of, split_by_charges
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.commitments import Slice, covered_usage
 from billing.rating.corrected import CorrectedRateCard
-from billing.rating.efficiency import Judged, Verdict, judge_jobs, pools_rewards
+from billing.rating.efficiency import Verdict, job_reads, judge_jobs, pools_rewards
 from billing.rating.faults import TeamFaultsError, rated_by_team
 from billing.rating.interruptions import interrupted_usage
 from billing.rating.selectors import books_known
+from billing.tenancy.reading import begun
 from billing.usage.selectors import (
     ClosedSpan,
     EpochFilter,
@@ -132,7 +134,7 @@ def _assess(
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
     assessment.charges = [charge for charge in assessment.charges if charge.key.team not in faults]
-    assessment.charges.sort(key=lambda charge: charge.key.order)
+    assessment.charges.sort(key=attrgetter("key"))
     assessment.entangled = bool(faults) and (split_by_charges(window.start) or pools_rewards(books.policies, window))
     return assessment
 
@@ -145,7 +147,7 @@ def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, cor
     _assess_window(assessment, books, window, epochs, zone, correction=correction)
     if not correction:
         _allocate(assessment, window, month_of(window.start, zone), closing)
-    assessment.charges.sort(key=lambda charge: charge.key.order)
+    assessment.charges.sort(key=attrgetter("key"))
     return assessment
 
 
@@ -171,6 +173,9 @@ def _assess_window(
 ) -> None:  # fmt: skip
     month = month_of(window.start, zone)
     pieces = window.cut(books.device_changes())
+    jobs = job_reads(books, pieces, epochs) if judge and not correction else None
+    times = window.cut(books.card.changes() | books.consumers.changes())
+    tokens_read = begun(token_sums, times, epochs, [books.card.context_bounds(piece.start) for piece in times])
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
     interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)
     found, committed = _covered(assessment, books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
@@ -186,12 +191,10 @@ def _assess_window(
     if not correction:
         _account_devices(assessment, books, owned)
         _account_carried(assessment, books, interrupted)
-        judged = judge_jobs(books, pieces, epochs, month, zone, assessment.faults) if judge else Judged()
+        judged = judge_jobs(books, jobs, month, zone, assessment.faults)
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
-    pieces = window.cut(books.card.changes() | books.consumers.changes())
-    sums = token_sums(pieces, epochs, [books.card.context_bounds(piece.start) for piece in pieces])
-    tokens = _own_tokens(assessment, books, pieces, sums, month, correction)
+    tokens = _own_tokens(assessment, books, times, tokens_read(), month, correction)
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, books.card))
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
@@ -296,11 +299,15 @@ def _own_tokens(
 
 
 def _account_devices(assessment: Assessment, books: Books, owned: Iterable[GpuUsage]) -> None:
+    sums: dict[tuple[str, str, str], Decimal] = {}
     for usage in owned:
         bucket = "platform" if usage.platform else "charged" if _priced(books.card, usage) else "unpriced"
-        _add_time(assessment, usage.cluster, usage.accelerator, bucket, usage.device_us)
+        told = (usage.cluster, usage.accelerator, bucket)
+        sums[told] = EXACT.add(sums.get(told, Decimal(0)), usage.device_us)
         if bucket == "charged":
             _add_team_time(assessment, usage, usage.device_us)
+    for (cluster, accelerator, bucket), held in sums.items():
+        _add_time(assessment, cluster, accelerator, bucket, held)
 
 
 def _account_carried(assessment: Assessment, books: Books, interrupted: Iterable[InterruptedUsage]) -> None:

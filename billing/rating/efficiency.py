@@ -5,19 +5,23 @@ A job is judged once per policy, cut where the policy or the owner changes. Samp
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
 from itertools import chain
 from zoneinfo import ZoneInfo
 
+import msgspec
+from msgspec import structs
+
 from billing.rates.selectors import PolicyBook
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.faults import of_teams, rated_by_team
+from billing.tenancy.reading import begun
 from billing.usage.selectors import EpochFilter, GpuSum, Sample, efficiency_samples, job_queues, scored_job_sums
 from metering.intervals import MICROSECOND, Interval, union
 from metering.peaks import dense_peak_tflops
@@ -28,12 +32,13 @@ from pricing.rate_card import UnpricedError
 from pricing.rating import MICROSECONDS_PER_HOUR, Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
 
 MICRO = 1_000_000
+HALF_EVEN, RATIO = Context(prec=80, rounding=ROUND_HALF_EVEN), Decimal("1E-20")
+NOTHING, EVERYTHING = Decimal("0.000000000000"), Decimal("1.000000000000")
 MULTIPLIER = Decimal("0.0001")
 """Multipliers are billed with 4 decimals: a price of 4 and a change of 4 make a unit price of 8, exactly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the efficiency policy says about one job, with what it was said from.
 
     `effect`: what it changes, rounded for this job alone; of a policy in shadow what it would have changed.
@@ -68,12 +73,8 @@ class Judged:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Job:
-    """One job under one policy: what a team held of it, what was measured, and what follows.
-
-    Never changed once it is made. A frozen one takes three times as long to make, and a month has tens of thousands.
-    """
+class _Job(msgspec.Struct, frozen=True):
+    """One job under one policy: what a team held of it, what was measured, and what follows."""
 
     team: str
     cluster: str
@@ -91,7 +92,7 @@ class _Job:
 
     def judged(self, judgement: Judgement) -> "_Job":
         """The same job under another judgement."""
-        return replace(self, judgement=_as_billed(self.policy, judgement))
+        return structs.replace(self, judgement=_as_billed(self.policy, judgement))
 
 
 def _as_billed(policy: EfficiencyPolicy, judgement: Judgement) -> Judgement:
@@ -112,17 +113,36 @@ def _rounded_judgement(penalty: Decimal, reward: Decimal, exact: Decimal, reason
     return Judgement(multiplier.normalize(), reason)
 
 
+@dataclass(frozen=True)
+class JobReads:
+    """What is asked of usage to judge the jobs of pieces of time, each with its policy."""
+
+    policies: Sequence[tuple[Interval, EfficiencyPolicy | None]]
+    epochs: EpochFilter
+    samples: Callable[[], list[Sample]]
+    sums: Callable[[], list[GpuSum]]
+
+
+def job_reads(books: Books, pieces: Sequence[Interval], epochs: EpochFilter) -> JobReads | None:
+    """Begin what is read to judge jobs, as known before the close that `epochs` names; None where nothing is judged."""
+    policies = [(piece, books.policies.at(piece.start)) for piece in pieces]
+    if not any(policy for _, policy in policies):
+        return None
+    window = Interval(pieces[0].start, pieces[-1].end)
+    samples = begun(efficiency_samples, window, epochs.before, epochs.last_sample)
+    return JobReads(policies, epochs, samples, begun(scored_job_sums, pieces, epochs))
+
+
 def judge_jobs(
-    books: Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, zone: str, without: Collection[str] = ()
+    books: Books, reads: JobReads | None, month: str, zone: str, without: Collection[str] = ()
 ) -> Judged:
-    """Judge the jobs of the window that `pieces` make up, as known before the close that `epochs` names.
+    """Judge the jobs of the window that the pieces of `reads` make up.
 
     Jobs of the teams `without` are left out.  Raises TeamFaultsError for the teams of a job that cannot be judged.
     """
-    policies = [(piece, books.policies.at(piece.start)) for piece in pieces]
-    if not any(policy for _, policy in policies):
+    if reads is None:
         return Judged()
-    jobs = list(_jobs(books, policies, epochs, month, without))
+    jobs = list(_jobs(books, reads, month, without))
     jobs = _gather_short(jobs, zone)
     jobs = _share_pool(jobs, books)
     moving = [job for job in jobs if not job.policy.shadow]
@@ -141,23 +161,20 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
-def _jobs(
-    books: Books, policies: Sequence[tuple[Interval, EfficiencyPolicy | None]], epochs: EpochFilter, month: str,
-    without: Collection[str],
-) -> Iterable[_Job]:  # fmt: skip
-    pieces = [piece for piece, _ in policies]
+def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str]) -> Iterable[_Job]:
+    policies, pieces = reads.policies, [piece for piece, _ in reads.policies]
     window = Interval(pieces[0].start, pieces[-1].end)
     samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
-    for sample in efficiency_samples(window, epochs.before, epochs.last_sample):
+    for sample in reads.samples():
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
     if not samples:
         return
     asked = any(one.queues for _, policy in policies if policy is not None for one in policy.classes)
-    queues = job_queues(window, epochs) if asked else {}
+    queues = job_queues(window, reads.epochs) if asked else {}
     grouped: dict[tuple[str, str, str, str], list[GpuSum]] = defaultdict(list)
     by_name = {policy.name: policy for _, policy in policies if policy is not None}
     covered = {name: _covered(policies, name) for name in by_name}
-    for item in scored_job_sums(pieces, epochs):
+    for item in reads.sums():
         policy = policies[item.piece][1]
         if policy is not None:
             grouped[item.cluster, item.namespace, item.job, policy.name].append(item)
@@ -276,7 +293,9 @@ def _effect(job: _Job, books: Books) -> Fraction:
 def _effect_us(job: _Job, books: Books) -> Decimal:
     """The same in microseconds x price per hour: both units that devices are priced in are hours."""
     change, total = EXACT.subtract(job.judgement.multiplier, 1), Decimal(0)
-    for usage in job.usages if change else ():
+    if not change:
+        return total
+    for usage in job.usages:
         try:
             _, price = books.card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError:
@@ -294,8 +313,7 @@ def _verdict(job: _Job, books: Books) -> Verdict:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Score:
+class _Score(msgspec.Struct, frozen=True, gc=False):
     """Measured minutes, share of the held GPU-seconds that was measured, and the weighted means."""
 
     minutes: Decimal
@@ -344,10 +362,12 @@ def _score_alone(sample: Sample, held_seconds: Decimal) -> _Score:
     minutes = _rounded((sample.end - sample.start) // MICROSECOND, 60 * MICRO, 6)
     coverage = _coverage(EXACT.multiply(sample.gpu_seconds, sample.coverage), held_seconds)
     mfu, hfu = (sample.mfu, sample.hfu) if sample.gpu_seconds else (None, None)
-    return _Score(
-        minutes, coverage, None if mfu is None else _rounded(*mfu.as_integer_ratio(), 20),
-        None if hfu is None else _rounded(*hfu.as_integer_ratio(), 20),
-    )  # fmt: skip
+    return _Score(minutes, coverage, None if mfu is None else _ratio(mfu), None if hfu is None else _ratio(hfu))
+
+
+def _ratio(value: Decimal) -> Decimal:
+    """With 20 decimals, half to even, as `_rounded` rounds it; what is no number raises as there."""
+    return HALF_EVEN.quantize(value, RATIO) if value.is_finite() else _rounded(*value.as_integer_ratio(), 20)
 
 
 def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
@@ -375,9 +395,9 @@ def _sum(values: Iterable[Decimal | Fraction]) -> Decimal | Fraction:
 
 def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal) -> Decimal:
     if not held_seconds:
-        return _rounded(0, 1, 12)
+        return NOTHING
     if measured_s >= held_seconds:
-        return _rounded(1, 1, 12)
+        return EVERYTHING
     top, bottom = measured_s.as_integer_ratio(), held_seconds.as_integer_ratio()
     return _rounded(top[0] * bottom[1], top[1] * bottom[0], 12)
 
@@ -388,7 +408,7 @@ def _weighted(parts: Sequence[_Part], metric: str) -> Decimal | None:
     if not values or any(value is None for _, value in values):
         return None
     if len(values) == 1:
-        return _rounded(*values[0][1].as_integer_ratio(), 20)  # its weight cancels out
+        return _ratio(values[0][1])  # its weight cancels out
     samples = [part.sample for part, _ in values]
     peaks = {(s.accelerator, s.dtype): dense_peak_tflops(s.accelerator, s.dtype) for s in samples}
     if len(peaks) > 1 and any(peak is None for peak in peaks.values()):

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from django.forms.models import model_to_dict
+from msgspec import structs
 
 from billing.rates.models import EfficiencyPolicy
 from billing.rating.assessment import assess
@@ -60,7 +61,7 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, ordin
         "verdict": {name: getattr(verdict, name) for name in SAID},
         "policy": {**said, "unrewarded": unrewarded},
         "samples": [
-            {**asdict(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
+            {**structs.asdict(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
             for sample in sorted(samples, key=lambda sample: (sample.start, sample.end))
         ],
         "holds": [asdict(hold) for hold in job_holds(window, epochs, job)],

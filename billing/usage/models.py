@@ -1,5 +1,6 @@
 """What was used, as it was reported. Token events live in plain tables of the first migration: their path has no ORM."""
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
@@ -70,7 +71,10 @@ class AllocationSpan(models.Model):
             models.UniqueConstraint(fields=["allocation", "epoch"], name="one_span_per_allocation_and_epoch"),
             models.CheckConstraint(condition=Q(until__gt=F("start")), name="span_is_not_empty"),
         ]
-        indexes = [models.Index(fields=["until", "start"], name="span_time")]
+        indexes = [
+            models.Index(fields=["until", "start"], name="span_time"),
+            BrinIndex(fields=["epoch"], name="span_epoch", pages_per_range=16),
+        ]
 
 
 class AllocationEnd(models.Model):

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from django.db import connection
 
 from billing.tenancy.reading import rows_read
@@ -73,16 +74,28 @@ def late_windows(this: int) -> list[ClosedSpan]:
     """The windows closed before the `this`-th close of which something was learned since the close before it."""
     if this <= 1:
         return []
+    first = close_before(this)
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT w.ordinal, w.start, w."end" FROM usage_closedwindow w
-               WHERE w.ordinal < %(this)s AND w.withdrawn_at IS NULL AND (
-                   EXISTS (SELECT 1 FROM usage_allocationspan s WHERE s.epoch >= %(first)s AND s.epoch < %(this)s
-                           AND s.start < w."end" AND s.until > w.start)
-                   OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.epoch >= %(first)s AND t.epoch < %(this)s
-                              AND t.hour >= date_trunc('hour', w.start, 'UTC') AND t.hour < w."end"))
+            """WITH closed AS (SELECT * FROM usage_closedwindow w WHERE w.ordinal < %(this)s AND w.withdrawn_at IS NULL),
+                    late AS MATERIALIZED (
+                        SELECT s.start, s.until FROM usage_allocationspan s
+                        WHERE s.epoch >= %(first)s AND s.epoch < %(this)s AND s.start < (SELECT max("end") FROM closed))
+               SELECT w.ordinal, w.start, w."end" FROM closed w, LATERAL (
+                   SELECT date_trunc('hour', w.start, 'UTC') AS hour,
+                          date_trunc('day', w.start + interval '1 day' - interval '1 microsecond', 'UTC') AS first_day,
+                          date_trunc('day', w."end", 'UTC') AS last_day) d
+               WHERE EXISTS (SELECT 1 FROM late s WHERE s.start < w."end" AND s.until > w.start)
+                  OR EXISTS (SELECT 1 FROM token_day t
+                             WHERE t.epoch = ANY(%(epochs)s) AND t.day >= d.first_day AND t.day < d.last_day)
+                  OR EXISTS (SELECT 1 FROM token_hour_delta t WHERE t.epoch = ANY(%(epochs)s)
+                             AND t.hour >= d.hour AND t.hour < w."end")
+                  OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
+                             AND t.hour >= d.hour AND t.hour < least(d.first_day, w."end"))
+                  OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
+                             AND t.hour >= greatest(d.last_day, d.hour) AND t.hour < w."end")
                ORDER BY w.ordinal""",
-            {"this": this, "first": close_before(this)},
+            {"this": this, "first": first, "epochs": list(range(first, this))},
         )
         return [ClosedSpan(*row) for row in cursor.fetchall()]
 
@@ -94,8 +107,7 @@ def last_ordinal() -> int:
         return int(cursor.fetchone()[0])
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSum:
+class GpuSum(msgspec.Struct, frozen=True, gc=False):
     """Devices held in one piece. `device_us` = quantity x device_fraction x microseconds, `unit_us` without fraction."""
 
     piece: int
@@ -195,8 +207,7 @@ def _sums_of(pieces: Sequence[Interval], given: Mapping[str, Any], *, job: str, 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """One efficiency sample of a job, with the accelerator that it ran on."""
 
     cluster: str

@@ -1,10 +1,10 @@
 """Tokens of stretches of time, summed exactly: of whole days and hours from the roll-ups, of the rest from the events."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 from django.db import connection
 
 from billing.usage.selectors import EpochFilter
@@ -18,8 +18,7 @@ COUNTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSums:
+class TokenSums(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one consumer and model in one piece."""
 
     piece: int

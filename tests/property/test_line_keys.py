@@ -1,11 +1,11 @@
 """The hash and the order of a line's key are those of its JSON and of its fields, however they are made."""
 
 import json
-from dataclasses import asdict
 from hashlib import sha256
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pricing.rating import LineKey
 
@@ -15,7 +15,7 @@ KEYS = st.builds(LineKey, NAMES, st.booleans(), st.booleans(), *[NAMES] * 12)
 
 @given(KEYS)
 def test_the_digest_is_the_hash_of_the_json_with_sorted_names(key: LineKey) -> None:
-    assert key.digest() == sha256(json.dumps(asdict(key), sort_keys=True).encode()).hexdigest()
+    assert key.digest() == sha256(json.dumps(structs.asdict(key), sort_keys=True).encode()).hexdigest()
 
 
 @given(st.lists(KEYS, max_size=12))

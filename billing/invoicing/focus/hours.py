@@ -6,7 +6,7 @@ line add up to the usage that the line charges; `billing.invoicing.services.focu
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -173,7 +173,7 @@ def _read_carried(
         usage = interrupted.usage
         version, price = books.card.gpu_price(usage.accelerator, usage.resource, usage.at)
         key = gpu_key(usage, version.name, price)
-        carried = replace(key, kind="interruption", policy=interrupted.policy, reason=interrupted.reason)
+        carried = key.changed(kind="interruption", policy=interrupted.policy, reason=interrupted.reason)
         found.add(carried, Place(item.hour, item.job, item.site), measured(usage, price))
 
 
@@ -183,7 +183,7 @@ def _add_adjustment(
     verdict = books.verdicts.get((key.team, key.cluster, key.namespace, place.resource, policy))
     if verdict is None:
         return
-    adjusted = replace(key, kind="efficiency", policy=policy, reason=verdict.reason)
+    adjusted = key.changed(kind="efficiency", policy=policy, reason=verdict.reason)
     found.add(adjusted, place, quantity)
     found.evidence[adjusted][place.resource] = Evidence(verdict.mfu, verdict.hfu, verdict.coverage)
 

@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
+from billing.invoicing.models.draft_text import DraftField
 from billing.tenancy.models import Team
 
 
@@ -112,7 +113,7 @@ class Invoice(models.Model):
     shadow = models.BooleanField(default=False)
     currency = models.CharField(max_length=3)
     total = models.DecimalField(max_digits=20, decimal_places=2)
-    draft = models.JSONField(help_text="everything the document will say but its number and its predecessor")
+    draft = DraftField(help_text="everything the document will say but its number and its predecessor")
     approved_by = models.CharField(max_length=200, blank=True)
     void_reason = models.TextField(blank=True)
     number = models.CharField(max_length=100, null=True, unique=True)

@@ -21,7 +21,7 @@ from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.progress import Tell, nobody
-from billing.invoicing.report import Report, accounted, build_report
+from billing.invoicing.report import Report, accounted, build_report, held_uncut
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write
@@ -29,6 +29,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.collector import collector_paused
 from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.reading import reading_beside
 from billing.tenancy.selectors import billing_setup
 from billing.usage.epochs import epoch_advance, epoch_withdraw, usage_freeze
 from metering.intervals import Interval, billing_month
@@ -128,7 +129,7 @@ def _cut_off(month: str, actor: str, now: datetime, looked: Look | None = None) 
 
 def _bill(month: str, now: datetime, tell: Tell) -> Closed:
     """Write charges and drafts of a period whose cut-off is set."""
-    with transaction.atomic():
+    with reading_beside(), transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
             return Closed(period, _live(period).count(), changed=False)
@@ -136,8 +137,9 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
             raise PeriodError(f"period {month} was opened again while it was being closed: look at it, then close again")
         tell("rate", 0, 0)
         window = Interval(period.start, period.end)
+        uncut = held_uncut(window, period.ordinal)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
-        checks = accounted(assessment, window, period.ordinal or 0)
+        checks = accounted(assessment, uncut())
         lost = bool(
             assessment.unowned or assessment.unpriced or assessment.entangled or not all(check.ok for check in checks)
         )

@@ -4,7 +4,7 @@ The line says what the hours cost its team: the list price, or that of the commi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -63,10 +63,10 @@ def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Want
 
 def _refuse_carried_twice(line: BilledLine, of_document: Sequence[BilledLine], lost: LostWork) -> None:
     """Hours that a policy let the platform carry stand on the invoice already and are not credited once more."""
-    place = replace(line.key, kind="interruption", policy="", reason="")
+    place = line.key.changed(kind="interruption", policy="", reason="")
     carried = -sum(
         (one.amount for one in of_document
-         if one.key.kind == "interruption" and replace(one.key, policy="", reason="") == place), Decimal(0)
+         if one.key.kind == "interruption" and one.key.changed(policy="", reason="") == place), Decimal(0)
     )  # fmt: skip
     wanted = round_amount(lost.gpu_hours * Fraction(line.unit_price))
     if carried and wanted > line.amount - carried:

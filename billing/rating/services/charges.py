@@ -12,7 +12,7 @@ from billing.tenancy.copying import rows_copy
 from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
 
-KEY: Final = tuple(LineKey.__dataclass_fields__)
+KEY: Final = LineKey.__struct_fields__
 CHARGE: Final = ("closing", "line_key", *KEY, "usage_quantity", "unit_price", "facility_kw")
 VERDICT: Final = (
     "team", "cluster", "namespace", "job", "policy", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "multiplier",

@@ -1,0 +1,32 @@
+"""A field for what a document will say: the database keeps the text of it, and neither reads nor rearranges that."""
+
+from typing import Any
+
+import msgspec
+from django.db import models
+
+from billing.invoicing.lines import canonical_json
+
+
+class DraftField(models.TextField):
+    """A JSON object, kept as its canonical text.
+
+    Nobody asks the database what stands in a draft, and to take apart the drafts of a month would cost it more than to
+    keep them.
+    """
+
+    def from_db_value(self, value: str | None, *_: Any) -> Any:
+        """The object that was kept."""
+        return None if value is None else msgspec.json.decode(value)
+
+    def to_python(self, value: Any) -> Any:
+        """The object itself, also of its text."""
+        return msgspec.json.decode(value) if isinstance(value, str) else value
+
+    def get_prep_value(self, value: Any) -> str | None:
+        """The canonical text."""
+        return None if value is None else canonical_json(value)
+
+    def value_to_string(self, obj: models.Model) -> str:
+        """For serialisers of Django: the text."""
+        return canonical_json(self.value_from_object(obj))

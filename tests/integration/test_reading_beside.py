@@ -1,0 +1,60 @@
+"""Reads that are begun early: on a connection of their own outside of a transaction, within one only when asked for."""
+
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from billing.tenancy.models import Team
+from billing.tenancy.reading import begun, reading_beside, rows_read
+
+
+def backend() -> int:
+    return int(rows_read("SELECT pg_backend_pid()", {})[0][0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_read_that_is_begun_runs_beside_the_transaction_that_follows() -> None:
+    with reading_beside(), transaction.atomic():
+        other = begun(backend)
+        mine = backend()
+        assert other() != mine
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_it_raises_is_raised_where_it_is_asked_for() -> None:
+    with reading_beside(), transaction.atomic():
+        broken = begun(rows_read, "SELECT 1 / %(zero)s", {"zero": 0})
+        assert backend()
+        with pytest.raises(DatabaseError, match="division by zero"):
+            broken()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_its_connection_is_gone_afterwards() -> None:
+    with reading_beside():
+        found = begun(rows_read, "SELECT pg_backend_pid()", {})()
+    asked = ("SELECT count(*) FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": found[0][0]})
+    ends = time.monotonic() + 30
+    while rows_read(*asked) != [(0,)]:  # the server takes a moment to notice
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+@pytest.mark.django_db
+def test_within_a_transaction_it_waits_until_it_is_asked_for_and_sees_what_was_written() -> None:
+    assert connection.in_atomic_block
+    with reading_beside():
+        asked = begun(Team.objects.count)
+        Team.objects.create(code="nlp", name="NLP", cost_center="CC-1")
+        assert asked() == 1
+
+
+@pytest.mark.django_db
+def test_numbers_times_and_nothing_come_as_they_are() -> None:
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    found = rows_read("SELECT 1.20::numeric, %(at)s::timestamptz, NULL::text, 2::bigint, '100%%'", {"at": at})
+    assert found == [(Decimal("1.20"), at, None, 2, "100%")]
+    assert str(found[0][0]) == "1.20"
