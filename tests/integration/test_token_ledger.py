@@ -408,7 +408,7 @@ def test_a_key_without_its_event_stops_the_move_and_nothing_is_lost(older_form: 
         cursor.execute("DELETE FROM token_key")
 
 
-INTEGERS = [("usage", "0017_token_days")]
+INTEGERS = [("usage", "0018_what_came_late")]
 
 
 def test_answers_longer_than_16_bits_move_aside_and_are_read_as_before(transactional_db: None) -> None:

@@ -72,5 +72,5 @@ ALTER TABLE token_entry ALTER output_tokens TYPE integer, ALTER reasoning_output
 
 
 class Migration(migrations.Migration):
-    dependencies = [("usage", "0017_token_days")]
+    dependencies = [("usage", "0018_what_came_late")]
     operations = [migrations.RunSQL(FORWARD, REVERSE)]
