@@ -11,8 +11,8 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
-from json.encoder import encode_basestring_ascii as _json_text
-from operator import attrgetter, itemgetter
+from json.encoder import encode_basestring_ascii as _json
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -59,6 +59,9 @@ class TokenSum(msgspec.Struct, frozen=True):
     correction: bool = False
 
 
+_FLAG: Final = {True: "true", False: "false"}
+
+
 class LineKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Everything that tells one line from another; sorts as the lines of an invoice do."""
 
@@ -84,24 +87,20 @@ class LineKey(msgspec.Struct, frozen=True, order=True, gc=False):
 
     def digest(self) -> str:
         """Hash of the key, for a unique index over names of any length: of its JSON with sorted names."""
-        values = [*map(_json_text, _texts(self))]
-        for place, value in zip(_PLACES, _flags(self), strict=True):
-            values.insert(place, "true" if value else "false")
-        return sha256((_JSON % tuple(values)).encode()).hexdigest()
+        text = (
+            f'{{"accelerator": {_json(self.accelerator)}, "charge_period": {_json(self.charge_period)}, '
+            f'"cluster": {_json(self.cluster)}, "consumer": {_json(self.consumer)}, '
+            f'"correction": {_FLAG[self.correction]}, "kind": {_json(self.kind)}, "namespace": {_json(self.namespace)}, '
+            f'"platform": {_FLAG[self.platform]}, "policy": {_json(self.policy)}, '
+            f'"price_version": {_json(self.price_version)}, "reason": {_json(self.reason)}, "sku": {_json(self.sku)}, '
+            f'"team": {_json(self.team)}, "token_class": {_json(self.token_class)}, "unit": {_json(self.unit)}}}'
+        )
+        return sha256(text.encode()).hexdigest()
 
     @property
     def order(self) -> tuple[str | bool, ...]:
         """The fields as they sort."""
         return structs.astuple(self)
-
-
-KEY_FIELDS: Final = tuple(sorted(LineKey.__struct_fields__))
-"""By name: the text that is hashed has sorted keys."""
-_JSON: Final = "{" + ", ".join(f'"{name}": %s' for name in KEY_FIELDS) + "}"
-FLAGS: Final = ("correction", "platform")
-_PLACES: Final = tuple(KEY_FIELDS.index(name) for name in FLAGS)
-_texts: Final = attrgetter(*(name for name in KEY_FIELDS if name not in FLAGS))
-_flags: Final = attrgetter(*FLAGS)
 
 
 @dataclass(frozen=True, slots=True)
