@@ -61,6 +61,7 @@ def kept_with(operation_id: int) -> Iterator[Tell]:
     def tell(step: str, done: int, total: int) -> None:
         with suppress(DatabaseError), beside.cursor() as cursor:
             cursor.execute(
+                "SET synchronous_commit = off;"  # nobody waits for a disk to hear of progress
                 "UPDATE invoicing_operation SET step = %s, done = %s, total = %s WHERE id = %s AND status = 'pending'",
                 [step, done, total, operation_id],
             )

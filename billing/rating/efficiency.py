@@ -145,7 +145,7 @@ def judge_jobs(
     jobs = list(_jobs(books, reads, month, without))
     jobs = _gather_short(jobs, zone)
     jobs = _share_pool(jobs, books)
-    moving = [job for job in jobs if not job.policy.shadow]
+    moving = [job for job in jobs if not job.policy.shadow and job.judgement.multiplier != 1]
     judged = [
         JudgedUsage(usage, job.policy.name, job.judgement.multiplier, job.judgement.reason)
         for job in moving

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import yaml
 
-MONTH = "2026-10"
+MONTH, ZONE = "2026-10", "Asia/Shanghai"
 START, END = "2026-09-30T16:00:00Z", "2026-10-31T16:00:00Z"
 PRICE_CHANGE = "2026-10-16T03:30:00+08:00"
 CUT_HOUR = "2026-10-15T19:00:00Z"
@@ -94,7 +94,7 @@ def _set_up(size: Size, home: Path) -> None:
         return {"name": name, "valid_from": valid_from, "gpu": prices, "tokens": tokens}
 
     document = {
-        "billing": {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none"},
+        "billing": {"currency": "CNY", "zone": ZONE, "issuer": "AI-INFRA", "review": "none"},
         "teams": [{"code": c, "name": f"Team {c}", "cost_center": f"CC-{c}"} for c in codes],
         "ownership": [{"cluster": "hq-1", "namespace": f"{c}-*", "team": c, "valid_from": "2026-01-01"} for c in codes],
         "consumers": [
