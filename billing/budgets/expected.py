@@ -6,10 +6,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 from billing.budgets.forecast import Progress, forecast
-from billing.budgets.history import DAY, past_until
+from billing.budgets.history import DAY, Past, midnight_before
 from billing.budgets.scope import Scope
 from billing.budgets.services.outlook import encumbered_by_day, progress_of
-from billing.budgets.spending import by_team, covered, running_jobs
+from billing.budgets.spending import by_team, covered, running_jobs, spent_under
 from billing.rating.books import Books
 from metering.intervals import Interval
 from pricing.money import round_amount
@@ -26,20 +26,21 @@ class Expected:
 
 
 def expected_of(
-    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, books: Books | None = None
+    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, books: Books
 ) -> Expected | None:
     """The forecast of a scope in the window that contains `now`; None outside it, and while too little is known.
 
     `spent` is what the window costs so far; what of it is no regular usage (adjustments, corrections) does not go on.
-    `books` where owners and prices are read already.
+    `books`: owners and prices.
     """
     if not window.start <= now < window.end:
         return None
-    past = past_until(now, zone, books)
-    history = past.of_scope(scope)
+    midnight = midnight_before(now, zone)
+    history = Past(midnight.date() - DAY, []).of_scope(scope)
+    today_so_far = spent_under(scope, Interval(midnight, now), books) if midnight < now else Fraction(0)
     start, days, elapsed = progress_of(window.start, window.end, now, zone)
     today = start + int(elapsed) * DAY
-    regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + past.today_of(scope)
+    regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + today_so_far
     jobs = covered(by_team(running_jobs(now, books)), scope)
     progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, window.end, zone))
     answer, extra = forecast(progress, history), Fraction(spent) - regular

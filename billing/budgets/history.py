@@ -12,7 +12,6 @@ from django.db.models import Max, Sum
 from billing.budgets.models import SpendDay
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
-from billing.rating.books import Books
 from metering.intervals import Interval
 
 DAY = timedelta(days=1)
@@ -67,12 +66,17 @@ def days_between(first: date, last: date) -> Iterable[date]:
     return (first + number * DAY for number in range((last - first).days + 1))
 
 
-def past_until(now: datetime, zone: str, books: Books | None = None) -> Past:
-    """The past as of now, at list price; `books` where owners and prices are read already."""
+def past_until(now: datetime, zone: str) -> Past:
+    """The past as of now, at list price."""
+    midnight = midnight_before(now, zone)
+    return Past(midnight.date() - DAY, spent_in([Interval(midnight, now)] if midnight < now else []))
+
+
+def midnight_before(now: datetime, zone: str) -> datetime:
+    """The beginning of today."""
     where = ZoneInfo(zone)
     today = now.astimezone(where).date()
-    midnight = datetime(today.year, today.month, today.day, tzinfo=where)
-    return Past(today - DAY, spent_in([Interval(midnight, now)] if midnight < now else [], books=books))
+    return datetime(today.year, today.month, today.day, tzinfo=where)
 
 
 def last_stored_day() -> date | None:

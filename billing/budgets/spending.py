@@ -5,9 +5,9 @@ Lines of a closed month are those of its invoices; of an open month those that a
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -28,6 +28,7 @@ from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.selectors import EpochFilter, gpu_sums
 from billing.usage.token_sums import token_sums
 from metering.intervals import Interval, billing_month
+from pricing.money import EXACT
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
 from pricing.rating import GpuUsage, LineKey, Rated, TokenSum, rate_gpu, rate_tokens
 
@@ -87,23 +88,58 @@ def _line(key: LineKey, amount: Decimal) -> Spent:
     )  # fmt: skip
 
 
-def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None, books: Books | None = None) -> list[Spent]:
+def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list[Spent]:
     """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's.
 
-    `card`: other prices than those that were in force. `books`: owners and prices, where they are read already.
+    `card`: other prices than those that were in force.
     """
     if not parts:
         return []
     window = Interval(parts[0].start, parts[-1].end)
-    if books is None:
-        namespaces, consumers, card = namespace_book(), consumer_book(), card or rate_card()
-    else:
-        namespaces, consumers, card = books.namespaces, books.consumers, card or books.card
+    namespaces, consumers, card = namespace_book(), consumer_book(), card or rate_card()
     starts = [part.start for part in parts]
     gpu = _gpu_usage(window.cut({*card.changes(), *namespaces.changes(), *starts}), namespaces, starts)
     pieces = window.cut({*card.changes(), *consumers.changes(), *starts})
     tokens = _token_usage(pieces, card, consumers, starts)
     return [*_rated(gpu, lambda usages: rate_gpu(usages, card)), *_rated(tokens, lambda usages: rate_tokens(usages, card))]
+
+
+def spent_under(scope: Scope, window: Interval, books: Books) -> Fraction:
+    """What a scope used in a window at list price, as one sum: what the same price is for is rated together.
+
+    List prices are per unit and nothing is rounded here, so the sum is that of `spent_in` without its thousand parts.
+    """
+    places, starts = replace(scope, accelerator=""), [window.start]
+    pieces = window.cut({*books.card.changes(), *books.namespaces.changes()})
+    devices: dict[tuple[str, str, datetime], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
+    for usage in _gpu_usage(pieces, books.namespaces, starts).get(0, ()):
+        if places.covers(_of_devices(usage)):
+            sums = devices[usage.accelerator, usage.resource, usage.at]
+            sums[:] = EXACT.add(sums[0], usage.device_us), EXACT.add(sums[1], usage.unit_us)
+    pieces = window.cut({*books.card.changes(), *books.consumers.changes()})
+    tokens: dict[tuple[str, datetime], Counter[str]] = defaultdict(Counter)
+    for item in _token_usage(pieces, books.card, books.consumers, starts).get(0, ()):
+        if scope.covers(_of_tokens(item)):
+            tokens[item.model, item.at].update(item.tokens)
+    gpu = [
+        GpuUsage("", False, "", "", accelerator, resource, at, *sums, "")
+        for (accelerator, resource, at), sums in devices.items()
+    ]
+    charges = [
+        charge
+        for charge in rate_gpu(gpu, books.card).charges
+        if scope.accelerator in ("", charge.key.accelerator, charge.key.sku)
+    ]
+    charges += rate_tokens([TokenSum("", "", *name, counts, "") for name, counts in tokens.items()], books.card).charges
+    return sum((charge.quantity * Fraction(charge.unit_price) for charge in charges), Fraction(0))
+
+
+def _of_devices(usage: GpuUsage) -> Spent:
+    return Spent(usage.team, "gpu", usage.cluster, usage.namespace, "", usage.accelerator, "", Fraction(0))
+
+
+def _of_tokens(item: TokenSum) -> Spent:
+    return Spent(item.team, "tokens", "", "", item.consumer, "", item.model, Fraction(0))
 
 
 def _gpu_usage(pieces: Sequence[Interval], book: OwnershipBook, starts: list[datetime]) -> dict[int, list[GpuUsage]]:

@@ -51,6 +51,7 @@ class GpuAllocation(models.Model):
             models.Index(fields=["cluster", "pod_uid"], name="allocation_pod"),
             models.Index(fields=["cluster", "namespace", "started_at"], name="allocation_namespace"),
             models.Index(fields=["cluster", "workload_name"], name="allocation_workload"),
+            models.Index(fields=["observed_until"], name="allocation_open", condition=Q(ended_at=None)),
         ]
 
 
@@ -74,6 +75,7 @@ class AllocationSpan(models.Model):
         indexes = [
             models.Index(fields=["until", "start"], name="span_time"),
             BrinIndex(fields=["epoch"], name="span_epoch", pages_per_range=16),
+            models.Index(fields=["start"], name="span_start"),
         ]
 
 

@@ -6,6 +6,7 @@ import io
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from billing.budgets.models import Finding
+from billing.budgets.scope import Scope
 from billing.budgets.services import days_store
+from billing.budgets.spending import spent_in, spent_under
 from billing.invoicing.models import Invoice
 from billing.invoicing.services import billing_mode_put, invoices_issue, period_close
 from billing.invoicing.services.disputes import Claim, dispute_open
@@ -25,9 +28,11 @@ from billing.portal.filters import Filters
 from billing.portal.month_facets import month_facets
 from billing.portal.months import period_shown
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
+from billing.rating.selectors import books_known
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.held import devices_by_week_hour
 from billing.usage.models import NodeCapacity
+from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
 from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
@@ -426,3 +431,21 @@ def test_the_lines_of_a_team_leave_as_numbers(issued: None, finance: Client) -> 
     assert [(row["kind"], row["quantity"], row["amount"]) for row in rows] == [
         ("gpu", "20.962222", "209.62"), ("tokens", "1.400000", "2.80"), ("tokens", "1.000000", "8.00"),
     ]  # fmt: skip
+
+
+def test_what_a_scope_spent_is_the_sum_of_its_parts(october: None) -> None:
+    """Devices and tokens of a day under patterns of every kind: to the last digit what its lines add up to."""
+    books = books_known(last_ordinal() + 1)
+    window = Interval(datetime(2026, 10, 9, 16, tzinfo=UTC), datetime(2026, 10, 15, 16, tzinfo=UTC))
+    lines, teams = spent_in([window]), frozenset({"nlp"})
+    for scope, expected in (
+        (Scope(teams), Fraction(94_330 * 8, 3600) + Fraction(54, 5)),
+        (Scope(teams, namespace="nlp-*"), Fraction(94_330 * 8, 3600)),
+        (Scope(teams, accelerator="NVIDIA-H800"), Fraction(94_330 * 8, 3600)),
+        (Scope(teams, model="llama-*"), Fraction(54, 5)),
+        (Scope(teams, consumer="nlp-key-1"), Fraction(54, 5)),
+        (Scope(teams, cluster="hq-2"), Fraction(0)),
+        (Scope(frozenset({"cv"}), model="llama-*"), Fraction(0)),
+    ):
+        parts = sum((item.amount for item in lines if scope.covers(item)), Fraction(0))
+        assert spent_under(scope, window, books) == parts == expected
