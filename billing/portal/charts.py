@@ -43,6 +43,7 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another.
+    `axis`: what the scale of values counts, where it is not the `unit` that is told with each.
 
     `from_zero`: whether the scale begins there; where only differences are to be seen it does not.
     """
@@ -53,6 +54,7 @@ class Chart:
     links: Sequence[str] = ()
     lying: bool = False
     from_zero: bool = True
+    axis: str = ""
 
     @property
     def json(self) -> str:
@@ -63,7 +65,8 @@ class Chart:
             for item in self.series
         ]  # fmt: skip
         shown = {"labels": list(self.labels), "series": series, "unit": self.unit, "links": list(self.links)}
-        return json.dumps({**shown, "lying": self.lying, "from_zero": self.from_zero}, ensure_ascii=False)
+        looks = {"lying": self.lying, "from_zero": self.from_zero, "axis": self.axis or self.unit}
+        return json.dumps(shown | looks, ensure_ascii=False)
 
 
 def _plain(value: Value) -> str | list[str] | None:
@@ -84,7 +87,7 @@ def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currenc
     """(day, quantity, amount): bars of the quantity; the amount is told with it."""
     texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for _day, used, amount in days]
     series = Series("", "bars", colour, [used for _day, used, _amount in days], texts)
-    return Chart([day.isoformat() for day, _used, _amount in days], [series])
+    return Chart([day.isoformat() for day, _used, _amount in days], [series], axis=unit)
 
 
 def bridge_chart(bridge: Bridge, currency: str) -> Chart:
@@ -127,8 +130,8 @@ def _places(ends: Ends) -> tuple[Decimal, Decimal]:
 
 def pools_chart(pools: Sequence[Mapping[str, Any]], uses: Sequence[str]) -> Chart:
     """Where the time of each pool went, in GPU-hours, one use on the other."""
-    words = {"charged": _("charged"), "platform": _("platform"), "unowned": _("unowned"), "unpriced": _("unpriced"),
-             "idle": _("idle")}  # fmt: skip
+    words = {"charged": _("Charged"), "platform": _("Platform"), "unowned": _("Unowned"), "unpriced": _("Unpriced"),
+             "idle": _("Idle")}  # fmt: skip
     series = [
         Series(words[use], "bars", "gpu" if use == "charged" else use,
                [None if pool[use] is None else max(Decimal(pool[use]), Decimal(0)) / HOUR for pool in pools],

@@ -103,6 +103,17 @@ class Recovery:
         return sum((pool.billed for pool in self.pools), self.tokens.billed + self.unpooled)
 
     @property
+    def of_pools(self) -> Decimal:
+        """Billed for the devices of the pools."""
+        return sum((pool.billed for pool in self.pools), ZERO)
+
+    @property
+    def hours(self) -> dict[str, Decimal | None]:
+        """Charged, idle and offered hours of all pools; None where those of one are not known."""
+        columns = {name: [getattr(pool, name) for pool in self.pools] for name in ("charged", "idle", "offered")}
+        return {name: None if None in column else sum(column, Decimal(0)) for name, column in columns.items()}
+
+    @property
     def cost(self) -> Decimal | None:
         """The cost of all pools; None where one is not known: a part would look like more recovery than there is."""
         costs = [pool.cost for pool in self.pools]

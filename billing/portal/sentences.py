@@ -11,6 +11,7 @@ from typing import Final
 
 from django.utils.translation import gettext, gettext_noop
 
+from billing.portal.counted import counted, number_of
 from billing.portal.field_words import REFUSED_FIELDS, beside_its_field, field_words
 from billing.portal.price_hints import HINTS
 
@@ -20,7 +21,6 @@ ADVICE: Final = (
     gettext_noop("add it under `consumers:`"),
     gettext_noop("publish a price version that covers it"),
     gettext_noop("the platform's own use has no price: its recovery cannot be told"),
-    gettext_noop("%(n)s open allocations were not seen after that: %(advice)s"),
     gettext_noop("report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"),
     gettext_noop("claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed "
                  "meanwhile, import it, and waive with a reason"),
@@ -30,12 +30,10 @@ ADVICE: Final = (
     gettext_noop("look at it with `manage.py quarantine`, then correct or dismiss it"),
     gettext_noop("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it"),
     gettext_noop("ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s"),
-    gettext_noop("%(n)s more holds, whose ends lie between %(earliest)s and %(latest)s"),
     gettext_noop(
         "%(words)s: find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
     ),
     gettext_noop("gateways told %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s"),
-    gettext_noop("%(n)s units were listed by %(scans)s scans: look for what the agent missed"),
     gettext_noop("close it with `manage.py period_close`"),
     gettext_noop("correction %(n)s is not issued yet"),
     gettext_noop("upheld in %(numbers)s: open a defect"),
@@ -58,26 +56,19 @@ CHECKS: Final = (
     gettext_noop("%(model)s: %(n)s of %(all)s tokens differ, %(days)s of %(of)s days compared"),
     gettext_noop("watched holds = hourly scans (within %(limit)s)"),
     gettext_noop("no scan was reported"),
-    gettext_noop("%(n)s units in %(scans)s scans, %(differ)s differ"),
     gettext_noop("token roll-ups = token events"),
     gettext_noop("equal in every count"),
     gettext_noop("rating the stored usage again gives the same charges"),
-    gettext_noop("%(n)s charges, %(differ)s differ"),
     gettext_noop("energy at the meter = charged + shared (within %(limit)s)"),
     gettext_noop("no meter was read: `manage.py meter_reading`"),
     gettext_noop("%(cluster)s: %(metered)s kWh metered, %(charged)s charged, %(shared)s shared, %(difference)s differ"),
     gettext_noop("%(cluster)s: not compared, the power of %(names)s is not known"),
     gettext_noop("lines = documents = ledger journal = FOCUS"),
-    gettext_noop("%(n)s documents, %(total)s"),
     gettext_noop("sum of invoices = sum of charges"),
     gettext_noop("invoices %(invoiced)s, charges %(charged)s"),
 )
 OUTCOMES: Final = (
     gettext_noop("%(what)s was reported before with other content; the first one stays"),
-    gettext_noop("1 invoice drafted"),
-    gettext_noop("%(n)s invoices drafted"),
-    gettext_noop("1 invoice issued"),
-    gettext_noop("%(n)s invoices issued"),
     gettext_noop("was closed already"),
 )
 REFUSALS: Final = (
@@ -94,7 +85,6 @@ REFUSALS: Final = (
     gettext_noop("dispute %(n)s is about one of these lines and not decided yet"),
     gettext_noop("dispute %(n)s of one of these lines was rejected for that reason: escalate it"),
     gettext_noop("dispute %(n)s was escalated already: its second decision is the last"),
-    gettext_noop("dispute %(n)s was decided more than %(days)s business days ago"),
     gettext_noop("dispute %(n)s is %(status)s: that can be done while it is %(allowed)s"),
     gettext_noop("correction %(n)s is %(status)s: approve it first"),
     gettext_noop("correction %(n)s is %(status)s: only a draft can be %(what)s"),
@@ -146,9 +136,6 @@ REFUSALS: Final = (
         "a later month was closed after %(month)s and may have billed its late usage: correct %(same)s with notes"
     ),
     gettext_noop("%(month)s was closed again since somebody asked: ask anew"),
-    gettext_noop(
-        "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoices of others are drafted"
-    ),
     gettext_noop("repair the facts, then close again"),
     gettext_noop("%(actor)s proposed commitment %(name)s: somebody else must approve"),
     gettext_noop("%(actor)s proposed commitment %(name)s: withdraw it instead"),
@@ -200,7 +187,6 @@ REFUSALS: Final = (
 PLANS: Final = (
     gettext_noop("mfu %(mfu)s is above what large runs report (0.38 to 0.55): plan with a measured one"),
     gettext_noop("goodput 1 means no failure, restart or checkpoint loss: runs of weeks lose about a tenth"),
-    gettext_noop("the run takes %(days)s days: more GPUs, or a smaller run"),
     gettext_noop("seq_len is not small against the model's width: attention is a large part of the FLOP"),
     gettext_noop("without layers and model_width the FLOP of attention are left out"),
     gettext_noop("the run is shorter than an hour: too small to plan this way"),
@@ -230,15 +216,23 @@ def in_language(text: str) -> str:
     for sentence, pieces, form in _forms():
         found = form.fullmatch(text) if all(piece in text for piece in pieces) else None
         if found:
-            return gettext(sentence) % {name: in_language(value) for name, value in found.groupdict().items()}
+            return _said(sentence, found.groupdict())
     parts = text.split("; ")
     return "; ".join(map(in_language, parts)) if len(parts) > 1 else text
+
+
+def _said(sentence: str, values: dict[str, str]) -> str:
+    told = {name: in_language(value) for name, value in values.items()}
+    if sentence not in counted():
+        return gettext(sentence) % told
+    name, say = counted()[sentence]
+    return say(number_of(values[name])) % told
 
 
 @cache
 def _forms() -> list[tuple[str, list[str], re.Pattern[str]]]:
     """Every sentence with its own words and the expression that finds it; those with the most words of their own first."""
-    listed = (*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS, *REFUSED_FIELDS, *HINTS)
+    listed = (*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS, *REFUSED_FIELDS, *HINTS, *counted())
     sentences = sorted(listed, key=lambda text: -len(PLACE.sub("", text)))
     return [(sentence, PLACE.split(sentence)[::2], re.compile(_expression(sentence))) for sentence in sentences]
 

@@ -204,6 +204,24 @@ def test_a_queue_leads_to_its_workloads_and_says_why_and_when(queues: None, fina
     assert used == {(1, hour): "0.3" for hour in (8, 9, 10, 11)}  # one device on one of four Tuesdays
 
 
+def test_a_queue_of_a_running_month_says_why_it_has_no_forecast(
+    queues: None, finance: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forecast goes by days, and days are not kept by queue; a month that is over has none either way."""
+    none = "No forecast: what a queue or a workload cost on each day is not kept."
+    for at, expected in ((datetime(2026, 10, 20, 16, tzinfo=UTC), True), (OCTOBER_OVER, False)):
+        monkeypatch.setattr("django.utils.timezone.now", lambda at=at: at)
+        pages = [page(finance, f"/spending/?month=2026-10{asked}").content.decode() for asked in ("&queue=gold", "")]
+        assert [none in text for text in pages] == [expected, False]
+        assert ["part=end" in text for text in pages] == [False, expected]
+
+
+def test_teams_of_a_split_have_their_names(issued: None, finance: Client) -> None:
+    response = page(finance, "/spending/?month=2026-10")
+    assert response.context["team_names"] == {"nlp": "NLP Research"}
+    assert 'NLP Research</a><span class="under">nlp</span>' in response.content.decode()
+
+
 def test_what_is_too_much_to_share_out_over_jobs_asks_which_team(
     queues: None, finance: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +395,7 @@ def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path
     assert (pool.hour_cost, pool.cost, pool.billed) == (5, Decimal("120.00"), Decimal("64.00"))
     assert (found.tokens.billed, found.tokens.cost) == (Decimal("10.80"), Decimal("10.00"))
     assert (found.billed, found.cost, found.recovered) == (Decimal("74.80"), Decimal("120.00"), Decimal("74.80") / 120)
+    assert (found.hours, found.of_pools) == ({"charged": 4, "idle": 18, "offered": 24}, Decimal("64.00"))
     assert [(item.token_class, item.price, item.cost) for item in found.margins] == [
         ("input", Decimal("2.0000"), None), ("output", Decimal("8.0000"), None),
     ]  # fmt: skip

@@ -9,13 +9,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.translation import override
 
-from billing.portal.templatetags.portal import amount_of_unit
+from billing.portal.templatetags.portal import amount_of_unit, compact
 from tests.furnished_house import furnish, pleasant
 from tests.site_walk import Page, one_of_each, walk_as
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ONE_OF_MANY = re.compile(
-    r"(?<![\d.,:/-])1 (?:months|days|hours|teams|lines|records|jobs|files|rows|invoices|drafts|runs|documents|units|"
+    r"(?<![\d.,:/-])1 (?:open |more |business )?"
+    r"(?:months|days|hours|teams|lines|records|jobs|files|rows|invoices|drafts|runs|documents|units|"
     r"holds|scans|charges|entries|nodes|pods|versions|prices|tokens|allocations|journals|budgets|windows|years)\b"
 )
 NOT_OURS = ("pre", "textarea")
@@ -74,3 +75,14 @@ def test_no_page_shows_marks_of_its_source_or_a_plural_of_one(tmp_path: Path, wh
         if odd:
             found[route] = odd
     assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        (None, "—"), ("0", "0"), ("0.04", "0.0"), ("9.9", "9.9"), ("999", "999"), ("999.6", "1.0k"), ("1000", "1.0k"),
+        ("12345", "12k"), ("999499", "999k"), ("999500", "1.0M"), ("1000000", "1.0M"), ("12345678", "12M"),
+    ],
+)  # fmt: skip
+def test_a_figure_of_a_small_cell_is_never_a_thousand_thousands(figure: str | None, expected: str) -> None:
+    assert compact(None if figure is None else Decimal(figure)) == expected

@@ -50,6 +50,36 @@ def test_a_sentence_is_found_by_its_form_and_said_with_its_values(english: str, 
         assert in_language(english) == english
 
 
+@pytest.mark.parametrize(
+    ("english", "better", "expected"),
+    [
+        (
+            "1 open allocations were not seen after that: close after the month has ended",
+            "1 open allocation was not seen after that: close after the month has ended",
+            "此后有 1 个未结束的占用未再被观测到：请在该月结束后再关账",
+        ),
+        ("1 documents, 1,204.00", "1 document, 1,204.00", "1 张单据，合计 1,204.00"),
+        ("1,204 documents, 9.00", "1,204 documents, 9.00", "1,204 张单据，合计 9.00"),
+        ("1 invoice drafted", "1 invoice drafted", "已生成 1 份账单草稿"),
+        ("1 charges, 0 differ", "1 charge, 0 differ", "1 笔费用，相差 0 笔"),
+        ("70987 lines and verdicts assessed", "70987 lines and verdicts assessed", "已评估 70987 行费用与判定"),
+        (
+            "period 2026-10 cannot be closed: 1 exception holds it", "period 2026-10 cannot be closed: 1 exception holds it",
+            "账期 2026-10 无法关账：有 1 项例外阻碍",
+        ),
+        ("load: has 1 hours, hourly has 24: give one load for each price",
+         "load: has 1 hour, hourly has 24: give one load for each price",
+         "load：有 1 个小时，而 hourly 有 24 个：每个价格须对应一个负荷"),
+        ("some open allocations were not seen after that: wait", "some open allocations were not seen after that: wait",
+         "此后有 some 个未结束的占用未再被观测到：wait"),
+    ],
+)  # fmt: skip
+def test_what_a_sentence_counts_is_said_for_one_and_for_many(english: str, better: str, expected: str) -> None:
+    assert chinese(english) == expected
+    with override("en"):
+        assert in_language(english) == better
+
+
 def test_a_text_that_looks_like_many_sentences_takes_no_long_time() -> None:
     """What people write reaches the expressions too; all words of a sentence, a hundred times over, are answered at once."""
     text = " of days compared tokens differ, : " * 17

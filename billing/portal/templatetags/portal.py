@@ -318,12 +318,18 @@ def count(value: Decimal | int | None) -> str:
 
 
 @register.filter
+def named(names: Mapping[str, str], code: str) -> str:
+    """The name of a code, or the code."""
+    return names.get(code, code)
+
+
+@register.filter
 def compact(value: Decimal | None) -> str:
     """A figure for a small cell: one decimal below ten, thousands as k, millions as M; the exact one is in the file."""
     if not value:
         return NOTHING if value is None else "0"
     for bound, letter in ((1_000_000, "M"), (1000, "k")):
-        if value >= bound:
+        if value >= bound - bound / 2000:  # 999,500 is no thousand thousands, but a million
             return f"{_grouped(value / bound, 1 if value < 10 * bound else 0)}{letter}"
     return _grouped(value, 1 if value < 10 else 0)
 

@@ -1,6 +1,6 @@
 """Spending: what a month costs, on what, where it will end, why it is more than the last, when it was used, who wastes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -55,7 +55,7 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return render(request, "portal/board.html", common | _first_look(shown, by))
     except TooManyJobsError:
         teams_first = first_rows(split(whole_lines(shown.sums), "team"))[0]
-        return render(request, "portal/board.html", common | {"narrow": teams_first})
+        return render(request, "portal/board.html", common | {"narrow": teams_first, "team_names": _names(teams_first)})
 
 
 def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[Team]]:
@@ -78,12 +78,19 @@ def _team_options(request: HttpRequest) -> list[Team] | None:
     return teams if len(teams) <= OFFERED else None
 
 
+def _names(rows: Sequence[SplitRow]) -> dict[str, str]:
+    """The names of the teams that a page lists by their codes."""
+    named = Team.objects.filter(code__in=[row.label for row in rows]).exclude(name="")
+    return dict(named.values_list("code", "name"))
+
+
 def _first_look(shown: Board, by: str) -> dict[str, Any]:
     rows = shown.rows(by)
     first, rest, left_out = first_rows(rows)
     return {
         "rows": first, "rest": rest, "left_out": left_out, "drill": DRILL.get(by, ""),
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
+        "team_names": _names(first) if by == "team" else {},
         "total": shown.total, "last": shown.last_month(), "wasting": shown.wasting(),
         "sums": {
             name: sum((getattr(row, name) for row in rows), Decimal("0.00")) for name in ("gpu", "tokens", "adjustments")

@@ -27,7 +27,7 @@
     const ticks = { color: colourOf("soft"), maxRotation: 0, font: { size: 11 } };
     const few = chart.lying || chart.labels.length <= 10;
     const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few && !chart.lying ? 45 : 0 }, stacked: chart.lying };
-    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, autoSkipPadding: 12 }, stacked: chart.lying };
+    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, autoSkipPadding: 12 }, title: { display: Boolean(chart.axis), text: chart.axis, color: colourOf("soft"), font: { size: 11 } }, stacked: chart.lying };
     return {
       animation: false, maintainAspectRatio: false, locale: document.documentElement.lang, indexAxis: chart.lying ? "y" : "x",
       interaction: { mode: "index", axis: chart.lying ? "y" : "x", intersect: false },
