@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,6 +18,9 @@ from billing.usage.files import UsageFileError
 from billing.usage.token_sums import Bounds, TokenSums
 from metering.intervals import Interval
 from pricing.contexts import contexts_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 NAMES: Final = ("source", "consumer", "model")
 COUNTS: Final = (
@@ -37,6 +39,8 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
     `pieces` follow each other without gap; records before or after them are left out. `bounds`: of each piece, where the
     buckets of its models end.  Raises UsageFileError.
     """
+    import duckdb  # 60 MB that no other part of the house needs
+
     try:
         schema = pq.read_schema(path)
         _check(schema, path)
@@ -75,7 +79,7 @@ def _check(schema: pa.Schema, path: Path) -> None:
             raise UsageFileError(f"{path}: {name} is {schema.field(name).type}; give whole numbers")
 
 
-def _check_values(engine: duckdb.DuckDBPyConnection, path: Path) -> None:
+def _check_values(engine: "DuckDBPyConnection", path: Path) -> None:
     """No value is missing and no count negative. Asked column by column: what a file says of its row groups answers most."""
     for name in ("time", *NAMES, *COUNTS):
         ((empty,),) = _asked(engine, path, "count(*)", f"{name} IS NULL")
@@ -87,7 +91,7 @@ def _check_values(engine: duckdb.DuckDBPyConnection, path: Path) -> None:
             raise UsageFileError(f"{path}: {name} is below 0 in {negative} records")
 
 
-def _asked(engine: duckdb.DuckDBPyConnection, path: Path, wanted: str, condition: str) -> list[tuple]:
+def _asked(engine: "DuckDBPyConnection", path: Path, wanted: str, condition: str) -> list[tuple]:
     return engine.execute(f"SELECT {wanted} FROM read_parquet(?) WHERE {condition}", [glob.escape(str(path))]).fetchall()
 
 

@@ -226,6 +226,33 @@ def test_a_name_of_200_characters_wraps_inside_its_column(renderer):
     assert max(map(len, pieces)) <= 20
 
 
+def test_the_columns_of_a_row_begin_on_one_line_however_long_a_name_is(renderer):
+    """The SKU takes one line, the namespace several: place, quantity, price and amount stand at the height of the SKU."""
+    pdf = renderer.render(invoice(gpu("1.00", namespace="n" * 90, sku="H800-X", price_version="v-7")), **ISSUED)
+    heights: dict[str, float] = {}
+
+    def note(text: str, page: list[float], line: list[float], *_: object) -> None:
+        for word in ("H800-X", "hq-", "20.962222", "10.0000", "v-7"):
+            if word in text:
+                heights.setdefault(word, round(page[3] * line[5] + page[5], 1))
+
+    pypdf.PdfReader(io.BytesIO(pdf)).pages[0].extract_text(visitor_text=note)
+    assert len(heights) == 5
+    assert len(set(heights.values())) == 1
+
+
+def test_letters_that_the_main_font_lacks_are_set_in_the_serif_that_has_them(renderer):
+    def serif(name: str) -> bool:
+        reader = pypdf.PdfReader(io.BytesIO(renderer.render(invoice(gpu(namespace=name)), **ISSUED)))
+        return any(
+            "Libertinus" in str(font["/BaseFont"].get_object())
+            for page in reader.pages
+            for font in (item.get_object() for item in page["/Resources"]["/Font"].values())
+        )
+
+    assert (serif("Łódź"), serif("Zürich")) == (True, False)
+
+
 def test_500_lines_run_over_pages_under_repeated_headers(renderer):
     lines = [gpu("1.00", namespace=f"team-{number:03d}") for number in range(500)]
     reader = pypdf.PdfReader(io.BytesIO(renderer.render(invoice(*lines), **ISSUED)))

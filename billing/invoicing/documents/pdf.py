@@ -17,6 +17,7 @@ from billing.invoicing.documents.fonts import packaged_fonts
 from billing.invoicing.documents.labels import check_language
 from billing.invoicing.documents.layout import Printing, page_content
 from billing.invoicing.documents.status import mark_of, mark_on
+from billing.invoicing.documents.text import accented
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "templates" / "invoice"
 PDF_STANDARD: Literal["a-2b"] = "a-2b"
@@ -79,10 +80,11 @@ class PdfRenderer:
     def _compile(self, content: Mapping[str, Any], date: datetime) -> bytes:
         if self._compiler is None:
             raise RuntimeError("PdfRenderer is used outside its with block")
+        told = json.dumps(content, ensure_ascii=False)
         pdf = self._compiler.compile(
             format="pdf",
             sys_inputs={
-                "invoice": json.dumps(content, ensure_ascii=False),
+                "invoice": json.dumps({**content, "accented": accented(told)}, ensure_ascii=False),
                 "date": f"{date.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
             },
             pdf_standards=PDF_STANDARD,

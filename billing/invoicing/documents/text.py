@@ -10,6 +10,7 @@ from decimal import Decimal
 MINUS = "\N{MINUS SIGN}"
 LONGEST_UNBROKEN = 16
 _BREAK_AFTER = re.compile(r"(?<=[-/_.:@|,;=+\s])")
+_ACCENTED = re.compile("[\u0100-\u024f\u0370-\u03ff\u0400-\u04ff\u1e00-\u1eff]")
 # Controls, direction overrides, private use, unassigned: none of them may hide or reorder what is charged.
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
 
@@ -45,6 +46,15 @@ def fragments(value: str) -> list[str]:
     return [
         piece[start : start + LONGEST_UNBROKEN] for piece in pieces for start in range(0, len(piece), LONGEST_UNBROKEN)
     ]
+
+
+def accented(value: str) -> bool:
+    """Whether letters of the alphabets occur of which the main font lacks some (`templates/invoice/theme.typ`).
+
+    >>> accented("Żółć"), accented("Zuerich 算盘 é")
+    (True, False)
+    """
+    return _ACCENTED.search(value) is not None
 
 
 def figure(value: Decimal) -> str:
