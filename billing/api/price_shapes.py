@@ -167,6 +167,13 @@ class UnpricedShape(serializers.Serializer[Any]):
     unit = serializers.CharField()
 
 
+class UnratedTeamShape(serializers.Serializer[Any]):
+    """A team that cannot be rated, and what was raised."""
+
+    team = serializers.CharField()
+    problem = serializers.CharField()
+
+
 class EffectShape(serializers.Serializer[Any]):
     """What a list would have done to a month."""
 
@@ -179,3 +186,4 @@ class EffectShape(serializers.Serializer[Any]):
     rows = EffectRowShape(many=True)
     unpriced_before = UnpricedShape(many=True)
     unpriced_after = UnpricedShape(many=True)
+    unrated = UnratedTeamShape(many=True)

@@ -55,10 +55,11 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class MonthLines:
-    """The lines of one month; `preview` while it is not closed."""
+    """The lines of one month; `preview` while it is not closed. What the teams `unrated` owe is unknown."""
 
     lines: list[Spent]
     preview: bool
+    unrated: frozenset[str] = frozenset()
 
 
 def month_lines(month: str, zone: str) -> MonthLines:
@@ -67,9 +68,11 @@ def month_lines(month: str, zone: str) -> MonthLines:
     if period is not None and period.status == BillingPeriod.Status.CLOSED:
         return MonthLines(_invoiced(period), preview=False)
     window = Interval(period.start, period.end) if period else billing_month(month, zone)
-    assessment = assess(window=window, zone=period.zone if period else zone, ordinal=period.ordinal if period else None)
+    zone, ordinal = (period.zone, period.ordinal) if period else (zone, None)
+    assessment = assess(window=window, zone=zone, ordinal=ordinal, isolate=True)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
-    return MonthLines([_line(line.charge.key, line.amount) for line in invoice_lines(charges)], preview=True)
+    lines = [_line(line.charge.key, line.amount) for line in invoice_lines(charges)]
+    return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))
 
 
 def _invoiced(period: BillingPeriod) -> list[Spent]:

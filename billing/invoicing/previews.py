@@ -122,10 +122,13 @@ class WeekUse:
 class MonthFacts:
     """What is kept of a month beside its lines. `use` None where nobody has summed it.
 
+    faults: why some teams cannot be rated, which are in no amount; entangled: whether others hang on them.
     compared_until: up to when the teams' `compared` tells of the month before; None where nobody compared them.
     """
 
     pools: list[PoolFacts]
+    faults: dict[str, str] = field(default_factory=dict)
+    entangled: bool = False
     use: WeekUse | None = None
     compared_until: datetime | None = None
 
@@ -136,8 +139,12 @@ def preview_of(period: BillingPeriod) -> MonthPreview | None:
     return found if found is not None and found.ordinal == period.ordinal else None
 
 
-def pools_of(assessment: Assessment) -> list[PoolFacts]:
-    """The pools of an assessment."""
+def month_facts(assessment: Assessment) -> MonthFacts:
+    """What an assessment says beside its lines and verdicts."""
+    return MonthFacts(_pools_of(assessment), assessment.faults, assessment.entangled)
+
+
+def _pools_of(assessment: Assessment) -> list[PoolFacts]:
     idle = {(pool.cluster, pool.accelerator): pool for pool in assessment.pools}
     facts = []
     for name in sorted(idle.keys() | assessment.device_time.keys()):
@@ -155,14 +162,16 @@ def facts_of(preview: MonthPreview) -> MonthFacts:
 
 def assessment_of(preview: MonthPreview, verdicts: Iterable[Verdict]) -> Assessment:
     """An assessment as far as pages ask for it: pools, the time of devices, and some verdicts; its lines are apart."""
-    facts = facts_of(preview).pools
+    facts = facts_of(preview)
     return Assessment(
         verdicts=list(verdicts),
-        device_time={(pool.cluster, pool.accelerator): pool.time for pool in facts},
+        device_time={(pool.cluster, pool.accelerator): pool.time for pool in facts.pools},
         pools=[
             PoolIdle(pool.cluster, pool.accelerator, pool.capacity_us, pool.idle_us, pool.shares)
-            for pool in facts if pool.capacity_us is not None and pool.idle_us is not None
+            for pool in facts.pools if pool.capacity_us is not None and pool.idle_us is not None
         ],
+        faults=facts.faults,
+        entangled=facts.entangled,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A month of many teams in sums: what its pages of the whole house are made of, without reading every line."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from billing.invoicing.facets import Charged, WastingJob, invoiced_facets
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.previews import facets_of, preview_of
+from billing.invoicing.previews import assessment_of, facets_of, preview_of
 from billing.portal.statements import MonthStatements, assessed_now, month_statements
 from billing.tenancy.models import Team
 
@@ -21,7 +21,8 @@ class MonthFacets:
     """What some teams are charged for a month, and what they are only shown.
 
     `preview`: the amounts can still change. `as_of`: when a large month was last assessed. `wasting` and `whole`: the jobs
-    and the lines behind the sums, where they were read with them.
+    and the lines behind the sums, where they were read with them. `unrated` says why teams of the page cannot be rated and
+    are in no sum; with `entangled` what others pay hangs on them.
     """
 
     period: BillingPeriod
@@ -31,6 +32,8 @@ class MonthFacets:
     as_of: datetime | None = None
     wasting: Sequence[WastingJob] | None = None
     whole: MonthStatements | None = None
+    unrated: Mapping[str, str] = field(default_factory=dict)
+    entangled: bool = False
 
     @property
     def shadow(self) -> bool:
@@ -55,8 +58,15 @@ def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
     if (preview := preview_of(period)) is not None:
         found = facets_of(preview, teams.values_list("code", flat=True))
         if found is not None and found.charged is not None:
-            return MonthFacets(period, found.charged, found.shadow, True, preview.as_of, found.wasting)
+            known = assessment_of(preview, ())
+            mine = teams.filter(code__in=known.faults).order_by("code") if known.faults else ()
+            unrated = {team.code: known.faults[team.code] for team in mine}
+            return MonthFacets(
+                period, found.charged, found.shadow, True, preview.as_of, found.wasting, None, unrated, known.entangled
+            )
     whole = assessed_now(period, teams) if preview is None else month_statements(period, teams)
     charged_lines = [line for item in whole.charged for line in item.lines]
     shown = [line for item in whole.statements if item.shadow for line in item.lines]
-    return MonthFacets(period, charged_lines, shown, whole.preview, whole.as_of, whole=whole)
+    return MonthFacets(
+        period, charged_lines, shown, whole.preview, whole.as_of, None, whole, whole.unrated, whole.entangled
+    )

@@ -150,7 +150,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     if (preview := preview_of(period)) is not None:
         return assessment_of(preview, ()).device_time
     window = Interval(period.start, period.end)
-    return assess(window=window, zone=period.zone, ordinal=period.ordinal).device_time
+    return assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True).device_time
 
 
 def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:

@@ -215,27 +215,25 @@ def sum_of(lines: Iterable[StatementLine]) -> Decimal:
 
 
 def month_statements(
-    period: BillingPeriod, teams: QuerySet[Team], *, summed: bool = False, isolate: bool = False
+    period: BillingPeriod, teams: QuerySet[Team], *, summed: bool = False
 ) -> MonthStatements:
-    """Statements of `teams` (those that somebody may see) for one month.
+    """Statements of `teams` (those that somebody may see) for one month; who cannot be rated is named (`unrated`).
 
     summed: where only sums are shown; of a closed month one line per kind, for a page of a thousand teams needs no more.
-    isolate: by a page that says who cannot be rated (`unrated`); else that is a TeamFaultsError.
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return _of_invoices(period, teams, summed=summed)
     if (preview := preview_of(period)) is not None:
         return _of_preview(period, preview, list(teams), summed=summed)
-    return assessed_now(period, teams, isolate=isolate)
+    return assessed_now(period, teams)
 
 
-def assessed_now(period: BillingPeriod, teams: QuerySet[Team], *, isolate: bool = False) -> MonthStatements:
+def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
     """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
     now, started = timezone.now(), time.monotonic()
     window = Interval(period.start, period.end)
-    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=isolate)
-    if not assessment.faults:
-        preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
+    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
     return _of_assessment(period, assessment, list(teams))
 
 

@@ -30,7 +30,8 @@ SAID = (
 def verdicts_of(*, window: Interval, zone: str, ordinal: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
     """What the policies said about a team's jobs in a month: as the `ordinal`-th close stored it, or (None) as of now."""
     if ordinal is None:
-        return [verdict for verdict in assess(window=window, zone=zone, ordinal=None).verdicts if verdict.team == team]
+        found = assess(window=window, zone=zone, ordinal=None, isolate=True)
+        return [verdict for verdict in found.verdicts if verdict.team == team]
     return list(EfficiencyVerdict.objects.filter(closing=ordinal, team=team).order_by("cluster", "namespace", "job"))
 
 

@@ -6,8 +6,8 @@ earlier months are on neither side: they keep the price of their own time.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -60,11 +60,13 @@ class PriceEffect:
     """The effect per line of team and SKU, and the usage that either list has no price for.
 
     `unpriced_after` would hold the close: it is in no amount, so the amounts say too little where it is not empty.
+    `unrated` says why teams cannot be rated by either list; they are in no row.
     """
 
     rows: list[Effect]
     unpriced_before: list[Unpriced]
     unpriced_after: list[Unpriced]
+    unrated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> Effect:
@@ -95,6 +97,7 @@ class PriceEffect:
             "rows": [{"team": row.key.team, **_sku(row.key), **_told(row)} for row in self.rows],
             "unpriced_before": [_left(item) for item in self.unpriced_before],
             "unpriced_after": [_left(item) for item in self.unpriced_after],
+            "unrated": [{"team": team, "problem": problem} for team, problem in sorted(self.unrated.items())],
         }
 
     def _summed(self, by: Callable[[EffectKey], EffectKey]) -> list[Effect]:
@@ -129,8 +132,8 @@ def price_effect(*, window: Interval, zone: str, ordinal: int | None, prices: Pr
     `ordinal` as in `assess`: that of the close, or None for a month that is open.
     """
     card = rate_card()
-    before = assess(window=window, zone=zone, ordinal=ordinal, card=card)
-    after = assess(window=window, zone=zone, ordinal=ordinal, card=_instead_of(card, prices, window))
+    before = assess(window=window, zone=zone, ordinal=ordinal, card=card, isolate=True)
+    after = assess(window=window, zone=zone, ordinal=ordinal, card=_instead_of(card, prices, window), isolate=True)
     return compare(before, after)
 
 
@@ -145,12 +148,14 @@ def _instead_of(card: RateCard, prices: PriceVersion, window: Interval) -> RateC
 
 
 def compare(before: Assessment, after: Assessment) -> PriceEffect:
-    """Two assessments of the same usage, line by line."""
-    sums = _amounts(before.charges), _amounts(after.charges)
+    """Two assessments of the same usage, line by line. A team that one of them cannot rate is left out of both."""
+    sums, unrated = (_amounts(before.charges), _amounts(after.charges)), before.faults | after.faults
     rows = [
-        Effect(key, sums[0].get(key, ZERO), sums[1].get(key, ZERO)) for key in sorted(sums[0].keys() | sums[1].keys())
+        Effect(key, sums[0].get(key, ZERO), sums[1].get(key, ZERO))
+        for key in sorted(sums[0].keys() | sums[1].keys())
+        if key.team not in unrated
     ]
-    return PriceEffect(rows, before.unpriced, after.unpriced)
+    return PriceEffect(rows, before.unpriced, after.unpriced, unrated)
 
 
 def _amounts(charges: Iterable[Charge]) -> dict[EffectKey, Decimal]:

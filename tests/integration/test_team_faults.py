@@ -18,13 +18,20 @@ import pytest
 from django.db import OperationalError, connection, connections
 from django.test import Client
 
+from billing.budgets.models import BudgetStanding
+from billing.budgets.services import standings_refresh
+from billing.invoicing.journal import Chart
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice
+from billing.invoicing.price_preview import month_effect
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import closing, invoices_issue, period_close, period_verify
+from billing.invoicing.services.accrual import accrual_make
 from billing.invoicing.services.closing import CloseRefusedError, TeamsHeldError
+from billing.invoicing.services.previews import month_assess
 from billing.rating.models import Charge, EfficiencyVerdict
 from billing.tenancy.models import AuditEntry
+from pricing.rate_card import GpuPrice, PriceVersion
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.integration.test_efficiency_policy import BANDS, job
@@ -126,6 +133,73 @@ def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) ->
     own = nlp.get(f"/teams/nlp/?month={MONTH}").content.decode()
     assert ("209.62" in own, "cannot be rated" in own) == (True, False)
     assert told in cv.get(f"/teams/cv/?month={MONTH}").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [("/recovery/", "209.62"), ("/spending/", "209.62"), ("/commitments/", "NVIDIA-H800")],
+)
+def test_every_page_of_the_month_goes_on(tmp_path: Path, url: str, shown: str) -> None:
+    bought = [
+        {"name": f"{team}-2026", "team": team, "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1",
+         "price_per_gpu_hour": "10.0000", "valid_from": "2026-10-01"}
+        for team in ("nlp", "cv")
+    ]  # fmt: skip
+    two_teams(tmp_path, commitments=bought if "commitments" in url else [])
+    measured_is("NaN")
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    answer = client.get(f"{url}?month={MONTH}")
+    page = answer.content.decode()
+    assert (answer.status_code, "cv cannot be rated" in page, shown in page) == (200, True, True)
+
+
+def test_a_kept_preview_names_who_is_missing_in_it(tmp_path: Path, settings: Any) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    settings.LARGE_MONTH = 0
+    assert month_assess(month=MONTH, now=OVER) == "1 lines and verdicts assessed"
+    client = Client()
+    client.force_login(factories.person("fin", "finance"))
+    for url in ("/", "/spending/", "/recovery/"):
+        page = client.get(f"{url}?month={MONTH}").content.decode()
+        assert ("209.62" in page, "cv cannot be rated" in page, NOT_A_NUMBER in page) == (True, True, True), url
+
+
+def test_an_accrual_estimates_the_others_and_names_the_team_it_is_without(tmp_path: Path) -> None:
+    two_teams(tmp_path)
+    measured_is("NaN")
+    chart = Chart()
+    made = accrual_make(month=MONTH, chart=chart, actor="fin", now=datetime(2026, 10, 30, tzinfo=UTC))
+    assert [(journal["team"], journal["amount"]) for journal in made.document["journals"]] == [("nlp", "209.62")]
+    assert made.document["left_out"][0] == {
+        "kind": "team_unrated", "unit": "teams", "exceptions": 1, "quantity": "1", "team": "cv", "problem": NOT_A_NUMBER
+    }  # fmt: skip
+
+
+def test_a_price_list_is_tried_on_the_others(tmp_path: Path) -> None:
+    bought = {"name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "10",
+              "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
+    two_teams(tmp_path, commitments=[bought])
+    committed_is("NaN")
+    dearer = PriceVersion("dearer", datetime(2026, 10, 1, tzinfo=UTC), None, (GpuPrice(Decimal(20), "NVIDIA-H800"),))
+    effect = month_effect(period=period_of(MONTH), prices=dearer)
+    assert [(row.key.team, row.before, row.after) for row in effect.by_team] == [
+        ("nlp", Decimal("209.62"), Decimal("419.24"))
+    ]
+    assert effect.as_dict()["unrated"] == [{"team": "cv", "problem": NOT_A_NUMBER}]
+
+
+def test_a_budget_of_the_team_stays_as_it_was_last_known(tmp_path: Path) -> None:
+    budgets = [{"team": team, "period": "month", "amount": "1000.00", "valid_from": "2026-10-01"} for team in ("nlp", "cv")]
+    two_teams(tmp_path, budgets=budgets)
+    before, after = datetime(2026, 10, 30, tzinfo=UTC), datetime(2026, 10, 31, tzinfo=UTC)
+    standings_refresh(now=before)
+    measured_is("NaN")
+    ingest_allocations(allocation_record(3, namespace="cv"))
+    standings_refresh(now=after)
+    found = {row.budget.team.code: (row.spent, row.as_of) for row in BudgetStanding.objects.select_related("budget__team")}
+    assert found == {"nlp": (Decimal("209.62"), after), "cv": (Decimal("72.00"), before)}
 
 
 def test_tokens_of_a_held_team_are_told_apart(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStandi
     """Recompute the standing of every budget in force; with `past` also of their periods that ended but are not closed.
 
     Takes its generation before it reads: whoever saw a record in the ledger and then this number finds the record in
-    every standing of a higher one. An older refresh that ends later changes nothing.
+    every standing of a higher one. An older refresh that ends later changes nothing. Budgets of a team that cannot be
+    rated stay as they were last known, with the time of that.
     """
     generation = _next_generation()
     zone = billing_setup().zone
@@ -29,7 +30,9 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStandi
     lines = _Lines(zone, now)
     tree = team_tree()
     jobs = by_team(running_jobs(now)) if wanted else {}
-    rows = [_row(budget, period, scope_of(budget, tree), lines, jobs, now, generation) for budget, period in wanted]
+    scoped = [(budget, period, scope_of(budget, tree)) for budget, period in wanted]
+    known = [item for item in scoped if lines.known(item[1].months, item[2])]
+    rows = [_row(*item, lines, jobs, now, generation) for item in known]
     for row in rows:
         _store(row)
     return _stored(rows)
@@ -47,6 +50,18 @@ class _Lines:
     def __init__(self, zone: str, now: datetime) -> None:
         self._zone, self._last = zone, month_of(now, zone)
         self._months: dict[str, tuple[dict[str, list[Spent]], bool]] = {}
+        self._unrated: dict[str, frozenset[str]] = {}
+
+    def known(self, months: Iterable[str], scope: Scope) -> bool:
+        """Whether all teams of the scope can be rated in all of the months that have begun."""
+        return not any(self._read(month) & scope.teams for month in months if month <= self._last)
+
+    def _read(self, month: str) -> frozenset[str]:
+        """Rate a month once; returns the teams that cannot be."""
+        if month not in self._months:
+            found = month_lines(month, self._zone)
+            self._months[month], self._unrated[month] = (by_team(found.lines), found.preview), found.unrated
+        return self._unrated[month]
 
     def of(self, months: Iterable[str], scope: Scope) -> Iterable[Spent]:
         """The lines that count. Late usage of closed months is billed with the first open month: it counts there only."""
@@ -54,9 +69,7 @@ class _Lines:
         for month in months:
             if month > self._last:
                 return
-            if month not in self._months:
-                known = month_lines(month, self._zone)
-                self._months[month] = by_team(known.lines), known.preview
+            self._read(month)
             lines, preview = self._months[month]
             yield from (line for line in covered(lines, scope) if not (late_billed and line.correction))
             late_billed = late_billed or preview

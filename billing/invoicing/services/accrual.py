@@ -19,7 +19,7 @@ from billing.invoicing.models import Accrual, BillingPeriod
 from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services.closing import charges_by_invoice, parties_of, period_open
-from billing.rating.assessment import assess
+from billing.rating.assessment import Assessment, assess
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -84,9 +84,10 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
     setup, revision = billing_setup(), last.revision + 1 if last else 1
     name = f"ACC-{setup.issuer}-{period.month}-{revision}"
     ends = period.end.astimezone(ZoneInfo(period.zone)).date()
-    left_out = _left_out(build_report(period, now=now, thorough=False))
+    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=None, isolate=True)
+    left_out = _left_out(build_report(period, now=now, thorough=False), assessment)
     facts = AccrualFacts(name, period.month, now, ends, left_out, json.loads(last.document) if last else None)
-    text = canonical_json(accrual_of(_documents(period, name), chart, facts))
+    text = canonical_json(accrual_of(_documents(period, name, assessment), chart, facts))
     accrual = Accrual.objects.create(
         period=period, revision=revision, name=name, as_of=now, document=text, sha256=document_hash(text), created_by=actor
     )
@@ -94,10 +95,9 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
     return accrual
 
 
-def _documents(period: BillingPeriod, name: str) -> Iterator[dict[str, Any]]:
+def _documents(period: BillingPeriod, name: str, assessment: Assessment) -> Iterator[dict[str, Any]]:
     """The preview of each team that is charged, then the notes that the open month has issued, as if numbered."""
     setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
-    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=None)
     for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items()):
         if not shadow:
             parties = parties_of(period, setup, teams[code])
@@ -107,12 +107,17 @@ def _documents(period: BillingPeriod, name: str) -> Iterator[dict[str, Any]]:
         yield {**document, "number": f"{name}-{document['number']}"}
 
 
-def _left_out(report: Report) -> list[dict[str, Any]]:
-    """Usage that nobody owns or prices, gaps and the like: the estimate is without them, and says so."""
+def _left_out(report: Report, assessment: Assessment) -> list[dict[str, Any]]:
+    """Usage that nobody owns or prices, gaps, teams that cannot be rated: the estimate is without them, and says so."""
     sums: dict[tuple[str, str], list[Decimal]] = defaultdict(list)
     for item in report.blocking:
-        sums[item.kind, item.unit].append(item.quantity)
-    return [
+        if item.kind != "team_unrated":
+            sums[item.kind, item.unit].append(item.quantity)
+    unrated = [
+        {"kind": "team_unrated", "unit": "teams", "exceptions": 1, "quantity": "1", "team": team, "problem": problem}
+        for team, problem in sorted(assessment.faults.items())
+    ]
+    return unrated + [
         {"kind": kind, "unit": unit, "exceptions": len(found), "quantity": format(sum(found, Decimal(0)).normalize(), "f")}
         for (kind, unit), found in sorted(sums.items())
     ]

@@ -96,7 +96,11 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
         if not known or any(invoice.status != Invoice.Status.VOID for invoice in known):
             raise ApprovalError(f"team {team} has no voided draft of {month}: nothing to build again")
         period, setup = known[0].period, billing_setup()
-        assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+        window = Interval(period.start, period.end)
+        assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+        if (fault := assessment.faults.get(team)) or assessment.entangled:
+            told = fault or "what it pays hangs on teams that cannot be"
+            raise ApprovalError(f"team {team} cannot be rated: {told}; repair it, then build again")
         charges = charges_by_invoice(assessment.charges).get((team, False), [])
         if not charges:
             raise ApprovalError(f"team {team} has no usage in {month}: nothing to build again")

@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
@@ -15,7 +16,6 @@ from billing.invoicing.lines import Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
 from billing.invoicing.previews import (
     KeptSums,
-    MonthFacts,
     StatementLine,
     TeamContent,
     by_team,
@@ -23,7 +23,7 @@ from billing.invoicing.previews import (
     encoded,
     kind_sums,
     large,
-    pools_of,
+    month_facts,
 )
 from billing.invoicing.report import found_in
 from billing.invoicing.selectors import period_of
@@ -59,10 +59,10 @@ def preview_keep(
         return
     teams = _contents(assessment) if large(size) else {}
     started = time.monotonic()
-    facts, compared = MonthFacts(pools_of(assessment)), dict[str, list[FacetSum]]()
+    facts, compared = month_facts(assessment), dict[str, list[FacetSum]]()
     if at_leisure and teams:
         compared, until = _compared(period, assessment, as_of)
-        facts = MonthFacts(facts.pools, week_use(period, teams.values(), as_of), until)
+        facts = replace(facts, use=week_use(period, teams.values(), as_of), compared_until=until)
     took_ms += round((time.monotonic() - started) * 1000)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PREVIEW_LOCK])
@@ -125,7 +125,7 @@ def _sums(content: TeamContent) -> KeptSums:
 def preview_make(period: BillingPeriod, *, now: datetime) -> MonthPreview:
     """Assess a month now and keep what came of it."""
     started = time.monotonic()
-    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+    assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal, isolate=True)
     took = round((time.monotonic() - started) * 1000)
     preview_keep(period, assessment, as_of=now, took_ms=took, at_leisure=True)
     return MonthPreview.objects.defer("facts", "report").get(month=period.month)

@@ -30,7 +30,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     teams = teams_visible_to(request.user)
-    month = month_statements(period, teams, summed=True, isolate=True)
+    month = month_statements(period, teams, summed=True)
     rows, wanted = team_rows(month), request.GET.get("q", "").replace("\0", "").strip()
     found = [row for row in rows if _named(row, wanted)]
     trend = invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview))

@@ -80,7 +80,7 @@ def _verdict_table(month: MonthStatements, team: Team, label: str) -> Table:
 
 
 def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:
-    month = month_statements(period, teams_visible_to(request.user).filter(pk=team.pk), isolate=True)
+    month = month_statements(period, teams_visible_to(request.user).filter(pk=team.pk))
     return month, next(iter(month.statements), Statement(team, []))
 
 

@@ -53,4 +53,7 @@ class Command(HouseCommand):
         state = "estimated" if made.created else "was estimated"
         self.say(f"{made.accrual.name}: {len(teams)} journals {state} as of {made.document['as_of']}, in {out}")
         for item in made.document["left_out"]:
+            if "team" in item:
+                self.say(f"  not in it: team {item['team']}, which cannot be rated: {item['problem']}")
+                continue
             self.say(f"  not in it: {item['exceptions']} x {item['kind']}, {item['quantity']} {item['unit']}")

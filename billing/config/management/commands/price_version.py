@@ -135,6 +135,8 @@ class Command(HouseCommand):
             for part in effect.of_team(row.key.team):
                 self.say(_effect_line(f"  {part.key.sku} {part.key.token_class or part.key.kind}", part))
         self.say(_effect_line("all teams", effect.total))
+        for team, problem in sorted(effect.unrated.items()):
+            self.say(f"  CANNOT BE RATED: {team}, in no amount: {problem}")
         for item in effect.unpriced_after:
             self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would hold the close")
 
