@@ -34,6 +34,7 @@ from billing.rating.selectors import closed_until
 from billing.tenancy.models import DISPUTE_HOLD_AMOUNT, DISPUTE_HOLD_SHARE, BillingSetup, Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.tenancy.services import (
+    ISSUER_FACTS,
     SetupError,
     billing_setup_put,
     consumer_ownership_put,
@@ -146,13 +147,14 @@ class _Application:
         calendar = read_calendar(entry)
         share = entry.decimal("dispute_hold_share", places=4, at_most="1", default=DISPUTE_HOLD_SHARE)
         amount = entry.decimal("dispute_hold_amount", places=2, default=DISPUTE_HOLD_AMOUNT)
+        issued_by = {name: entry.text(name, default="", limit=limit) for name, limit in ISSUER_FACTS.items()}
         entry.finish()
         self._refuse_new_basis(entry)
         refuse_moved_deadlines(entry, calendar)
         changed = billing_setup_put(
             currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
             holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
-            dispute_hold_share=share, dispute_hold_amount=amount,
+            dispute_hold_share=share, dispute_hold_amount=amount, **issued_by,
         )  # fmt: skip
         told = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, told)
@@ -184,11 +186,13 @@ class _Application:
             name = entry.text("name", default=code)
             cost_center = entry.text("cost_center", default="", limit=64)
             parent_code = entry.text("parent", default="", limit=64)
+            billed_to = {name: entry.text(name, default="", limit=200) for name in ("legal_entity", "recipient")}
             entry.finish()
             parent = Team.objects.filter(code=parent_code).first() if parent_code else None
             _, changed = team_put(
-                code=code, name=name, cost_center=cost_center, parent=parent, is_group=False, actor=self.actor
-            )
+                code=code, name=name, cost_center=cost_center, parent=parent, is_group=False, actor=self.actor,
+                **billed_to,
+            )  # fmt: skip
             self.applied.note(changed, f"team {code}: {name}, cost centre {cost_center or '(none)'}")
 
     def _group(self, entry: Entry, declared: dict[str, Entry]) -> None:

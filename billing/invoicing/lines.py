@@ -3,8 +3,8 @@
 Rounding happens here once per line, inside `Charge.amount`; the total is the sum of the rounded lines.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -125,9 +125,32 @@ def total_of(lines: Sequence[Line]) -> Decimal:
     return sum((line.amount for line in lines), Decimal("0.00"))
 
 
+ISSUER_FACTS = ("legal_entity", "address", "tax_id", "contact")
+RECIPIENT_FACTS = ("legal_entity", "attention")
+
+
+def facts_told(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Of a party, what it says of these; nothing of what is empty."""
+    return {name: party[name] for name in names if party.get(name)}
+
+
+def issuer_facts(setup: Any) -> dict[str, str]:
+    """What the billing set-up says of the issuer beside its name."""
+    return facts_told({name: getattr(setup, name) for name in ISSUER_FACTS}, ISSUER_FACTS)
+
+
+def recipient_facts(team: Any) -> dict[str, str]:
+    """What is said of a team beside its name and cost centre."""
+    return facts_told({"legal_entity": team.legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
+
+
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """The facts that an invoice copies, so that it never changes when they do."""
+    """The facts that an invoice copies, so that it never changes when they do.
+
+    `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention): where the house
+    has said them. A document has no word of what nobody said, so that older ones keep their bytes.
+    """
 
     issuer: str
     team: str
@@ -138,6 +161,8 @@ class Parties:
     zone: str
     window: Interval
     shadow: bool = False
+    issuer_facts: Mapping[str, str] = field(default_factory=dict)
+    recipient_facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
@@ -150,8 +175,10 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
     return {
         **({"shadow": True} if parties.shadow else {}),
         "schema": SCHEMA,
-        "issuer": {"name": parties.issuer},
-        "recipient": {"team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center},
+        "issuer": {"name": parties.issuer, **parties.issuer_facts},
+        "recipient": {
+            "team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center, **parties.recipient_facts
+        },
         "period": period_facts(parties.month, parties.zone, parties.window),
         "currency": parties.currency,
         "lines": [line.as_dict() for line in lines],

@@ -56,6 +56,8 @@ def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
         (_("Amount"), _money(document)),
         (_("Issued by"), content["issuer"]["name"]),
     ]
+    if contact := content["issuer"].get("contact"):
+        rows.append((_("Contact"), contact))
     if isinstance(document, Note) and document.invoice is not None:
         rows.append((_("Corrects"), str(document.invoice.number)))
     if isinstance(document, Note):

@@ -180,6 +180,8 @@ class NoteFacts:
     reason_code: str
     reason: str
     invoice: tuple[str, str, str] | None
+    issuer_facts: Mapping[str, str] = field(default_factory=dict)
+    recipient_facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def note_draft(facts: NoteFacts, entries: Sequence[NoteEntry]) -> dict[str, Any]:
@@ -194,8 +196,10 @@ def note_draft(facts: NoteFacts, entries: Sequence[NoteEntry]) -> dict[str, Any]
     return {
         "schema": SCHEMA,
         "kind": facts.kind,
-        "issuer": {"name": facts.issuer},
-        "recipient": {"team": facts.team, "name": facts.team_name, "cost_center": facts.cost_center},
+        "issuer": {"name": facts.issuer, **facts.issuer_facts},
+        "recipient": {
+            "team": facts.team, "name": facts.team_name, "cost_center": facts.cost_center, **facts.recipient_facts
+        },
         "currency": facts.currency,
         "reason": {"code": facts.reason_code, "text": facts.reason},
         "invoice": reference,

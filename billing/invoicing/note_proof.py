@@ -6,7 +6,14 @@ from typing import Any
 
 from billing.invoicing.billed import month_of_closing, row_key
 from billing.invoicing.effect import effect_of
-from billing.invoicing.lines import canonical_json, document_hash, period_facts
+from billing.invoicing.lines import (
+    ISSUER_FACTS,
+    RECIPIENT_FACTS,
+    canonical_json,
+    document_hash,
+    facts_told,
+    period_facts,
+)
 from billing.invoicing.models import Correction, InvoiceLine, Note, NoteLine
 from billing.invoicing.note_lines import (
     BilledLine,
@@ -36,6 +43,8 @@ def note_again(note: Note) -> dict[str, Any]:
         team_name=draft["recipient"]["name"], cost_center=draft["recipient"]["cost_center"],
         currency=draft["currency"], reason_code=draft["reason"]["code"], reason=draft["reason"]["text"],
         invoice=None if invoice is None else (invoice["number"], invoice["sha256"], invoice["month"]),
+        issuer_facts=facts_told(draft["issuer"], ISSUER_FACTS),
+        recipient_facts=facts_told(draft["recipient"], RECIPIENT_FACTS),
     )  # fmt: skip
     rows = note.lines.order_by("position").select_related(
         "invoice_line__invoice__team", "note_line__note__team", "invoice_line__invoice__period"

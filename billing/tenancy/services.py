@@ -7,7 +7,7 @@ Whoever changes ownership checks in the same transaction that no closed period c
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -27,6 +27,10 @@ class SetupError(ValueError):
     """A set-up that contradicts what is already a fact."""
 
 
+ISSUER_FACTS: Final = {"legal_entity": 200, "address": 500, "tax_id": 64, "contact": 200}
+"""What documents say of the issuer beside its name, each with the most characters that it may have."""
+
+
 def billing_setup_put(
     *,
     currency: str,
@@ -39,12 +43,17 @@ def billing_setup_put(
     working_days: Sequence[date] = (),
     dispute_hold_share: Decimal = DISPUTE_HOLD_SHARE,
     dispute_hold_amount: Decimal = DISPUTE_HOLD_AMOUNT,
+    legal_entity: str = "",
+    address: str = "",
+    tax_id: str = "",
+    contact: str = "",
 ) -> bool:
     """Store how this installation bills; True if anything changed."""
     wanted: dict[str, Any] = {
         "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
         "holidays": sorted(holidays), "working_days": sorted(working_days),
         "dispute_hold_share": dispute_hold_share, "dispute_hold_amount": dispute_hold_amount,
+        "legal_entity": legal_entity, "address": address, "tax_id": tax_id, "contact": contact,
     }  # fmt: skip
     known = BillingSetup.objects.first()
     before = {name: getattr(known, name) for name in wanted} if known else {}
@@ -58,7 +67,7 @@ def billing_setup_put(
 
 def _told(facts: dict[str, Any]) -> dict[str, Any]:
     """The set-up as the log keeps it: days and limits as text, and no word of what is empty or as it is by default."""
-    kept = {name: value for name, value in facts.items() if value not in ([], DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)}
+    kept = {name: value for name, value in facts.items() if value not in ([], "", DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)}
     return {name: _as_text(value) for name, value in kept.items()}
 
 
@@ -69,17 +78,23 @@ def _as_text(value: Any) -> Any:
 
 
 def team_put(
-    *, code: str, name: str, cost_center: str, parent: Team | None, is_group: bool, actor: str
-) -> tuple[Team, bool]:
+    *, code: str, name: str, cost_center: str, parent: Team | None, is_group: bool, actor: str, legal_entity: str = "",
+    recipient: str = "",
+) -> tuple[Team, bool]:  # fmt: skip
     """Store a team; returns it and whether anything changed."""
-    wanted = {"name": name, "cost_center": cost_center, "parent": parent, "is_group": is_group}
+    wanted = {
+        "name": name, "cost_center": cost_center, "parent": parent, "is_group": is_group, "legal_entity": legal_entity,
+        "recipient": recipient,
+    }  # fmt: skip
     known = Team.objects.filter(code=code).first()
     if known and all(getattr(known, field) == value for field, value in wanted.items()):
         return known, False
     team, _ = Team.objects.update_or_create(code=code, defaults=wanted)
-    audit_record(
-        actor=actor, action="team_put", subject=code, detail={**wanted, "parent": parent.code if parent else None}
-    )
+    detail = {**wanted, "parent": parent.code if parent else None}
+    for name in ("legal_entity", "recipient"):
+        if not detail[name]:
+            del detail[name]
+    audit_record(actor=actor, action="team_put", subject=code, detail=detail)
     return team, True
 
 

@@ -6,7 +6,7 @@ keys are ignored, so a later document with more facts still renders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -27,12 +27,18 @@ class UnbalancedDocumentError(DocumentError):
 
 class Issuer(msgspec.Struct, frozen=True):
     name: str
+    legal_entity: str | None = None
+    address: str | None = None
+    tax_id: str | None = None
+    contact: str | None = None
 
 
 class Recipient(msgspec.Struct, frozen=True):
     team: str
     name: str | None = None
     cost_center: str | None = None
+    legal_entity: str | None = None
+    attention: str | None = None
 
 
 class Period(msgspec.Struct, frozen=True):
@@ -131,6 +137,12 @@ class Invoice(msgspec.Struct, frozen=True):
     shadow: bool = False
     reason: Reason | None = None
     invoice: Reference | None = None
+
+
+def told_of(party: Issuer | Recipient, names: Iterable[str]) -> list[tuple[str, str]]:
+    """What the house has said of a party, by name of the fact; older documents say nothing."""
+    known = ((name, getattr(party, name)) for name in names)
+    return [(name, value) for name, value in known if value]
 
 
 def read_document(document: Mapping[str, Any]) -> Invoice:

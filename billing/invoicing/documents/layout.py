@@ -6,13 +6,13 @@ reaches the template as JSON strings, never as Typst source.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from billing.invoicing.documents.content import Invoice, Line, Period, lines_of, sum_of
+from billing.invoicing.documents.content import Invoice, Line, Period, lines_of, sum_of, told_of
 from billing.invoicing.documents.labels import (
     KINDS,
     MARKS,
@@ -90,6 +90,7 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
         "mark_kind": printing.mark,
         "number": wording.text(invoice.number) if invoice.number else None,
         "issuer": wording.name(invoice.issuer.name),
+        "issuer_facts": _told(told_of(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
         "recipient": _recipient(invoice, wording),
         "facts": _facts(invoice, printing, wording),
         "month": wording.text(invoice.period.month),
@@ -130,8 +131,13 @@ def _recipient(invoice: Invoice, wording: Wording) -> dict[str, Any]:
         "facts": [
             {"label": wording.word("team"), "value": wording.name(recipient.team)},
             {"label": wording.word("cost_center"), "value": wording.name(recipient.cost_center)},
+            *_told(told_of(recipient, ("legal_entity", "attention")), wording),
         ],
     }
+
+
+def _told(facts: Iterable[tuple[str, str]], wording: Wording) -> list[dict[str, Any]]:
+    return [{"label": wording.word(name), "value": wording.name(value)} for name, value in facts]
 
 
 def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from xlsxwriter.format import Format
 from xlsxwriter.utility import xl_rowcol_to_cell
 from xlsxwriter.worksheet import Worksheet
 
-from billing.invoicing.documents.content import Invoice, Line, lines_of, read_document, sum_of
+from billing.invoicing.documents.content import Invoice, Line, lines_of, read_document, sum_of, told_of
 from billing.invoicing.documents.labels import (
     KINDS,
     MARKS,
@@ -256,9 +256,11 @@ def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, 
         ("issue_date", issued),
         *([("dispute_until", last_day(printing.due, period))] if printing.due else []),
         ("issuer", invoice.issuer.name),
+        *told_of(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
         ("recipient", recipient.name or recipient.team),
         ("team", recipient.team),
         ("cost_center", recipient.cost_center or ""),
+        *told_of(recipient, ("legal_entity", "attention")),
         ("month", f"{period.month} ({period.zone})"),
         ("bounds", f"{period.start} – {period.end}"),
         ("bounds_utc", f"{period.start_utc} – {period.end_utc}"),

@@ -16,7 +16,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from billing.invoicing.held_close import differing, unwritten
-from billing.invoicing.lines import Line, Parties, draft_document, invoice_lines, total_of
+from billing.invoicing.lines import (
+    Line,
+    Parties,
+    draft_document,
+    invoice_lines,
+    issuer_facts,
+    recipient_facts,
+    total_of,
+)
 from billing.invoicing.look import Look, look
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
 from billing.invoicing.modes import billing_modes
@@ -276,6 +284,7 @@ def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow
         issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
         currency=setup.currency, month=period.month, zone=period.zone, window=Interval(period.start, period.end),
         shadow=shadow,
+        issuer_facts=issuer_facts(setup), recipient_facts=recipient_facts(team),
     )  # fmt: skip
 
 

@@ -24,7 +24,14 @@ from billing.invoicing.authority import (
     require_second_person,
 )
 from billing.invoicing.billed import billed_lines, credited_of, document_numbered
-from billing.invoicing.lines import QUANTITY_PLACES, canonical_json, document_hash, period_facts
+from billing.invoicing.lines import (
+    QUANTITY_PLACES,
+    canonical_json,
+    document_hash,
+    issuer_facts,
+    period_facts,
+    recipient_facts,
+)
 from billing.invoicing.models import (
     BillingPeriod,
     Correction,
@@ -263,6 +270,7 @@ def _store_note(correction: Correction, plan: NotePlan, issuer: str) -> None:
     facts = NoteFacts(
         kind=plan.kind, issuer=issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
         currency=correction.currency, reason_code=correction.reason_code, reason=correction.reason, invoice=reference,
+        issuer_facts=issuer_facts(billing_setup()), recipient_facts=recipient_facts(team),
     )  # fmt: skip
     note = Note.objects.create(
         correction=correction, kind=plan.kind, team=team, invoice=invoice, currency=correction.currency,

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 from billing.invoicing.issued import issued_notes
 from billing.invoicing.lines import (
+    ISSUER_FACTS,
+    RECIPIENT_FACTS,
     Parties,
     canonical_json,
     document_hash,
     draft_document,
+    facts_told,
     invoice_lines,
     numbered_document,
 )
@@ -111,6 +114,8 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
         issuer=facts["issuer"]["name"], team=code, team_name=facts["recipient"]["name"],
         cost_center=facts["recipient"]["cost_center"], currency=facts["currency"], month=facts["period"]["month"],
         zone=facts["period"]["zone"], window=Interval(invoice.period.start, invoice.period.end), shadow=invoice.shadow,
+        issuer_facts=facts_told(facts["issuer"], ISSUER_FACTS),
+        recipient_facts=facts_told(facts["recipient"], RECIPIENT_FACTS),
     )  # fmt: skip
     draft = draft_document(parties, invoice_lines(charges))
     if invoice.number is None:

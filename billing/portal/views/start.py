@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.portal.first_run import steps
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.services import billing_setup_put
+from billing.tenancy.services import ISSUER_FACTS, billing_setup_put
 
 CODE_LENGTH = 3
 ISSUER_LENGTH = 64
@@ -53,11 +53,20 @@ def start_billing(request: HttpRequest) -> HttpResponse:
     if BillingSetup.objects.exists():
         return HttpResponse(_("The billing set-up exists already: change it with `manage.py apply FILE`."), status=409)
     given = {name: request.POST.get(name, "").strip() for name in ("currency", "zone", "issuer", "review")}
-    errors = _faults(given)
+    told = {name: request.POST.get(name, "").strip() for name in ISSUER_FACTS}
+    errors = _faults(given) | _too_long(told)
     if errors:
         return _shown(request, errors, status=400)
-    billing_setup_put(**given, actor=request.user.get_username())
+    billing_setup_put(**given, **told, actor=request.user.get_username())
     return redirect("portal:start")
+
+
+def _too_long(told: dict[str, str]) -> dict[str, str]:
+    return {
+        name: _("printable, at most %(limit)s characters") % {"limit": limit}
+        for name, limit in ISSUER_FACTS.items()
+        if len(told[name]) > limit or not told[name].isprintable()
+    }
 
 
 def _faults(given: dict[str, str]) -> dict[str, str]:
