@@ -1,6 +1,6 @@
 """What fires an alert: thresholds and burn rates. Each cause fires once; rows in the database see to that."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -10,11 +10,13 @@ from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
+from billing.budgets.contracted import contracted_ahead
 from billing.budgets.models import Alert, BudgetStanding, Channel, Delivery
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.services.standings import standings_refresh
 from billing.budgets.spending import Spent, by_team, covered, spent_in
 from billing.budgets.thresholds import BURN_RULES, BurnRule, burning, reached
+from billing.rates.selectors import commitment_book
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
 from pricing.money import round_amount
@@ -29,7 +31,13 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
     Any number of calls at once, or again, fire each cause once: threshold x period x revision of the amount.
     """
     standings = standings_refresh(now=now, past=True)
-    candidates = [alert for standing in standings for alert in _reached(standing, now)]
+    tree, book, zone = team_tree(), commitment_book(), billing_setup().zone
+
+    def ahead(standing: BudgetStanding) -> Decimal:
+        period = Interval(standing.start, standing.end)
+        return contracted_ahead(scope_of(standing.budget, tree), period, book, now=now, zone=zone)
+
+    candidates = [alert for standing in standings for alert in _reached(standing, ahead, now)]
     candidates += _burns([standing for standing in standings if standing.start <= now < standing.end], now)
     known = set(Alert.objects.filter(cause__in=[alert.cause for alert in candidates]).values_list("cause", flat=True))
     return [alert for alert in candidates if alert.cause not in known and alert_fire(alert)]
@@ -49,11 +57,15 @@ def alert_fire(alert: Alert, channels: Iterable[Channel] | None = None) -> bool:
     return fired
 
 
-def _reached(standing: BudgetStanding, now: datetime) -> Iterator[Alert]:
+def _reached(
+    standing: BudgetStanding, ahead: Callable[[BudgetStanding], Decimal], now: datetime
+) -> Iterator[Alert]:
+    """`ahead`: what is contracted for the months to come. The running month has it among its lines, used or not."""
     budget = standing.budget
     yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, standing.as_of, now)
-    committed = standing.spent + standing.encumbered
-    yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, standing.as_of, now)
+    if budget.commitment_thresholds:
+        committed = standing.spent + standing.encumbered + ahead(standing)
+        yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, standing.as_of, now)
     made = standing.forecast_at
     if standing.forecast_p50 is not None and made is not None and now - made < FORECAST_STALE and now < standing.end:
         yield from _of_basis(standing, "forecast", standing.forecast_p50, budget.forecast_thresholds, made, now)

@@ -17,6 +17,7 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.budgets.alert_quality import alert_quality
+from billing.budgets.contracted import contracted_ahead
 from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
@@ -27,8 +28,10 @@ from billing.portal.access import page
 from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.tables import Column, Table, download
+from billing.rates.selectors import commitment_book
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
+from metering.intervals import Interval
 
 PAGE_SIZE = 50
 ALERTS_SHOWN = 20
@@ -153,13 +156,14 @@ def budget_page(
     """The page of a budget, with what was refused on top of it."""
     now = timezone.now()
     standing = standing_now(found, now)
+    contracted = _contracted(found, standing, now, setup)
     days, chart = ([], None) if standing is None else _course(found, standing, now, setup)
     alerts = Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN]
     context = {
         "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
         "remaining": None if standing is None else standing.amount - standing.spent,
-        "available": None if standing is None else standing.amount - standing.spent - standing.encumbered,
-        "days": days, "chart": chart, "fewest_days": FEWEST_DAYS,
+        "available": None if standing is None else standing.amount - standing.spent - standing.encumbered - contracted,
+        "contracted": contracted, "days": days, "chart": chart, "fewest_days": FEWEST_DAYS,
         "thresholds": _thresholds(found, standing), "ladder": ladder_of(found), "alerts": alerts, "refusal": refusal,
         "percents": {name: ", ".join(str(value) for value in getattr(found, name)) for name in THRESHOLDS},
         "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
@@ -168,6 +172,14 @@ def budget_page(
         "overrides": found.overrides.filter(until__gt=now),
     }  # fmt: skip
     return render(request, "portal/budget.html", context, status=status)
+
+
+def _contracted(found: Budget, standing: BudgetStanding | None, now: datetime, setup: BillingSetup) -> Decimal:
+    """What is to be paid in the months to come whether it is used or not."""
+    if standing is None:
+        return Decimal("0.00")
+    period, scope = Interval(standing.start, standing.end), scope_of(found, team_tree())
+    return contracted_ahead(scope, period, commitment_book(), now=now, zone=setup.zone)
 
 
 def _course(found: Budget, standing: BudgetStanding, now: datetime, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
