@@ -242,7 +242,8 @@ class Board:
     def kept_use(self) -> WeekUse | None:
         """The use of the whole house as it was last summed, where the whole house is asked for."""
         asked = self.filters
-        if asked.team or asked.namespace or asked.consumer or asked.of_jobs:
+        assessed_for_this_view = self.month.preview and self.month.as_of is None
+        if asked.team or asked.namespace or asked.consumer or asked.of_jobs or assessed_for_this_view:
             return None
         preview = preview_of(self.period)
         if preview is None or preview.teams.exclude(team__in=self.teams.values("code")).exists():

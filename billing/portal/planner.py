@@ -1,6 +1,6 @@
 """The planner of training runs: texts of a form -> low, base and high, with what should make the reader suspicious."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -53,6 +53,18 @@ BOUNDS: Final[dict[str, Bound]] = {
 }  # fmt: skip
 HINTS: Final = {**LISTS, "contingency_method": gettext_noop("on-base, or share-of-total")}
 NAMES: Final = (*TEXTS, *BOUNDS, *LISTS)
+GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (gettext_noop("The run"), ("active_params", "tokens", "accelerator", "gpus", "price_per_gpu_hour", "mfu", "goodput",
+                               "dtype", "recomputation")),
+    (gettext_noop("Contingency and what comes with the run"), ("contingency_ratio", "contingency_method", *OVERHEADS)),
+    (gettext_noop("Low and high"), tuple(RANGES)),
+    (gettext_noop("Energy and CO2"), ("gpu_power_kw", "pue", LOCATION_BASED, MARKET_BASED)),
+    (gettext_noop("Attention and steps"), (*ATTENTION, "sequences_per_step")),
+    (gettext_noop("Storage and requests"), (*STORAGE, *LISTS)),
+    (gettext_noop("What the plan is held against"), tuple(FACTS)),
+)  # fmt: skip
+OPEN: Final = 2
+"""So many groups stand open; any other does where something is written in it."""
 USUAL_MFU: Final = Fraction(55, 100)
 LONG_RUN_DAYS: Final = 180
 ATTENTION_MATTERS: Final = Fraction(1, 6)
@@ -91,6 +103,16 @@ def planner_fields(
         given["mfu_p90"] = exact_decimal(Fraction(own), 4)
     values = {name: given.get(name, "") for name in NAMES}
     return [(name, values[name], _hint(name)) for name in NAMES], values
+
+
+def in_groups(fields: Sequence[tuple[str, str, str]]) -> list[tuple[str, bool, list[tuple[str, str, str]]]]:
+    """The inputs by what they are about: the group, whether it stands open, and its inputs."""
+    by_name = {field[0]: field for field in fields}
+    groups = [(gettext(group), [by_name[name] for name in names]) for group, names in GROUPS]
+    return [
+        (group, number < OPEN or any(value for _name, value, _hint in inputs), inputs)
+        for number, (group, inputs) in enumerate(groups)
+    ]
 
 
 def _hint(name: str) -> str:

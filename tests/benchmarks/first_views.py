@@ -2,7 +2,8 @@
 
 Nothing is warm but what a running house keeps: the scheduler has assessed the month once, as it does every few minutes. Each
 page, and each part of one that is loaded later, is asked for as finance, the lead of a team, an admin and an auditor see it,
-while the month is open, closed and issued. A web process answers, with the collector of a web process.
+while the month is running (by a clock that is set back), open, closed and issued. A web process answers, with the collector
+of a web process.
 """
 
 import re
@@ -11,8 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from tests.benchmarks import month
 from tests.benchmarks.month import MONTH, Size
@@ -41,7 +45,12 @@ LINKED: Final = (
     ("/invoices/", re.compile(r'href="(/invoices/[0-9]+/)"')),
 )
 """Pages whose addresses stand on others: the first and the last such address."""
-STATES: Final = (("open", None), ("closed", "period_close"), ("issued", "invoice_issue"))
+RUNNING: Final = (
+    "/", "/spending/", "/spending/?part=why", "/spending/?part=end", "/spending/?part=hours",
+    f"/spending/?team={TEAM}&part=end", f"/teams/{TEAM}/", "/budgets/",
+)  # fmt: skip
+MIDDLE: Final = datetime(2026, 10, 20, 4, tzinfo=UTC)
+STATES: Final = (("running", None), ("open", None), ("closed", "period_close"), ("issued", "invoice_issue"))
 
 
 def measure(home: Path, share: float) -> list[Row]:
@@ -53,19 +62,26 @@ def measure(home: Path, share: float) -> list[Row]:
         if command is not None:
             arguments = [sys.executable, "manage.py", command, MONTH, "--json"]
             subprocess.run(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
-        rows += views_of(state)
+        with patch("django.utils.timezone.now", lambda: MIDDLE) if state == "running" else nullcontext():
+            rows += views_of(state)
     return rows
 
 
 def views_of(state: str) -> list[Row]:
     """Ask for every page of a month in that state; every figure is printed, the table gets what is told of all."""
-    from billing.invoicing.tasks import months_assess
+    from django.utils import timezone
 
-    print(f"assessing the {state} month: {_milliseconds(months_assess):,.0f} ms", flush=True)
+    from billing.budgets.services.outlook import days_store
+    from billing.invoicing.services.previews import month_assess
+
+    assessing = _milliseconds(lambda: month_assess(month=MONTH, now=timezone.now()))
+    print(f"assessing the {state} month: {assessing:,.0f} ms", flush=True)
+    if state == "running":
+        print(f"storing its days: {_milliseconds(lambda: days_store(now=timezone.now())):,.0f} ms", flush=True)
     print(f"{'':60} {'p95':>6} {'own':>6} {'wait':>6} {'queries':>7} {'pauses':>6} {'full':>4}", flush=True)
     web, every, slow = WebProcess(), list[Answer](), list[Row]()
     for name, session, pages in _people():
-        for page in [*pages, *_linked(web, session)]:
+        for page in RUNNING if state == "running" else [*pages, *_linked(web, session)]:
             path = _of_month(page)
             web.answer(path.replace(MONTH, EMPTY), session)  # a web process has compiled its templates
             answers = [web.answer(path, session) for _ in range(VIEWS)]

@@ -218,7 +218,7 @@ def test_a_queue_of_a_running_month_says_why_it_has_no_forecast(
 
 def test_teams_of_a_split_have_their_names(issued: None, finance: Client) -> None:
     response = page(finance, "/spending/?month=2026-10")
-    assert response.context["team_names"] == {"nlp": "NLP Research"}
+    assert response.context["team_names"]["nlp"] == "NLP Research"
     assert 'NLP Research</a><span class="under">nlp</span>' in response.content.decode()
 
 

@@ -11,13 +11,18 @@ import pytest
 from django.test import Client
 from django.utils.translation import override
 
+from billing.portal.input_names import NAMES, input_name
 from billing.portal.own_runs import own_mfu_p90
 from billing.portal.planner import BOUNDS, START, planned, planner_fields
+from billing.portal.planner import NAMES as PLANNER_INPUTS
 from billing.portal.price_hints import hint_of
+from billing.portal.token_bench import TERMS
+from billing.portal.token_report import TOLD_BY_PEOPLE
+from billing.portal.workbench import FIELDS as WORKBENCH_INPUTS
 from billing.usage.models import EfficiencySample
 from pricing.cost_sheet import COMPLETE, SIMPLE
 from pricing.efficiency import EfficiencyPolicy, Form
-from pricing.token_sheet import NUMBERS
+from pricing.token_sheet import BY_CONTEXT, NUMBERS
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 from tests.integration.test_price_drafts import SHEET
 from tests.integration.test_sentences import SENTENCE
@@ -129,13 +134,15 @@ def test_the_page_fills_in_what_own_runs_reached(client: Client, tmp_path: Path)
         measured(number, "0.31", ago=yesterday)
     client.force_login(person("vic", "viewer"))
     page: Any = client.get("/planner/")
-    assert dict((name, value) for name, value, _ in page.context["fields"])["mfu_p90"] == "0.3100"
+    written = {name: value for _, _, inputs in page.context["groups"] for name, value, _ in inputs}
+    assert (written["mfu_p90"], set(written)) == ("0.3100", set(PLANNER_INPUTS))
+    assert [opened for _, opened, _ in page.context["groups"]] == [True, True, False, True, False, False, True]
     page = client.get("/planner/", {**START, "tokens": "10e12"})
     assert any("too hopeful: mfu 0.4 against 0.31" in text for text in page.context["plan"].warnings)
 
 
 def test_the_planner_and_the_workbench_speak_chinese(client: Client, tmp_path: Path) -> None:
-    """Rows, checks, hints and slices; names of fields stay what the command calls them."""
+    """Rows, checks, hints, slices and inputs; beside its words each input has the name that files give it."""
     apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "valid_from": "2024-01-01"}])
     client.force_login(person("ana", "finance"))
     asked = {
@@ -150,9 +157,17 @@ def test_the_planner_and_the_workbench_speak_chinese(client: Client, tmp_path: P
     ]
     for path, values, expected in pages:
         page = client.get(path, values, headers={"accept-language": "zh-CN"}).content.decode()
-        shown = re.sub(r"<[^>]+>", " ", re.sub(r"<(label|code).*?</\1>", "", page))
+        shown = re.sub(r"<[^>]+>", " ", re.sub(r"<code.*?</code>", "", page))
         assert [text for text in expected if text not in shown] == []
         assert SENTENCE.findall(shown) == []
+
+
+def test_every_input_of_a_form_has_words_of_its_own() -> None:
+    inputs = {*PLANNER_INPUTS, *WORKBENCH_INPUTS, *TERMS, *TOLD_BY_PEOPLE, BY_CONTEXT, "method"}
+    assert inputs == set(NAMES)
+    with override("zh-hans"):
+        assert [name for name in sorted(inputs) if not re.search(r"[\u4e00-\u9fff]", input_name(name))] == []
+    assert input_name("whatever") == "whatever"
 
 
 def test_every_hint_of_a_form_has_its_chinese() -> None:

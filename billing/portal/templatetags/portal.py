@@ -16,10 +16,12 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing.progress import STEPS
 from billing.portal.audit_words import AUDIT
+from billing.portal.input_names import input_name
 from billing.portal.sentences import in_language
 from pricing.contexts import class_and_context, priced_class
 
 register = template.Library()
+register.filter("input_name", input_name)
 UNITS: Mapping[str, Callable[[int], str]] = {
     "months": lambda n: ngettext("%(n)s month", "%(n)s months", n),
     "records": lambda n: ngettext("%(n)s record", "%(n)s records", n),

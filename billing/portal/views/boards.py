@@ -52,10 +52,12 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return render(request, name, common | PARTS[part](shown) | {"part": f"portal/parts/board_{part}.html"})
     common |= {"by": by, "tabs": list(NAMES), "options": shown.options(), "team_options": _team_options(request)}
     try:
-        return render(request, "portal/board.html", common | _first_look(shown, by))
+        looked = _first_look(shown, by)
     except TooManyJobsError:
-        teams_first = first_rows(split(whole_lines(shown.sums), "team"))[0]
-        return render(request, "portal/board.html", common | {"narrow": teams_first, "team_names": _names(teams_first)})
+        looked = {"narrow": first_rows(split(whole_lines(shown.sums), "team"))[0]}
+    listed = looked.get("narrow") or (looked.get("rows", []) if by == "team" else [])
+    names = _names(listed, common["team_options"]) if listed else {}
+    return render(request, "portal/board.html", common | looked | {"team_names": names})
 
 
 def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[Team]]:
@@ -78,8 +80,10 @@ def _team_options(request: HttpRequest) -> list[Team] | None:
     return teams if len(teams) <= OFFERED else None
 
 
-def _names(rows: Sequence[SplitRow]) -> dict[str, str]:
-    """The names of the teams that a page lists by their codes."""
+def _names(rows: Sequence[SplitRow], known: Sequence[Team] | None) -> dict[str, str]:
+    """The names of the teams that a page lists by their codes; `known`: all that it offers, where they are not too many."""
+    if known is not None:
+        return {team.code: team.name for team in known if team.name}
     named = Team.objects.filter(code__in=[row.label for row in rows]).exclude(name="")
     return dict(named.values_list("code", "name"))
 
@@ -90,7 +94,6 @@ def _first_look(shown: Board, by: str) -> dict[str, Any]:
     return {
         "rows": first, "rest": rest, "left_out": left_out, "drill": DRILL.get(by, ""),
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
-        "team_names": _names(first) if by == "team" else {},
         "total": shown.total, "last": shown.last_month(), "wasting": shown.wasting(),
         "sums": {
             name: sum((getattr(row, name) for row in rows), Decimal("0.00")) for name in ("gpu", "tokens", "adjustments")

@@ -12,7 +12,7 @@ from billing.invoicing.price_preview import last_month
 from billing.portal.access import page, page_for
 from billing.portal.bench_tables import bench_tables
 from billing.portal.own_runs import own_mfu_p90
-from billing.portal.planner import planned, planner_fields, published_prices
+from billing.portal.planner import in_groups, planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
 from billing.portal.sheet_effect import ShownEffect, sheet_effect
 from billing.portal.slices import memory_of
@@ -137,5 +137,7 @@ def planner(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     prices, now = published_prices(), timezone.now()
     fields, values = planner_fields(request.GET, prices, lambda accelerator: own_mfu_p90(accelerator, now))
     plan = planned(values, PolicyBook().at(now)) if "tokens" in request.GET else None
-    context = {"nav": "planner", "setup": setup, "fields": fields, "plan": plan, "prices": prices, "values": values}
+    context = {
+        "nav": "planner", "setup": setup, "groups": in_groups(fields), "plan": plan, "prices": prices, "values": values,
+    }  # fmt: skip
     return render(request, "portal/planner.html", context)
