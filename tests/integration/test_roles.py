@@ -276,6 +276,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/periods/<str:month>/journal": ("POST", WRITE),
     "api/v1/periods/<str:month>/reopenings": ("POST", {**WRITE, "finance": 400, "approver": 400}),  # says nothing
+    "api/v1/periods/<str:month>/meter-readings": ("GET", HOUSE_API),
+    "api/v1/periods/<str:month>/held-teams": ("GET", LIST),
     "api/v1/quarantine": ("GET", HOUSE_API),
     "api/v1/quarantine/<int:pk>": ("POST", WRITE),
     "api/v1/teams": ("GET", LIST),

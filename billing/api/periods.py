@@ -1,0 +1,104 @@
+"""Doors of a period beside its figures: what the building's meters counted, and the teams that its close holds."""
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.exceptions import ParseError, PermissionDenied
+from rest_framework.generics import ListAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.schema import PROBLEM
+from billing.invoicing.models import BillingPeriod, HeldTeam, MeterReading
+from billing.invoicing.services.energy import meter_reading_put
+
+
+class ReadingShape(serializers.ModelSerializer[MeterReading]):
+    """A reading as it was told; of those of one cluster the last counts."""
+
+    class Meta:
+        model = MeterReading
+        fields = ("id", "cluster", "metered_kwh", "shared_kwh", "source", "told_by", "told_at")
+
+
+class ReadingTold(serializers.Serializer[Any]):
+    """What a meter counted in the month, in kWh with at most 3 decimals, and how much of it is shared by plan."""
+
+    cluster = serializers.CharField(max_length=512)
+    metered_kwh = serializers.CharField(max_length=40)
+    shared_kwh = serializers.CharField(max_length=40, required=False, default="0")
+    source = serializers.CharField(max_length=500, help_text="which meter, which export")
+
+
+@extend_schema_view(get=extend_schema(operation_id="list_meter_readings"))
+class MeterReadings(ListAPIView[MeterReading]):
+    """What the building's meters counted in a month, in the order in which it was told."""
+
+    serializer_class = ReadingShape
+
+    def get_permissions(self) -> list[BasePermission]:
+        scope = "usage:read" if self.request.method in ("GET", "HEAD", "OPTIONS") else "usage:correct"
+        return [has_scope(scope)()]
+
+    def get_queryset(self) -> QuerySet[MeterReading]:
+        _whole_house(self.request)
+        return MeterReading.objects.filter(period=_period(self.kwargs["month"])).order_by("id")
+
+    @extend_schema(
+        operation_id="tell_meter_reading", request=ReadingTold,
+        responses={201: ReadingShape, 400: OpenApiResponse(PROBLEM, "no such month, or a reading that cannot be")},
+    )  # fmt: skip
+    def post(self, request: Request, month: str) -> Response:
+        """Tell a reading; none is ever changed, the last one of a cluster counts in the period report."""
+        _whole_house(request)
+        if "\0" in month:
+            raise Http404
+        told = ReadingTold(data=request.data)
+        told.is_valid(raise_exception=True)
+        facts = told.validated_data
+        try:
+            reading = meter_reading_put(
+                month=month, cluster=facts["cluster"], metered=facts["metered_kwh"], shared=facts["shared_kwh"],
+                source=facts["source"], actor=str(request.user), now=timezone.now(),
+            )  # fmt: skip
+        except ValueError as error:  # ReadingError, and a month that is none
+            raise ParseError(str(error)) from error
+        return Response(ReadingShape(reading).data, status=201)
+
+
+class HeldTeamShape(serializers.ModelSerializer[HeldTeam]):
+    """A team that the close holds: why, and what it would be charged, null where that is not known."""
+
+    class Meta:
+        model = HeldTeam
+        fields = ("team", "problem", "amount", "held_at")
+
+
+@extend_schema_view(get=extend_schema(operation_id="list_held_teams"))
+class HeldTeams(ListAPIView[HeldTeam]):
+    """The teams that a month in the middle of its close holds while the others are billed."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = HeldTeamShape
+
+    def get_queryset(self) -> QuerySet[HeldTeam]:
+        held, own = HeldTeam.objects.filter(period=_period(self.kwargs["month"])), teams_of(self.request)
+        return (held if own is None else held.filter(team__in=own.values("code"))).order_by("team")
+
+
+def _whole_house(request: Request) -> None:
+    if teams_of(request) is not None:
+        raise PermissionDenied("a meter counts every team of a cluster: this needs a token that is bound to none")
+
+
+def _period(month: str) -> BillingPeriod:
+    period = None if "\0" in month else BillingPeriod.objects.filter(month=month).first()
+    if period is None:
+        raise Http404
+    return period
