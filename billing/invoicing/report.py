@@ -11,6 +11,7 @@ from typing import Any
 
 from billing.invoicing.acceptance import acceptance_counts
 from billing.invoicing.disputes_found import disputes_left
+from billing.invoicing.disputes_rolled import disputes_rolled
 from billing.invoicing.documents_agree import documents_disagreeing
 from billing.invoicing.energy import energy_compared, energy_differing
 from billing.invoicing.engine_comparison import ModelComparison, compare
@@ -180,12 +181,16 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
         report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
-        report.exceptions += journal_unacknowledged(report.journal, now) + disputes_left(period)
+        report.exceptions += journal_unacknowledged(report.journal, now)
+        rolled = disputes_rolled(period, now)
+        report.exceptions += disputes_left(period) if rolled.upheld else []
     _waive(report, period, now)
     report.checks.insert(2, _engines_agree(report))
     if report.scans is not None:
         report.checks.insert(4, _scans_agree(report, report.scans))
     report.checks.append(_energy_agrees(report))
+    if thorough:
+        report.checks.append(Check("disputes before + opened - decided = open at the end", rolled.agrees, rolled.detail))
     return report
 
 

@@ -64,6 +64,10 @@ CHECKS: Final = (
     gettext_noop("%(cluster)s: %(metered)s kWh metered, %(charged)s charged, %(shared)s shared, %(difference)s differ"),
     gettext_noop("%(cluster)s: not compared, the power of %(names)s is not known"),
     gettext_noop("lines = documents = ledger journal = FOCUS"),
+    gettext_noop("disputes before + opened - decided = open at the end"),
+    gettext_noop(
+        "%(before)s open before, %(opened)s opened or escalated, %(decided)s decided or withdrawn, %(end)s open at the end"
+    ),
     gettext_noop("sum of invoices = sum of charges"),
     gettext_noop("invoices %(invoiced)s, charges %(charged)s"),
 )
