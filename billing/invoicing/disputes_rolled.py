@@ -33,7 +33,7 @@ class Sum:
 class Rolled:
     """The disputes of a month. `open_at_end` is counted from the disputes, the others from their steps.
 
-    `upheld`: whether any was upheld until then.
+    `upheld`: whether any of them was upheld, also since.
     """
 
     opening: Sum
@@ -63,7 +63,7 @@ def disputes_rolled(period: BillingPeriod, now: datetime) -> Rolled:
     until = min(period.end, now)
     rolled = Rolled(Sum(), Sum(), Sum(), Sum())
     known: dict[int, _Told] = {}
-    rows = Dispute.objects.filter(opened_at__lt=until).order_by("steps__at", "steps__id")
+    rows = Dispute.objects.filter(opened_at__lt=period.end).order_by("steps__at", "steps__id")
     for dispute, amount, status, kind, at in rows.values_list("id", "amount", "status", "steps__kind", "steps__at"):
         rolled.upheld = rolled.upheld or status == Dispute.Status.UPHELD
         told = known.setdefault(dispute, _Told(amount, status not in DECIDED))
