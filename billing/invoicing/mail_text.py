@@ -26,7 +26,7 @@ def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
         facts = facts_of_mail(document)
         subject = " ".join(_subject(document).split())  # a name cannot break the header
         context = {"facts": facts, "title": _kind(document), "due": _due(document), "link": _link(document)}
-        context["subject"] = subject
+        context |= {"subject": subject, "amount": _money(document)}
         text, page = render_to_string("mail/document_text.html", context), render_to_string("mail/document.html", context)
     message = EmailMultiAlternatives(
         subject, text, settings.MAIL_FROM, [mail.address], headers={"Message-ID": message_id(mail)}
