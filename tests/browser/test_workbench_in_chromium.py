@@ -1,6 +1,7 @@
 """The price workbench in real Chromium: raise the H800 price to recover its cost at 65 % sold share, from next month on."""
 
 import json
+import re
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations
@@ -206,7 +207,7 @@ def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None
     person("vic", "viewer")
     sign_in(page, "vic")
     page.get_by_role("link", name="Training planner").click()
-    page.get_by_label("mfu", exact=True).fill("0.43")
+    page.get_by_label(re.compile(r"\bmfu$")).fill("0.43")
     page.get_by_label("market_carbon_kg_per_kwh").fill("0")
     page.get_by_role("button", name="Plan it").click()
     # vector E09: 10 B parameters, 10 T tokens, 43 % of 989.4 TFLOP/s, goodput 0.9: 435 277.16 GPU-hours, 70.85 days
@@ -217,7 +218,7 @@ def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None
     expect(page.get_by_text("attention are left out")).to_be_visible()
     shot(page, "planner")
     address = page.url
-    page.get_by_label("mfu", exact=True).fill("1.2")
+    page.get_by_label(re.compile(r"\bmfu$")).fill("1.2")
     page.get_by_role("button", name="Plan it").click()
     expect(page.get_by_role("alert")).to_contain_text("mfu: '1.2' must be a number above 0 to below 1")
     page.goto(address)
@@ -255,7 +256,7 @@ def test_a_report_in_a_file_is_priced_by_prompt_length_and_saved(page: Page, oct
     page.get_by_role("button", name="Read it").click()
     expect(page.get_by_role("alert")).to_contain_text("gpu_hour_cost: is missing, must be a number")
     for name, value in (("gpu_hour_cost", "10"), ("markup", "0.2"), ("ttft_p99_ms", "1000"), ("tpot_p99_ms", "50")):
-        page.get_by_label(name, exact=True).fill(value)
+        page.get_by_label(re.compile(rf"\b{name}$")).fill(value)
     page.get_by_label("context_buckets").select_option("true")
     page.get_by_role("button", name="Price it").click()
     expect(page.get_by_role("row", name="0-2000 measured at 1000, 2000 0.4386 0.0439 0.4386 1.7544")).to_be_visible()

@@ -107,7 +107,9 @@ def test_repeats_in_large_reports_that_share_a_transaction_are_counted_each_by_i
     ]  # fmt: skip
     first = reported([*fresh[:30], *old[20:60]])
     second = reported([*old[:7], *changed, *fresh[20:], *old[60:100], old[60]])
-    assert (first.columns is not None, second.columns and second.columns.bare) == (True, bare)
+    assert first.columns is not None
+    assert second.columns is not None
+    assert (first.columns.bare.all(), second.columns.bare.all()) == (True, bare)
     one, two = tokens._write_batches([first, second])
     assert (one.accepted, one.duplicates, one.conflicts) == (30, 40, 0)
     assert (two.accepted, two.duplicates, two.conflicts) == (20, 7 + 10 + 40 + 1, 5)

@@ -16,6 +16,7 @@ MADE = {
     "dispute_{}": {f"dispute_{kind}" for kind in (*Dispute.Status.values, "hold", "let_go")},
 }
 """Kinds that code puts together."""
+WRITERS = ("audit_record", "audit_record_each", "AuditEntry")
 ROWS = {"row_insert", "row_update", "row_delete"}
 """What the database notes by itself."""
 
@@ -29,7 +30,7 @@ def kinds_in_code() -> set[str]:
             if getattr(node.func, "id", "") == "_tell" and isinstance(node.args[0], ast.Constant):
                 found.add(str(node.args[0].value))
             for keyword in node.keywords:
-                if keyword.arg == "action" and getattr(node.func, "id", "") in ("audit_record", "AuditEntry"):
+                if keyword.arg == "action" and getattr(node.func, "id", "") in WRITERS:
                     found |= named(keyword.value)
     return found
 
