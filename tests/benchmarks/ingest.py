@@ -180,7 +180,7 @@ def _copy(batches: Sequence[list[tuple[Any, ...]]]) -> None:
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection, connection.cursor() as cursor:
         for rows in batches:
             with cursor.copy(f"COPY raw_entry ({ENTRY_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
-                copy.set_types(["uuid", "timestamptz", *["int4"] * 6, "int2", "text", "text"])
+                copy.set_types(["uuid", "timestamptz", *["int4"] * 4, *["int2"] * 3, "text", "text"])
                 for row in rows:
                     copy.write_row(row)
             connection.commit()
