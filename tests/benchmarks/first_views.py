@@ -83,7 +83,8 @@ def views_of(state: str) -> list[Row]:
     for name, session, pages in _people():
         for page in RUNNING if state == "running" else [*pages, *_linked(web, session)]:
             path = _of_month(page)
-            web.answer(path.replace(MONTH, EMPTY), session)  # a web process has compiled its templates
+            there = page in RUNNING or page in pages  # a single line or invoice is of no other month
+            web.answer(path.replace(MONTH, EMPTY) if there else path, session)  # a web process has compiled its templates
             answers = [web.answer(path, session) for _ in range(VIEWS)]
             every += answers
             _print(f"  {state} {name:8} {page}", answers)
