@@ -43,6 +43,8 @@ CLASS_SUM = {
 EVERY_PROMPT = Context(0, None)
 OF_THE_LINE = "{row}.input_tokens >= %(shortest)s AND (%(longest)s::bigint IS NULL OR {row}.input_tokens <= %(longest)s)"
 """Which requests the line prices, by the length of their prompts."""
+OF_THE_NAMES = "ANY (ARRAY(SELECT id FROM token_dimension WHERE consumer = %(consumer)s AND model = %(model)s))"
+"""The line's own names, so that of each hour they alone are read."""
 
 EVERYTHING = "SELECT '-infinity'::timestamptz"
 CARRIED = f"""SELECT greatest(a.started_at, CASE WHEN %(cap_us)s::bigint IS NULL THEN a.started_at
@@ -280,6 +282,7 @@ def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> l
     """Tokens of a line's class: whole hours from the roll-up, hours that an owner or price change cuts from events.
 
     Those of a bucket of prompt lengths come from the events alone.
+    The events of each stretch are read by themselves (OFFSET 0), by its bounds: joined, all of the ledger would be.
     """
     ranges = _owned_ranges(line, scope)
     if not ranges:
@@ -291,15 +294,22 @@ def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> l
                               date_trunc('hour', hi) AS last
                        FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[])
                             AS u (source, lo, hi)),
+                 e AS (SELECT source, lo, CASE WHEN %(in_buckets)s THEN hi ELSE least(first, hi) END AS hi FROM r
+                       WHERE %(in_buckets)s OR lo < first
+                       UNION ALL SELECT source, last, hi FROM r WHERE NOT %(in_buckets)s AND first <= last AND last < hi),
                  t AS (SELECT x.hour AS at, x.dimension, x.requests, r.source, {names} FROM r
-                       JOIN token_usage_hour x ON x.hour >= r.first AND x.hour < r.last
+                       CROSS JOIN LATERAL generate_series(r.first, r.last - interval '1 hour', interval '1 hour') AS h (at)
+                       JOIN token_hour x ON x.hour = h.at AND x.dimension = {OF_THE_NAMES}
                        WHERE x.epoch >= %(first)s AND x.epoch < %(before)s AND NOT %(in_buckets)s
                        UNION ALL
-                       SELECT x.time, x.dimension, 1, r.source, {names} FROM r
-                       JOIN token_event x ON x.time >= r.lo AND x.time < r.hi
-                             AND (%(in_buckets)s OR x.time < r.first OR x.time >= r.last)
-                       WHERE (%(in_buckets)s OR r.lo < r.first OR r.last < r.hi) AND {OF_THE_LINE.format(row="x")}
-                             AND x.epoch >= %(first)s AND x.epoch < %(before)s)
+                       SELECT x.hour, x.dimension, x.requests, r.source, {names} FROM r
+                       JOIN token_hour_delta x ON x.hour >= r.first AND x.hour < r.last AND x.dimension = {OF_THE_NAMES}
+                       WHERE x.epoch >= %(first)s AND x.epoch < %(before)s AND NOT %(in_buckets)s
+                       UNION ALL
+                       SELECT x.time, x.dimension, 1, e.source, {names} FROM e CROSS JOIN LATERAL (
+                           SELECT * FROM token_event x
+                           WHERE x.time >= e.lo AND x.time < e.hi AND x.dimension = {OF_THE_NAMES} OFFSET 0) x
+                       WHERE {OF_THE_LINE.format(row="x")} AND x.epoch >= %(first)s AND x.epoch < %(before)s)
             SELECT {columns}, sum({_class_sum(line)})::numeric AS usage FROM t
             JOIN token_dimension d ON d.id = t.dimension AND d.source = t.source
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
