@@ -254,7 +254,8 @@ def requests(line: StatementLine, scope: Scope, hour: datetime, share: Part) -> 
         f"""SELECT t.time, t.id, d.source, d.status, {_class_sum(line)}::numeric AS usage,
                    sum({_class_sum(line)}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
             FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
-            JOIN token_event t ON t.time >= r.lo AND t.time < r.hi
+            CROSS JOIN LATERAL (SELECT * FROM token_event t
+                WHERE t.time >= r.lo AND t.time < r.hi AND t.dimension = {OF_THE_NAMES} OFFSET 0) t
             JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
             WHERE d.consumer = %(consumer)s AND d.model = %(model)s
                   AND t.epoch >= %(first)s AND t.epoch < %(before)s
