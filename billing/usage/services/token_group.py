@@ -28,8 +28,9 @@ class _Waiting:
 
     __slots__ = ("batch", "error", "gate", "group", "outcome", "read", "size")
 
-    def __init__(self, size: int, batch: TokenBatch | None, read: Read | None) -> None:
-        self.size, self.batch, self.read = size, batch, read
+    def __init__(self, size: int, read: Read) -> None:
+        self.size, self.read = size, read
+        self.batch: TokenBatch | None = None
         self.group: list[_Waiting] = []
         self.outcome: IngestOutcome | None = None
         self.error: Exception | None = None
@@ -58,15 +59,13 @@ class GroupCommit:
 
         Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
         """
-        return self._submit(_Waiting(len(batch.records), batch, None))
+        return self.submit_unread(lambda: batch, len(batch.records))
 
     def submit_unread(self, read: Read, size: int) -> IngestOutcome:
         """The same for a report of about `size` records that its writer is to read.  Raises also what `read` raises."""
-        return self._submit(_Waiting(size, None, read))
-
-    def _submit(self, mine: _Waiting) -> IngestOutcome:
         if connection.in_atomic_block:  # its caller's transaction is not to be shared
-            return self._write([_batch_of(mine)])[0]
+            return self._write([read()])[0]
+        mine = _Waiting(size, read)
         with self._lock:
             if self._writing < self._writers:
                 self._writing += 1
@@ -99,7 +98,7 @@ class GroupCommit:
             self._join(group)
             with self._turn(sum(waiting.size for waiting in group)):
                 self._join(group)
-                self._write_group([waiting for waiting in group if waiting.error is None])
+                self._write_group([waiting for waiting in group if waiting.batch is not None])
         finally:
             with self._lock:
                 following = self._take()
@@ -126,7 +125,7 @@ class GroupCommit:
         for waiting in group:
             if waiting.batch is None and waiting.error is None:
                 try:
-                    waiting.batch = _batch_of(waiting)
+                    waiting.batch = waiting.read()
                 except Exception as error:  # noqa: BLE001 - the edge: whoever brought it raises it by itself
                     waiting.error = error
 
@@ -134,7 +133,7 @@ class GroupCommit:
         if not group:
             return
         try:
-            outcomes = self._write([_batch_of(waiting) for waiting in group])
+            outcomes = self._write([waiting.batch for waiting in group if waiting.batch is not None])
         except DataError as error:
             if len(group) == 1:
                 group[0].error = error
@@ -147,11 +146,3 @@ class GroupCommit:
         else:
             for waiting, outcome in zip(group, outcomes, strict=True):
                 waiting.outcome = outcome
-
-
-def _batch_of(waiting: _Waiting) -> TokenBatch:
-    if waiting.batch is not None:
-        return waiting.batch
-    if waiting.read is None:
-        raise RuntimeError("a report that is neither read nor to be read")
-    return waiting.read()
