@@ -8,12 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final, Protocol, Self
+from operator import attrgetter
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 from django.db.models import F, Q, QuerySet, Sum
 
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
 
@@ -142,12 +143,15 @@ class Facets:
 
 def facet_sums(lines: Iterable[Charged]) -> list[FacetSum]:
     """Lines by all that a page asks of them but their price."""
-    sums: dict[tuple[str | bool, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal("0.00")])
+    sums: dict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal("0.00")])
     for line in lines:
-        found = sums[tuple(getattr(line.key, name) for name in NAMED_BY)]
+        found = sums[_named(line.key)]
         found[0] += line.quantity
         found[1] += line.amount
-    return [FacetSum(*name, *found) for name, found in sums.items()]  # type: ignore[arg-type]
+    return [FacetSum(*name, *found) for name, found in sums.items()]
+
+
+_named: Final = attrgetter(*NAMED_BY)
 
 
 def wasting_jobs(verdicts: Iterable[Judged]) -> list[WastingJob]:
@@ -168,12 +172,22 @@ def most_wasteful(jobs: Iterable[WastingJob]) -> list[WastingJob]:
     return sorted(jobs, key=lambda job: (-job.wasted, job.job))[:WASTING_SHOWN]
 
 
-def invoiced_facets(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool) -> list[FacetSum]:
-    """The invoice lines of a closed month, summed by the database."""
-    lines = InvoiceLine.objects.filter(invoice__period=period, invoice__team__in=teams, invoice__shadow=shadow)
-    names = [F("invoice__team__code") if name == "team" else name for name in NAMED_BY]
-    rows = lines.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list(*names)
-    return [FacetSum(*row) for row in rows.annotate(Sum("quantity"), Sum("amount"))]
+def invoiced_facets(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[FacetSum], list[FacetSum]]:
+    """The invoice lines of a closed month as sums: of what is charged, and of what is only shown."""
+    kept = InvoiceSums.objects.filter(invoice__period=period, invoice__team__in=teams)
+    rows = kept.exclude(invoice__status=Invoice.Status.VOID).order_by("invoice__team__code")
+    decoder = msgspec.json.Decoder(list[FacetSum])
+    charged: list[FacetSum] = []
+    shadow: list[FacetSum] = []
+    for is_shadow, facets in rows.values_list("invoice__shadow", "facets"):
+        (shadow if is_shadow else charged).extend(decoder.decode(facets))
+    return charged, shadow
+
+
+def invoiced_total(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool) -> Decimal:
+    """What a closed month comes to."""
+    live = period.invoices.filter(team__in=teams, shadow=shadow).exclude(status=Invoice.Status.VOID)
+    return live.aggregate(sum=Sum("total"))["sum"] or Decimal("0.00")
 
 
 def judged_wasting(ordinal: int | None, teams: Sequence[str], asked: Q) -> list[WastingJob]:

@@ -16,7 +16,7 @@ import msgspec
 from metering.intervals import Interval
 from pricing.contexts import SEPARATOR, class_and_context, in_order
 from pricing.money import round_to
-from pricing.rating import Charge
+from pricing.rating import Charge, LineKey
 
 SCHEMA = "suanpan/invoice/1"
 QUANTITY_PLACES = 6
@@ -33,6 +33,10 @@ class Line(msgspec.Struct, frozen=True):
     energy_kwh: Decimal | None
     co2_location_kg: Decimal | None = None
     co2_market_kg: Decimal | None = None
+
+    @property
+    def key(self) -> LineKey:
+        return self.charge.key
 
     def as_dict(self) -> dict[str, Any]:
         """The line of the canonical document: amounts and quantities as decimal strings, null for what does not apply."""

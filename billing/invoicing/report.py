@@ -231,7 +231,7 @@ def found_in(
 
 
 def _documents_agree(period: BillingPeriod) -> Check:
-    """What was issued comes to one sum as lines, as documents, in the ledger's journal and in FOCUS."""
+    """What was issued comes to one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
     count, total, differing = documents_disagreeing(period)
     detail = "; ".join(differing[:5]) or f"{count} documents, {total:,}"
     return Check("lines = documents = ledger journal = FOCUS", not differing, detail)

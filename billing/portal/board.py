@@ -7,13 +7,21 @@ from decimal import Decimal
 from functools import cached_property
 from glob import escape
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, QuerySet
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
 from billing.invoicing.days_before import DaysBefore
-from billing.invoicing.facets import Charged, WastingJob, judged_wasting, most_wasteful, wasting_jobs
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.facets import (
+    Charged,
+    WastingJob,
+    invoiced_facets,
+    invoiced_total,
+    judged_wasting,
+    most_wasteful,
+    wasting_jobs,
+)
+from billing.invoicing.models import BillingPeriod
 from billing.invoicing.previews import WeekUse, compared_of, facts_of, preview_of
 from billing.invoicing.week_use import named_by, of_hours
 from billing.portal.bridge import Bridge, bridge_of
@@ -188,10 +196,11 @@ class Board:
             return None
         if self.filters.of_jobs:
             return self._of(before).total
-        lines = InvoiceLine.objects.filter(
-            _asked(self.filters), invoice__period=before, invoice__team__in=self.teams, invoice__shadow=self.shadow
-        )
-        return lines.exclude(invoice__status=Invoice.Status.VOID).aggregate(sum=Sum("amount"))["sum"] or ZERO
+        if not self.filters.chosen:
+            return invoiced_total(before, self.teams, shadow=self.shadow)
+        charged, shown_only = invoiced_facets(before, self.teams)
+        lines = self.filters.kept(shown_only if self.shadow else charged)
+        return sum((line.amount for line in lines), ZERO)
 
     def _of(self, period: BillingPeriod) -> "Board":
         """The same board of another month."""
@@ -280,14 +289,3 @@ def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:
     return [piece.line for piece in pieces if piece.share == 1] + list(
         part_lines(piece for piece in pieces if piece.share != 1)
     )
-
-
-def _asked(filters: Filters) -> Q:
-    asked = Q()
-    fields = {"site": "cluster", "namespace": "namespace", "consumer": "consumer", "team": "invoice__team__code"}
-    for name, field in fields.items():
-        if value := getattr(filters, name):
-            asked &= Q(**{field: value})
-    if filters.accelerator:
-        asked &= ~Q(kind="tokens") & (Q(accelerator=filters.accelerator) | Q(sku=filters.accelerator))
-    return asked & Q(kind="tokens", sku=filters.model) if filters.model else asked

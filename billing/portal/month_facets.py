@@ -53,8 +53,7 @@ class MonthFacets:
 def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
     """The sums of `teams` (those that somebody may see) for one month."""
     if period.status == BillingPeriod.Status.CLOSED:
-        charged, shown_only = (invoiced_facets(period, teams, shadow=shadow) for shadow in (False, True))
-        return MonthFacets(period, charged, shown_only, preview=False)
+        return MonthFacets(period, *invoiced_facets(period, teams), preview=False)
     if (preview := preview_of(period)) is not None:
         found = facets_of(preview, teams.values_list("code", flat=True))
         if found is not None and found.charged is not None:

@@ -7,14 +7,14 @@ reserve, since idle hours are counted here as they were. Late usage of earlier m
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
 from django.db.models import Q, QuerySet, Sum
 
 from billing.invoicing.facets import Charged
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums
 from billing.invoicing.previews import assessment_of, preview_of
 from billing.portal.month_facets import MonthFacets
 from billing.portal.selectors import notes_by_month
@@ -275,16 +275,12 @@ class MonthSum:
 
 def months_compared(teams: QuerySet[Team]) -> list[MonthSum]:
     """The closed months, the newest first; shadow invoices are in none."""
-    live = InvoiceLine.objects.filter(invoice__team__in=teams, invoice__shadow=False)
-    rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month", "kind")
-    sums: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(lambda: ZERO))
-    for month, kind, amount in rows.annotate(Sum("amount")):
-        sums[month][kind if kind in ("gpu", "tokens") else "adjustments"] += amount
+    live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False)
+    rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month")
+    sums = {month: parts for month, *parts in rows.annotate(Sum("gpu"), Sum("tokens"), Sum("other"))}
     noted = notes_by_month(teams)
     found: list[MonthSum] = []
     for month in sorted({*sums, *noted}):
-        parts = sums[month]
-        item = MonthSum(month, parts["gpu"], parts["tokens"], parts["adjustments"], noted.get(month, ZERO), None)
-        change = item.net - found[-1].net if found else None
-        found.append(MonthSum(month, item.gpu, item.tokens, item.adjustments, item.noted, change))
+        item = MonthSum(month, *sums.get(month, (ZERO, ZERO, ZERO)), noted.get(month, ZERO), None)
+        found.append(replace(item, change=item.net - found[-1].net if found else None))
     return found[: -MONTHS_COMPARED - 1 : -1]

@@ -80,6 +80,19 @@ def test_a_document_whose_sums_differ_is_named(october: None, field: str, told: 
     assert told in agreed().detail
 
 
+def test_sums_that_pages_show_are_compared_too(october: None) -> None:
+    """With the guard of issued rows lifted: sums that are wrong, and sums that are gone, are both found."""
+    invoice = Invoice.objects.get(team__code="nlp")
+    for change in ("UPDATE invoicing_invoicesums SET tokens = 8.01", "DELETE FROM invoicing_invoicesums"):
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("ALTER TABLE invoicing_invoicesums DISABLE TRIGGER USER")
+            cursor.execute(f"{change} WHERE invoice_id = %s", [invoice.pk])
+        assert (agreed().ok, agreed().detail) == (
+            False, f"{invoice.number} is 1,008.00, but pages {'1,008.01' if 'UPDATE' in change else '0.00'}"
+        )  # fmt: skip
+
+
 def test_a_month_of_which_nothing_is_issued_has_no_such_sum(tmp_path: Path) -> None:
     apply(tmp_path)
     assert NAME not in [check.name for check in report().checks]

@@ -22,6 +22,7 @@ from billing.invoicing.models.invoices import (
     ExceptionWaiver,
     Invoice,
     InvoiceLine,
+    InvoiceSums,
     NumberSeries,
     Operation,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "HeldTeam",
     "Invoice",
     "InvoiceLine",
+    "InvoiceSums",
     "JournalExport",
     "MeterReading",
     "MonthPreview",

@@ -175,6 +175,19 @@ class InvoiceLine(models.Model):
         constraints = [models.UniqueConstraint(fields=["invoice", "position"], name="one_line_per_position")]
 
 
+class InvoiceSums(models.Model):
+    """The lines of an invoice or a draft in sums, for pages of a whole house; made with the lines, and as unchanging.
+
+    `facets`: JSON of `billing.invoicing.facets.FacetSum`, without price version, policy, reason and month of the lines.
+    """
+
+    invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="sums")
+    gpu = models.DecimalField(max_digits=20, decimal_places=2)
+    tokens = models.DecimalField(max_digits=20, decimal_places=2)
+    other = models.DecimalField(max_digits=20, decimal_places=2, help_text="of all other kinds of lines")
+    facets = models.TextField()
+
+
 class Operation(models.Model):
     """The intent to rate, close or issue: what a worker or a command is to bring about, however often it dies.
 

@@ -9,12 +9,14 @@ the same result.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import QuerySet
 
+from billing.invoicing.facets import facet_sums
 from billing.invoicing.held_close import differing, unwritten
 from billing.invoicing.lines import (
     Line,
@@ -26,8 +28,9 @@ from billing.invoicing.lines import (
     total_of,
 )
 from billing.invoicing.look import Look, look
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine, InvoiceSums
 from billing.invoicing.modes import billing_modes
+from billing.invoicing.previews import encoded
 from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.report import Report, accounted, build_report, held_uncut
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
@@ -275,6 +278,10 @@ def drafts_write(
         InvoiceLine, LINE,
         (line_row(invoice, line) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True) for line in lines),
     )  # fmt: skip
+    rows_copy(
+        InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"),
+        (sums_row(invoice, lines) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)),
+    )  # fmt: skip
     return invoices
 
 
@@ -302,3 +309,15 @@ def line_row(invoice: Invoice, line: Line) -> tuple[Any, ...]:
     return (
         invoice.pk, line.position, *_named(charge.key), line.quantity, charge.unit_price, line.amount, line.energy_kwh,
     )  # fmt: skip
+
+
+KINDS_SUMMED: Final = ("gpu", "tokens", "other")
+
+
+def sums_row(invoice: Invoice, lines: list[Line]) -> tuple[Any, ...]:
+    """The stored sums of an invoice."""
+    sums = dict.fromkeys(KINDS_SUMMED, Decimal("0.00"))
+    facets = facet_sums(lines)
+    for item in facets:
+        sums[item.kind if item.kind in sums else "other"] += item.amount
+    return (invoice.pk, *sums.values(), encoded(facets).decode())
