@@ -1,4 +1,4 @@
-"""The sums of invoices that pages of a whole house show: made with the lines, guarded as they are, and made by an upgrade."""
+"""Sums of invoices, for pages of a whole house: made with the lines, guarded as they are, and made by an upgrade."""
 
 import json
 from decimal import Decimal
