@@ -7,9 +7,9 @@ from datetime import date, datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, Sum
+from django.db.models import Max, Q, Sum
 
-from billing.budgets.models import SpendDay
+from billing.budgets.models import SpendDay, TeamSpendDay
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
 from metering.intervals import Interval
@@ -30,12 +30,12 @@ class Past:
 
     def of_scope(self, scope: Scope) -> dict[date, Fraction]:
         """Spending per day since the scope first spent; days without any are zero."""
-        rows = SpendDay.objects.filter(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last, team__in=scope.teams)
+        remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last, team__in=scope.teams)
         if scope.is_everything:
-            summed = rows.values_list("day").annotate(Sum("amount"))
+            summed = TeamSpendDay.objects.filter(remembered).values_list("day").annotate(Sum("amount"))
             return filled({day: Fraction(amount) for day, amount in summed}, self.last)
         sums: dict[date, Fraction] = defaultdict(Fraction)
-        for row in rows.iterator():
+        for row in SpendDay.objects.filter(remembered).iterator():
             if scope.covers(row):
                 sums[row.day] += Fraction(row.amount)
         return filled(sums, self.last)

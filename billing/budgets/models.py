@@ -183,6 +183,17 @@ class SpendDay(models.Model):
         indexes = [models.Index(fields=["day", "team"], name="spend_day_team")]
 
 
+class TeamSpendDay(models.Model):
+    """The stored past of one team on one day in one sum, of whole teams: eight months of a house are many lines."""
+
+    day = models.DateField()
+    team = models.CharField(max_length=64)
+    amount = models.DecimalField(max_digits=24, decimal_places=6)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "day"], name="one_sum_per_team_and_day")]
+
+
 class Finding(models.Model):
     """A day on which a team spent unusually much on one SKU, and what people said about it."""
 

@@ -38,15 +38,15 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     share: Fraction = Fraction(1)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRow:
+class SplitRow(msgspec.Struct, gc=False):
     """One name of a split. `label` empty: what has no such name; `line` the largest line in it, to look further."""
 
     label: str
-    gpu: Decimal
-    tokens: Decimal
-    adjustments: Decimal
     line: Charged
+    largest: Decimal
+    gpu: Decimal = ZERO
+    tokens: Decimal = ZERO
+    adjustments: Decimal = ZERO
 
     @property
     def total(self) -> Decimal:
@@ -63,36 +63,30 @@ NAMES: Mapping[str, Callable[[Piece], str]] = {
     "accelerator": lambda piece: piece.line.key.sku if piece.line.key.kind != "tokens" else "",
     "site": lambda piece: piece.line.key.cluster,
 }
-KINDS: Mapping[str, int] = {"gpu": 0, "tokens": 1}
-ADJUSTMENTS = 2
 BY_JOB = frozenset({"workload", "queue"})
 
 
 def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
-    """The pieces by one of NAMES, the largest first, what has no name last."""
-    name, groups = NAMES[by], dict[str, _Group]()
+    """The pieces by one of NAMES, the largest first, what has no name last.
+
+    A month of a thousand teams adds up 25,000 of them for a page: nothing here is what Python's collector looks at.
+    """
+    name, rows = NAMES[by], dict[str, SplitRow]()
     for piece in pieces:
-        label = name(piece)
-        group = groups.get(label)
-        if group is None:
-            group = groups[label] = _Group(piece)
-        group.add(piece)
-    rows = [SplitRow(label, *group.sums, group.largest.line) for label, group in groups.items()]
-    return sorted(rows, key=lambda row: (not row.label, -row.total, row.label))
-
-
-class _Group:
-    """Sums of pieces: devices, tokens, adjustments. A month of a thousand teams adds up 25,000 of them for a page."""
-
-    __slots__ = ("largest", "sums")
-
-    def __init__(self, first: Piece) -> None:
-        self.sums, self.largest = [ZERO, ZERO, ZERO], first
-
-    def add(self, piece: Piece) -> None:
-        self.sums[KINDS.get(piece.line.key.kind, ADJUSTMENTS)] += piece.amount
-        if piece.amount > self.largest.amount:
-            self.largest = piece
+        label, amount, line = name(piece), piece.amount, piece.line
+        row = rows.get(label)
+        if row is None:
+            row = rows[label] = SplitRow(label, line, amount)
+        elif amount > row.largest:
+            row.line, row.largest = line, amount
+        kind = line.key.kind
+        if kind == "gpu":
+            row.gpu += amount
+        elif kind == "tokens":
+            row.tokens += amount
+        else:
+            row.adjustments += amount
+    return sorted(rows.values(), key=lambda row: (not row.label, -row.total, row.label))
 
 
 def first_rows(rows: Sequence[SplitRow]) -> tuple[list[SplitRow], Decimal, int]:

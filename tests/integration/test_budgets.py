@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from billing.budgets.models import Budget, BudgetStanding, SpendDay
+from billing.budgets.models import Budget, BudgetStanding, SpendDay, TeamSpendDay
 from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, forecasts_update, standings_refresh
 from billing.budgets.spending import month_lines, spent_in
 from billing.config.set_up_file import SetUpFileError
@@ -178,6 +178,8 @@ def test_days_add_up_to_the_months_and_are_stored_once(tmp_path: Path) -> None:
     assert [(day.day, amount) for day, amount in rows] == [
         (10, money("209.622222")), (12, money("480.000000")), (13, money("480.000000")),
     ]  # fmt: skip
+    summed = list(TeamSpendDay.objects.order_by("day").values_list("team", "day", "amount"))
+    assert summed == [("nlp", day, amount) for day, amount in rows], "whole teams are asked by one row a day"
     whole = sum(item.amount for item in spent_in([billing_month("2026-10", ZONE)]))
     assert whole == Fraction(9433, 450) * 10 + 960
     assert standing(budget).spent == money("1169.62")

@@ -7,10 +7,11 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
+from django.db.models import Q, Sum
 
 from billing.budgets.forecast import Forecast, Progress, forecast
 from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, last_stored_day, past_until
-from billing.budgets.models import BudgetStanding, SpendDay
+from billing.budgets.models import BudgetStanding, SpendDay, TeamSpendDay
 from billing.budgets.repricing import prices_ahead
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
@@ -39,10 +40,18 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
             return 0
         where = ZoneInfo(zone)
         parts = local_days(datetime(first.year, first.month, first.day, tzinfo=where), now, zone)
-        SpendDay.objects.filter(day__gte=first).delete()
-        SpendDay.objects.filter(day__lt=today - REMEMBERED_DAYS * DAY).delete()
+        for model in (SpendDay, TeamSpendDay):
+            model.objects.filter(Q(day__gte=first) | Q(day__lt=today - REMEMBERED_DAYS * DAY)).delete()
         rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
-        return len(SpendDay.objects.bulk_create(rows, batch_size=5000))
+        SpendDay.objects.bulk_create(rows, batch_size=5000)
+        _sum_by_team(first)
+        return len(rows)
+
+
+def _sum_by_team(first: date) -> None:
+    summed = SpendDay.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
+    rows = (TeamSpendDay(day=day, team=team, amount=amount) for day, team, amount in summed)
+    TeamSpendDay.objects.bulk_create(rows, batch_size=5000)
 
 
 def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
