@@ -1,7 +1,7 @@
 """The lines of a team's month summed as pages of a whole house need them: by place and what was used, not by price.
 
 A month of a thousand teams has fifty thousand lines and half as many sums; reading them takes a tenth of the time. They
-are kept beside the last assessment of a large month and made by the database for a closed one, so both say the same.
+are kept beside the last assessment of a large month and beside each invoice of a closed one, so both say the same.
 """
 
 from collections import defaultdict
@@ -174,14 +174,19 @@ def most_wasteful(jobs: Iterable[WastingJob]) -> list[WastingJob]:
 
 def invoiced_facets(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[FacetSum], list[FacetSum]]:
     """The invoice lines of a closed month as sums: of what is charged, and of what is only shown."""
-    kept = InvoiceSums.objects.filter(invoice__period=period, invoice__team__in=teams)
-    rows = kept.exclude(invoice__status=Invoice.Status.VOID).order_by("invoice__team__code")
     decoder = msgspec.json.Decoder(list[FacetSum])
     charged: list[FacetSum] = []
     shadow: list[FacetSum] = []
-    for is_shadow, facets in rows.values_list("invoice__shadow", "facets"):
+    for is_shadow, facets in kept_sums(period, teams):
         (shadow if is_shadow else charged).extend(decoder.decode(facets))
     return charged, shadow
+
+
+def kept_sums(period: BillingPeriod, teams: QuerySet[Team]) -> QuerySet[Any]:
+    """Of each invoice of a closed month whether it is only shown, and its sums as they are kept."""
+    kept = InvoiceSums.objects.filter(invoice__period=period, invoice__team__in=teams)
+    rows = kept.exclude(invoice__status=Invoice.Status.VOID).order_by("invoice__team__code")
+    return rows.values_list("invoice__shadow", "facets")
 
 
 def invoiced_total(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool) -> Decimal:
