@@ -186,7 +186,7 @@ def sums_of(preview: MonthPreview, teams: Iterable[str]) -> dict[str, TeamSums]:
     """Sums by kind by team."""
     rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "sums")
     decoder = msgspec.json.Decoder(TeamSums)
-    return {team: decoder.decode(sums) for team, sums in rows.iterator()}
+    return {team: decoder.decode(sums) for team, sums in rows}
 
 
 def facets_of(preview: MonthPreview, teams: Iterable[str]) -> Facets | None:
@@ -196,7 +196,7 @@ def facets_of(preview: MonthPreview, teams: Iterable[str]) -> Facets | None:
     charged: list[FacetSum] = []
     shadow: list[FacetSum] = []
     wasting: list[WastingJob] = []
-    for sums in rows.iterator():
+    for sums in rows:
         found = decoder.decode(sums).facets
         if found.charged is None:
             return None
@@ -212,7 +212,7 @@ def compared_of(preview: MonthPreview, teams: Iterable[str]) -> list[FacetSum] |
         return None
     rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("compared", flat=True)
     decoder = msgspec.json.Decoder(list[FacetSum])
-    return [item for compared in rows.iterator() for item in decoder.decode(compared)]
+    return [item for compared in rows for item in decoder.decode(compared)]
 
 
 def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:

@@ -20,6 +20,8 @@ from billing.portal.month_facets import MonthFacets
 from billing.portal.selectors import notes_by_month
 from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, assess
+from billing.rating.models import PoolTime
+from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
 from billing.usage.selectors import EpochFilter, capacity_sums, gpu_sums, last_ordinal
 from metering.accelerators import device_share
@@ -143,8 +145,12 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
     return Recovery(pools, tokens, _margins(lines, period), unpooled)
 
 
-def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str, str], DeviceTime]:
-    """What became of the time of each pool: of a large month as it was last assessed, else as it is now."""
+def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str, str], DeviceTime | PoolTime]:
+    """What became of the time of each pool: of a closed month as its close saw it, of a large open one as it was last
+    assessed, else as it is now.
+    """
+    if period.status == BillingPeriod.Status.CLOSED and (closed := pool_times(period.ordinal)):
+        return closed
     if month.whole is not None and month.whole.assessment is not None:
         return month.whole.assessment.device_time
     if (preview := preview_of(period)) is not None:
@@ -195,7 +201,7 @@ def _offered(window: Interval) -> dict[tuple[str, str], Decimal]:
 
 
 def _pool(
-    name: tuple[str, str], time: DeviceTime, offered: Decimal | None, hour_cost: Decimal | None, billed: Decimal
+    name: tuple[str, str], time: DeviceTime | PoolTime, offered: Decimal | None, hour_cost: Decimal | None, billed: Decimal
 ) -> Pool:
     charged, platform, left = (
         round_to(Fraction(us) / HOUR_US, 6) for us in (time.charged, time.platform, time.unowned + time.unpriced)

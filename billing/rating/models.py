@@ -107,6 +107,24 @@ class IdleShare(models.Model):
         ]
 
 
+class PoolTime(models.Model):
+    """What became of the time of a pool in a closed month, in device-microseconds; late usage is not in here."""
+
+    closing = models.IntegerField()
+    cluster = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512)
+    charged = models.DecimalField(max_digits=40, decimal_places=12)
+    platform = models.DecimalField(max_digits=40, decimal_places=12)
+    unowned = models.DecimalField(max_digits=40, decimal_places=12)
+    unpriced = models.DecimalField(max_digits=40, decimal_places=12)
+
+    class Meta:
+        ordering = ["closing", "cluster", "accelerator"]
+        constraints = [
+            models.UniqueConstraint(fields=["closing", "cluster", "accelerator"], name="one_time_of_a_pool_per_close")
+        ]
+
+
 class RetroactiveChange(models.Model):
     """A price or an owner of closed time that turned out to be another one, or samples that count although late.
 

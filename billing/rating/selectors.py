@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from billing.rates.selectors import CarbonBook, PolicyBook, commitment_book, rate_card
 from billing.rating.books import Books
 from billing.rating.corrected import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
-from billing.rating.models import RetroactiveChange
+from billing.rating.models import PoolTime, RetroactiveChange
 from billing.tenancy.ownership import Owner, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.models import ClosedWindow
@@ -97,6 +97,14 @@ def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> 
             if late.ordinal in mine
         ]
     return slices
+
+
+def pool_times(closing: int) -> dict[tuple[str, str], PoolTime]:
+    """What became of the time of each pool (cluster, accelerator), as the `closing`-th close saw it.
+
+    Empty where no device was held, and of a close that an older release made.
+    """
+    return {(row.cluster, row.accelerator): row for row in PoolTime.objects.filter(closing=closing)}
 
 
 def closed_until() -> datetime | None:

@@ -11,7 +11,7 @@ from fnmatch import translate
 from functools import lru_cache
 from re import Pattern, compile
 
-WILDCARDS = "*?["
+WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class OwnershipBook:
 
 
 def _literal(pattern: str) -> bool:
-    return not any(mark in pattern for mark in WILDCARDS)
+    return WILDCARDS.isdisjoint(pattern)
 
 
 def _literal_prefix(pattern: str) -> str:

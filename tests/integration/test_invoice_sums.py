@@ -1,4 +1,4 @@
-"""Sums of invoices, for pages of a whole house: made with the lines, guarded as they are, and made by an upgrade."""
+"""What a close keeps for pages of a whole house: sums of invoices (an upgrade makes them too), the time of its pools."""
 
 import json
 from decimal import Decimal
@@ -11,6 +11,8 @@ from django.db import DatabaseError, connection, transaction
 
 from billing.invoicing.facets import invoiced_facets, invoiced_total
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
+from billing.rating.models import PoolTime
+from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
 from tests.correction_makers import bill
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -85,3 +87,12 @@ def test_sums_of_an_issued_invoice_are_refused_every_change(october: BillingPeri
         with pytest.raises(DatabaseError), transaction.atomic():
             change()
     assert facts(InvoiceSums.objects.get(pk=row.pk)) == facts(row)
+
+
+def test_a_close_keeps_what_became_of_the_time_of_its_pools(october: BillingPeriod) -> None:
+    """Ten cards twice for ten hours and a tenth of ten: 210 hours, all charged."""
+    times = pool_times(october.ordinal or 0)
+    found = {pool: (row.charged, row.platform, row.unowned, row.unpriced) for pool, row in times.items()}
+    assert found == {("hq-1", "NVIDIA-H800"): (Decimal(210 * 3_600_000_000), 0, 0, 0)}
+    with pytest.raises(DatabaseError), transaction.atomic():
+        PoolTime.objects.update(charged=0)

@@ -35,7 +35,7 @@ from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.report import Report, accounted, build_report, held_uncut
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
-from billing.rating.services import capacity_freeze, charges_write, idle_shares_write
+from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.tenancy.audit import audit_record
 from billing.tenancy.collector import collector_paused
 from billing.tenancy.copying import instances_copy, rows_copy
@@ -158,6 +158,7 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
         if lost:
             _take_cut_off_back(period, assessment, now)
         elif not held:
+            pool_times_write(assessment=assessment, ordinal=period.ordinal)
             _closed(period, now)
     if lost:
         raise CloseRefusedError(build_report(period, now=now, thorough=False))

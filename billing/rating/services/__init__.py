@@ -7,7 +7,7 @@ from billing.rating.services.changes import (
     change_propose,
     change_reject,
 )
-from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write
+from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 
 __all__ = [
     "ChangeError",
@@ -18,4 +18,5 @@ __all__ = [
     "change_reject",
     "charges_write",
     "idle_shares_write",
+    "pool_times_write",
 ]

@@ -1,5 +1,6 @@
 """Writes of charges: once per close, from one assessment."""
 
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, Final
 
@@ -7,7 +8,7 @@ from billing.rating.allocation import capacity_of
 from billing.rating.assessment import Assessment
 from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
-from billing.rating.models import EfficiencyVerdict, IdleShare, PoolCapacity
+from billing.rating.models import EfficiencyVerdict, IdleShare, PoolCapacity, PoolTime
 from billing.tenancy.copying import rows_copy
 from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
@@ -38,6 +39,14 @@ def idle_shares_write(*, assessment: Assessment, ordinal: int) -> None:
         for pool in assessment.pools
         for team, share in pool.shares.items()
     )  # fmt: skip
+
+
+def pool_times_write(*, assessment: Assessment, ordinal: int) -> None:
+    """Store what became of the time of each pool, when a close is through."""
+    PoolTime.objects.bulk_create(
+        PoolTime(closing=ordinal, cluster=cluster, accelerator=accelerator, **asdict(time))
+        for (cluster, accelerator), time in sorted(assessment.device_time.items())
+    )
 
 
 def _charge(ordinal: int, charge: Charge) -> tuple[Any, ...]:
