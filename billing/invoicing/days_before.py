@@ -29,7 +29,7 @@ class DaysBefore:
         until = min(before.start + (now - period.start), before.end)
         if until <= before.start:
             return None
-        window, closing = Interval(before.start, until), last_ordinal() + 1
+        window, closing = Interval(before.start, until), books.closing or last_ordinal() + 1
         assessed = assess_slice(window=window, zone=before.zone, books=books, closing=closing, correction=False)
         return cls(before.month, window, closing, assessed)
 

@@ -177,7 +177,7 @@ def _assess_window(
     times = window.cut(books.card.changes() | books.consumers.changes())
     tokens_read = begun(token_sums, times, epochs, [books.card.context_bounds(piece.start) for piece in times])
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
-    interrupted = interrupted_usage(pieces, epochs, books.namespaces, month, correction=correction)
+    interrupted = interrupted_usage(pieces, epochs, books, month, correction=correction)
     found, committed = _covered(assessment, books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
     for platform in (False, True):
         usages = [usage for usage in found.rest if usage.platform == platform]

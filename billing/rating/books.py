@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 
 from billing.rates.selectors import CarbonBook, PolicyBook
 from billing.rating.corrected import CorrectedRateCard
+from billing.rating.interruptions import carried_rules
 from billing.tenancy.ownership import OwnershipBook
+from billing.usage.interruptions import CarriedRule
 from metering.intervals import Interval
 from pricing.commitments import CommitmentBook
 from pricing.money import EXACT
@@ -15,7 +18,10 @@ from pricing.money import EXACT
 
 @dataclass(frozen=True)
 class Books:
-    """Owners of namespaces and consumers, the price list, policies, what was measured late, and commitments."""
+    """Owners of namespaces and consumers, the price list, policies, what was measured late, and commitments.
+
+    `closing`: the close that knew them so, one beyond the last for what is known now; 0 of books that no close had.
+    """
 
     namespaces: OwnershipBook
     consumers: OwnershipBook
@@ -24,6 +30,12 @@ class Books:
     carbon: CarbonBook
     late_samples: Sequence[tuple[Interval, int]] = ()
     commitments: CommitmentBook = field(default_factory=lambda: CommitmentBook(()))
+    closing: int = 0
+
+    @cached_property
+    def carried(self) -> Sequence[CarriedRule]:
+        """What the platform carries of holds that were ended; asked for once, of however many windows."""
+        return carried_rules()
 
     def device_changes(self) -> set[datetime]:
         """Every instant that cuts usage of devices: commitments are used up piece by piece, so all readers cut alike."""

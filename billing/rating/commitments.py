@@ -66,7 +66,7 @@ def _used_before(books: Books, late: Slice) -> dict[str, Decimal]:
         epochs, first = EpochFilter(before=closing, first=first), closing
         part = Slice(late.window, late.pieces, late.month, epochs, late.correction)
         owned = owned_usage(books, part, gpu_sums(part.pieces, epochs))
-        carried = interrupted_usage(part.pieces, epochs, books.namespaces, late.month, correction=True)
+        carried = interrupted_usage(part.pieces, epochs, books, late.month, correction=True)
         used = used_of(owned, [item.usage for item in carried], books.commitments, books.card)
         for name, quantity in used.items():
             sums[name] = EXACT.add(sums[name], quantity)

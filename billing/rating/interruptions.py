@@ -6,7 +6,7 @@ team sees what it would have paid. In the account of capacity that time is the p
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from billing.rates.selectors import interruption_rules
 from billing.tenancy.ownership import OwnershipBook
@@ -14,6 +14,9 @@ from billing.usage.interruptions import CarriedRule, CarriedTime, carried_times
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
 from pricing.rating import GpuUsage, InterruptedUsage
+
+if TYPE_CHECKING:
+    from billing.rating.books import Books
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 
@@ -31,16 +34,12 @@ def _microseconds(hours: Decimal | None) -> int | None:
 
 
 def interrupted_usage(
-    pieces: Sequence[Interval], epochs: EpochFilter, owners: OwnershipBook, month: str, *, correction: bool
+    pieces: Sequence[Interval], epochs: EpochFilter, books: "Books", month: str, *, correction: bool
 ) -> list[InterruptedUsage]:
     """Carried time of teams in the pieces; what nobody owns or the platform holds itself is not in here."""
-    found = (interrupted_of(item, pieces, owners, month, correction) for item in times(pieces, epochs))
+    carried = carried_times(pieces, epochs, books.carried)
+    found = (interrupted_of(item, pieces, books.namespaces, month, correction) for item in carried)
     return [item for item in found if item is not None]
-
-
-def times(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str | None = None) -> list[CarriedTime]:
-    """Carried time by hour and job."""
-    return carried_times(pieces, epochs, carried_rules(), job=job)
 
 
 def interrupted_of(

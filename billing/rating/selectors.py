@@ -1,6 +1,6 @@
 """All reads of rating: the books as a close knew them, changes of facts of closed time, and the parts of a month billed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -21,7 +21,7 @@ Kind = RetroactiveChange.Kind
 
 def books_known(closing: int) -> Books:
     """Owners, prices and policies as the `closing`-th close knew them (or, one beyond the last, as they are now)."""
-    return books_with(changes_known(closing))
+    return replace(books_with(changes_known(closing)), closing=closing)
 
 
 def changes_known(closing: int) -> list[RetroactiveChange]:

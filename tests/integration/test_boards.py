@@ -357,8 +357,7 @@ def test_a_board_takes_few_queries(issued: None, finance: Client, month: str, pa
     with CaptureQueriesContext(connection) as queries:
         page(finance, f"/spending/?month={month}{part}")
 
-    most = {"&part=why": 36, "&part=end": 32}.get(part, 30)  # two months are rated; a month and what is to come of it
-    assert len(queries) <= most
+    assert len(queries) <= 30
 
 
 SHEET = {

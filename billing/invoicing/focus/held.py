@@ -76,7 +76,7 @@ class HeldLines:
             return
         waiting = {usage_id(line.usage): line for line in self._lines.values() if line is not None and line.committed}
         usages = [_summed(line) for line in waiting.values()]
-        carried = interrupted_usage(part.pieces, part.epochs, books.namespaces, part.month, correction=part.correction)
+        carried = interrupted_usage(part.pieces, part.epochs, books, part.month, correction=part.correction)
         found = covered_usage(books, part, usages, carried)
         used = {usage_id(item.usage): item for item in found.covered}
         for name, line in waiting.items():

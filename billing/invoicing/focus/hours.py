@@ -22,9 +22,9 @@ from billing.rating.books import Books
 from billing.rating.commitments import Slice
 from billing.rating.efficiency import Verdict
 from billing.rating.interruptions import interrupted_of
-from billing.rating.interruptions import times as carried_by_hour
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_with, changes_known, changes_through, last_change
+from billing.usage.interruptions import carried_times
 from billing.usage.selectors import JOB, EpochFilter, late_epochs, late_windows
 from billing.usage.token_sums import BUCKETED, Bounds, bucketed
 from metering.intervals import Interval, month_of
@@ -166,7 +166,7 @@ def _read_carried(
     found: HourlyUsage, books: _Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, correction: bool
 ) -> None:
     owners = books.books.namespaces
-    for item in carried_by_hour(pieces, epochs):
+    for item in carried_times(pieces, epochs, books.books.carried):
         interrupted = interrupted_of(item, pieces, owners, month, correction)
         if interrupted is None:
             continue
