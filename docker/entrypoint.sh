@@ -21,8 +21,8 @@ case "$part" in
             billing.config.wsgi:application "$@"
         ;;
     check)
-        exec granian --interface asgi --host 0.0.0.0 --port 8001 --workers 1 --no-ws --loop asyncio \
-            --respawn-failed-workers billing.config.budget_check:application "$@"
+        exec uvicorn --host 0.0.0.0 --port 8001 --http httptools --loop uvloop --ws none --no-access-log \
+            --timeout-keep-alive 75 --timeout-graceful-shutdown 5 billing.config.budget_check:application "$@"
         ;;
     counter)
         exec python manage.py budget_counter --follow "$@"

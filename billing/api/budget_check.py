@@ -85,6 +85,8 @@ class BudgetCheck:
         if status == 503:
             headers.append((b"retry-after", b"1"))
         body = b"" if value is None else encode(value)
+        if value is not None:
+            headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

@@ -72,7 +72,8 @@ def _set_up(home: Path) -> None:
 async def empty(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """The least that an ASGI application can do: the raw limit of the same server and client."""
     if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}"})
 
 
@@ -90,12 +91,10 @@ def _running(child: Any) -> Iterator[None]:
 
 @contextmanager
 def _empty(environment: Any) -> Iterator[str]:
-    from billing.config.house import BIN, free_port
+    from billing.config.house import check_argv, free_port
 
     port = free_port()
-    argv = [str(BIN / "granian"), "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-            "--no-ws", "--loop", "asyncio", "--log-level", "warning", EMPTY]  # fmt: skip
-    process = subprocess.Popen(argv, env=dict(environment or {}), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(check_argv(port, EMPTY), env=dict(environment or {}), stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/"
         _wait(lambda: _probe(url, "nobody") == 200)

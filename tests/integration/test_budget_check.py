@@ -29,7 +29,7 @@ from django.utils import timezone
 from billing.api.budget_check import BudgetCheck
 from billing.budgets.models import BudgetStanding
 from billing.budgets.services import standings_refresh
-from billing.config.house import BIN, free_port
+from billing.config.house import check_argv, free_port
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from tests.cli import PROJECT
@@ -273,11 +273,7 @@ class RealProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def _serve(self) -> "subprocess.Popen[bytes]":
-        argv = [
-            str(BIN / "granian"), "--interface", "asgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
-            "--no-ws", "--loop", "asyncio", "--log-level", "warning", "billing.config.budget_check:application",
-        ]  # fmt: skip
-        return subprocess.Popen(argv, env=self.environment, cwd=PROJECT, start_new_session=True)
+        return subprocess.Popen(check_argv(self.port), env=self.environment, cwd=PROJECT, start_new_session=True)
 
     def ready(self) -> bool:
         try:

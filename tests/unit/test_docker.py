@@ -202,7 +202,7 @@ GIVEN = {"DATABASE_URL": "postgresql://db/suanpan", "BROKER_URL": "redis://broke
 @pytest.fixture
 def stubs(tmp_path: Path) -> str:
     """A PATH on which every command that the entry point starts only says how it was called."""
-    for name in ("granian", "celery", "python"):
+    for name in ("granian", "uvicorn", "celery", "python"):
         stub = tmp_path / name
         stub.write_text(f'#!/bin/sh\necho {name} "$@"\n')
         stub.chmod(0o755)
@@ -222,6 +222,11 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
             ["web"],
             "granian --interface wsgi --host 0.0.0.0 --port 8000 --workers 2 --blocking-threads 16 "
             "--respawn-failed-workers billing.config.wsgi:application",
+        ),
+        (
+            ["check"],
+            "uvicorn --host 0.0.0.0 --port 8001 --http httptools --loop uvloop --ws none --no-access-log "
+            "--timeout-keep-alive 75 --timeout-graceful-shutdown 5 billing.config.budget_check:application",
         ),
         (["worker"], "celery -A billing.config.celery worker --loglevel INFO --concurrency 2"),
         (["scheduler"], "celery -A billing.config.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
@@ -269,6 +274,7 @@ def test_the_modules_that_are_served_exist() -> None:
     ("command", "options"),
     [
         (["granian"], ["--interface", "--host", "--port", "--workers", "--blocking-threads", "--respawn-failed-workers"]),
+        (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-keep-alive", "--timeout-graceful-shutdown"]),
         (["celery", "worker"], ["--loglevel", "--concurrency"]),
         (["celery", "beat"], ["--loglevel", "--schedule"]),
         (["celery", "inspect"], ["--timeout", "--destination"]),
