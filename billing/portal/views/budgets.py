@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.contracted import contracted_ahead
 from billing.budgets.forecast import FEWEST_DAYS
-from billing.budgets.models import Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
+from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
 from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put
 from billing.budgets.services.budgets import THRESHOLDS
@@ -28,6 +28,7 @@ from billing.portal.access import page
 from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.tables import Column, Table, download
+from billing.portal.totals import budget_totals
 from billing.rates.selectors import commitment_book
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
@@ -60,15 +61,25 @@ class BudgetRow:
 @require_safe
 @page
 def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every budget that somebody may see, the fullest first."""
+    """Every budget that somebody may see, the fullest first, found by name, scope or team."""
     now = timezone.now()
+    wanted = request.GET.get("q", "").replace("\0", "").strip()
     standings = {row.budget_id: row for row in BudgetStanding.objects.filter(start__lte=now, end__gt=now)}
-    rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request)]
+    rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request) if _matches(budget, wanted)]
     rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
     if (file := download(request, {"budgets": lambda: _table(rows)})) is not None:
         return file
-    context = {"nav": "budgets", "setup": setup, "rows": rows}
+    context = {
+        "nav": "budgets", "setup": setup, "q": wanted, "page": Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page")),
+        "totals": budget_totals(rows, team_tree(), now) if len(rows) > 1 else [],
+    }  # fmt: skip
     return render(request, "portal/budgets.html", context)
+
+
+def _matches(budget: Budget, wanted: str) -> bool:
+    """Whether a name of the budget has the text in it, whatever the case of letters."""
+    names = (budget.name, budget.team.code, budget.team.name, *(getattr(budget, field) for field in SCOPE_FIELDS))
+    return any(wanted.casefold() in name.casefold() for name in names)
 
 
 def _table(rows: list[BudgetRow]) -> Table:

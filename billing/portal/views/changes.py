@@ -1,6 +1,7 @@
 """Changes of closed time: what each would do, and for whom it is to take note, approve or reject."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -35,6 +36,21 @@ class ShownChange:
     change: RetroactiveChange
     effect: list[TeamMonth]
     to_acknowledge: list[str]
+
+    @property
+    def charged(self) -> Decimal:
+        """What was charged for all of it."""
+        return sum((row.charged for row in self.effect), Decimal("0.00"))
+
+    @property
+    def should_be(self) -> Decimal:
+        """What was due for all of it."""
+        return sum((row.should_be for row in self.effect), Decimal("0.00"))
+
+    @property
+    def difference(self) -> Decimal:
+        """What is to be charged or credited for all of it."""
+        return self.should_be - self.charged
 
 
 @require_safe

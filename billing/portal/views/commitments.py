@@ -53,6 +53,8 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: 
     context = {
         "nav": "commitments", "setup": setup, "choice": choice, "period": choice.period, "month": month, "uses": uses,
         "stage": stage_of(month), "drafts": drafts[:SHOWN], "refused": refused, "said": request.POST,
+        "paid": sum((use.amount for use in uses), Decimal("0.00")),
+        "unused_paid": sum((use.unused_amount for use in uses), Decimal("0.00")),
         "teams": visible.order_by("code") if access_of(request.user).may(Right.EDIT_PRICES) else (),
     }  # fmt: skip
     return render(request, "portal/commitments.html", context, status=status)

@@ -24,6 +24,7 @@ from billing.invoicing.services.corrections import LineCredit, Wanted
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, download
+from billing.portal.totals import note_totals
 from billing.portal.views.invoices import document_file, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
@@ -67,12 +68,20 @@ def _waiting(corrections: Iterable[Correction]) -> Table:
 
 def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:
     notes = notes_visible(teams_visible_to(request.user))
+    waiting = corrections_waiting() if access_of(request.user).may(Right.READ) else []
     context = {
         "nav": "corrections", "setup": setup, "refusal": refusal,
         "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
-        "waiting": corrections_waiting() if access_of(request.user).may(Right.READ) else [],
+        "totals": note_totals(notes),
+        "waiting": [(item, _net(item)) for item in waiting],
     }  # fmt: skip
     return render(request, "portal/corrections.html", context, status=status)
+
+
+def _net(correction: Correction) -> Decimal | None:
+    """What the notes of a correction come to; a single note says it itself."""
+    totals = [note.total for note in correction.notes.all()]
+    return sum(totals, Decimal("0.00")) if len(totals) > 1 else None
 
 
 @require_safe

@@ -30,6 +30,7 @@ from billing.invoicing.services.disputes import (
 from billing.invoicing.services.holds import HoldError, dispute_hold, dispute_let_go
 from billing.portal.access import invoice_or_404, page, team_or_404
 from billing.portal.tables import Column, Table, download
+from billing.portal.totals import aged_total, dispute_totals
 from billing.portal.views.corrections import form_decimal, lines_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
@@ -61,12 +62,13 @@ def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     context: dict[str, Any] = {
         "nav": "disputes", "setup": setup, "page": Paginator(disputes, PAGE_SIZE).get_page(request.GET.get("page")),
+        "totals": dispute_totals(disputes),
     }  # fmt: skip
     if access_of(request.user).may(Right.READ):
-        figures = dispute_figures(list(disputes), now)
+        figures, ages = dispute_figures(list(disputes), now), aged(list(disputes), now)
         context |= {
             "figures": figures, "rate": _percent(figures.rate), "upheld_share": _percent(figures.upheld_share),
-            "ages": aged(list(disputes), now) if figures.number else (),
+            "ages": ages if figures.number else (), "undecided": aged_total(ages),
         }
     return render(request, "portal/disputes.html", context)
 

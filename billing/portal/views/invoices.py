@@ -25,6 +25,7 @@ from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
 from billing.portal.tables import Column, Table
 from billing.portal.tables import download as download_table
+from billing.portal.totals import invoice_totals
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
@@ -46,7 +47,7 @@ def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download_table(request, {"invoices": lambda: _table(invoices)})) is not None:
         return file
     pages = Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {"nav": "invoices", "setup": setup, "page": pages, "q": wanted}
+    context = {"nav": "invoices", "setup": setup, "page": pages, "q": wanted, "totals": invoice_totals(invoices)}
     return render(request, "portal/invoices.html", context)
 
 

@@ -1,0 +1,172 @@
+"""Sums under lists: of every row that a list holds, on whichever of its pages a row stands.
+
+Sums of documents are made by the database, one question a list, and per currency. What is listed but is not owed (void
+documents, shadow months) is told beside the total, never in it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any, Protocol
+
+from django.db.models import Case, CharField, Count, F, QuerySet, Sum, Value, When
+
+from billing.budgets.models import Budget, BudgetStanding
+from billing.invoicing.holds import AgedDisputes
+from billing.invoicing.models import Dispute, Invoice, Note
+
+ZERO = Decimal("0.00")
+NOT_OWED = ("shadow", "void")
+ORDER = ("issued", "approved", "preview", "draft", "credit", "rebill", *NOT_OWED)
+"""States and kinds in the order that a reader meets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of one state or kind: its code, how many there are, what they amount to."""
+
+    code: str
+    number: int
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What the rows of one currency amount to; `parts` make it up, `apart` are listed and not in it."""
+
+    currency: str
+    parts: Sequence[Part]
+    apart: Sequence[Part] = ()
+
+    @property
+    def number(self) -> int:
+        """How many rows are in the total."""
+        return sum(part.number for part in self.parts)
+
+    @property
+    def amount(self) -> Decimal:
+        """The total."""
+        return sum((part.amount for part in self.parts), ZERO)
+
+
+def invoice_totals(invoices: QuerySet[Invoice]) -> list[Total]:
+    """Totals of documents by currency: of what is owed by status; shadow and void documents apart."""
+    state = Case(
+        When(status=Invoice.Status.VOID, then=Value("void")), When(shadow=True, then=Value("shadow")),
+        default=F("status"), output_field=CharField(),
+    )  # fmt: skip
+    rows = invoices.order_by().values("currency", state=state).annotate(number=Count("pk"), amount=Sum("total"))
+    return _totals(rows.values_list("currency", "state", "number", "amount"))
+
+
+def note_totals(notes: QuerySet[Note]) -> list[Total]:
+    """What credit notes take back and rebills charge again, by currency; the total is what is left of both."""
+    rows = notes.order_by().values("currency", "kind").annotate(number=Count("pk"), amount=Sum("total"))
+    return _totals(rows.values_list("currency", "kind", "number", "amount"))
+
+
+def dispute_totals(disputes: QuerySet[Dispute]) -> list[Total]:
+    """What is disputed, by currency."""
+    rows = disputes.order_by().values_list("currency").annotate(Count("pk"), Sum("amount"))
+    return _totals((currency, "", number, amount) for currency, number, amount in rows)
+
+
+def aged_total(ages: Sequence[AgedDisputes]) -> AgedDisputes:
+    """Undecided disputes of every age together."""
+    return AgedDisputes(
+        0, None, sum(item.number for item in ages), sum((item.disputed for item in ages), ZERO),
+        sum((item.held for item in ages), ZERO),
+    )  # fmt: skip
+
+
+def _totals(rows: Iterable[tuple[Any, ...]]) -> list[Total]:
+    """Totals in the order of their currencies from (currency, code, number, amount)."""
+    found: dict[str, list[Part]] = {}
+    for currency, code, number, amount in rows:
+        found.setdefault(currency, []).append(Part(code, number, amount))
+    return [_total(currency, found[currency]) for currency in sorted(found)]
+
+
+def _total(currency: str, parts: list[Part]) -> Total:
+    parts.sort(key=lambda part: ORDER.index(part.code) if part.code in ORDER else len(ORDER))
+    owed = [part for part in parts if part.code not in NOT_OWED]
+    return Total(currency, owed, [part for part in parts if part.code in NOT_OWED])
+
+
+class Row(Protocol):
+    """A budget of the list with its standing."""
+
+    @property
+    def budget(self) -> Budget: ...
+
+    @property
+    def standing(self) -> BudgetStanding | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTotal:
+    """What the budgets of one period allow and what came of it; `inside` are listed and not added a second time."""
+
+    period: str
+    kind: str
+    standings: Sequence[BudgetStanding]
+    inside: int
+
+    @property
+    def number(self) -> int:
+        """How many budgets are in the total."""
+        return len(self.standings)
+
+    @property
+    def amount(self) -> Decimal:
+        """What may be spent."""
+        return sum((row.amount for row in self.standings), ZERO)
+
+    @property
+    def spent(self) -> Decimal:
+        """What was spent."""
+        return sum((row.spent for row in self.standings), ZERO)
+
+    @property
+    def encumbered(self) -> Decimal:
+        """What running jobs are expected to cost yet."""
+        return sum((row.encumbered for row in self.standings), ZERO)
+
+    @property
+    def used(self) -> Decimal:
+        """Spent over allowed, as a ratio."""
+        return self.spent / self.amount
+
+    @property
+    def forecast(self) -> Decimal | None:
+        """Where all of them will end; None while one has no forecast."""
+        known = [row.forecast_p50 for row in self.standings if row.forecast_p50 is not None]
+        return sum(known, ZERO) if len(known) == len(self.standings) else None
+
+
+def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:
+    """A total for every period, of budgets of whole teams: what lies inside another listed budget is not added again.
+
+    rows: the budgets of the list; one that was not counted yet, or ended before `now`, is in no total.
+    tree: for every team or group its own code with those below it.
+    Budgets of a part (a namespace, a model) may overlap each other, so they are in no total.
+    """
+    periods: dict[tuple[str, str], list[tuple[Budget, BudgetStanding]]] = {}
+    for row in rows:
+        ends = row.budget.valid_until
+        if row.standing is not None and (ends is None or now < ends):
+            periods.setdefault((row.standing.period, row.budget.period), []).append((row.budget, row.standing))
+    totals = []
+    for (period, kind), listed in sorted(periods.items(), key=itemgetter(0)):
+        below = _below({budget.team.code for budget, _standing in listed if budget.is_whole_team}, tree)
+        added = [row for budget, row in listed if budget.is_whole_team and budget.team.code not in below]
+        if added:
+            totals.append(BudgetTotal(period, kind, added, len(listed) - len(added)))
+    return totals
+
+
+def _below(codes: set[str], tree: Mapping[str, frozenset[str]]) -> set[str]:
+    """The teams below any of some teams, without those at the top."""
+    return set().union(*(tree[code] - {code} for code in codes))
