@@ -58,6 +58,6 @@
   all(document).forEach(draw);
   const again = () => all(document).forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  addEventListener("beforeprint", () => all(document).forEach((canvas) => Chart.getChart(canvas)?.resize()));
+  addEventListener("beforeprint", () => { again(); all(document).forEach((canvas) => Chart.getChart(canvas)?.resize()); });
   addEventListener("afterprint", again);
 })();

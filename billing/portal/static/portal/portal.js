@@ -6,6 +6,22 @@ document.addEventListener("change", (event) => {
 document.documentElement.classList.add("js");
 // On a narrow screen the menu is a strip: show where one is.
 document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+// Paper is light, and what is folded away on the screen is on it. Charts are drawn again after this, in these colours.
+addEventListener("beforeprint", () => {
+  document.documentElement.classList.add("on-paper");
+  document.querySelectorAll("details:not([open])").forEach((part) => {
+    if (part.querySelector("form")) return;
+    part.open = true;
+    part.dataset.folded = "";
+  });
+});
+addEventListener("afterprint", () => {
+  document.documentElement.classList.remove("on-paper");
+  document.querySelectorAll("details[data-folded]").forEach((part) => {
+    part.open = false;
+    delete part.dataset.folded;
+  });
+});
 // A table of inputs grows by a copy of its last row, emptied. Without JavaScript there are blank rows, and more after saving.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-add-row]");
