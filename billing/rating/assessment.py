@@ -173,9 +173,9 @@ def _assess_window(
 ) -> None:  # fmt: skip
     month = month_of(window.start, zone)
     pieces = window.cut(books.device_changes())
-    jobs = job_reads(books, pieces, epochs) if judge and not correction else None
     times = window.cut(books.card.changes() | books.consumers.changes())
     tokens_read = begun(token_sums, times, epochs, [books.card.context_bounds(piece.start) for piece in times])
+    jobs = job_reads(books, pieces, epochs) if judge and not correction else None
     owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
     interrupted = interrupted_usage(pieces, epochs, books, month, correction=correction)
     found, committed = _covered(assessment, books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
@@ -188,18 +188,17 @@ def _assess_window(
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
     rated = rated_by_team(carried, lambda item: item.usage.team, lambda part: rate_interruptions(part, books.card))
     assessment.charges += rated.charges
-    if not correction:
-        _account_devices(assessment, books, owned)
-        _account_carried(assessment, books, interrupted)
-        judged = judge_jobs(books, jobs, month, zone, assessment.faults)
-        assessment.charges += judged.charges
-        assessment.verdicts += judged.verdicts
     tokens = _own_tokens(assessment, books, times, tokens_read(), month, correction)
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, books.card))
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
     if not correction:
+        _account_devices(assessment, books, owned)
+        _account_carried(assessment, books, interrupted)
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
+        judged = judge_jobs(books, jobs, month, zone, assessment.faults)
+        assessment.charges += judged.charges
+        assessment.verdicts += judged.verdicts
 
 
 def _team(usage: GpuUsage | TokenSum) -> str:

@@ -22,7 +22,7 @@ from billing.rates.selectors import PolicyBook
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.faults import of_teams, rated_by_team
 from billing.tenancy.reading import begun
-from billing.usage.selectors import EpochFilter, GpuSum, Sample, efficiency_samples, job_queues, scored_job_sums
+from billing.usage.selectors import EpochFilter, GpuSum, JobName, Sample, job_queues, job_sums, scored
 from metering.intervals import MICROSECOND, Interval, union
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import EfficiencyPolicy, Workload, judge_workload, neutral_pool_share
@@ -119,8 +119,7 @@ class JobReads:
 
     policies: Sequence[tuple[Interval, EfficiencyPolicy | None]]
     epochs: EpochFilter
-    samples: Callable[[], list[Sample]]
-    sums: Callable[[], list[GpuSum]]
+    found: Callable[[], tuple[list[Sample], list[GpuSum]]]
 
 
 def job_reads(books: Books, pieces: Sequence[Interval], epochs: EpochFilter) -> JobReads | None:
@@ -128,9 +127,13 @@ def job_reads(books: Books, pieces: Sequence[Interval], epochs: EpochFilter) -> 
     policies = [(piece, books.policies.at(piece.start)) for piece in pieces]
     if not any(policy for _, policy in policies):
         return None
-    window = Interval(pieces[0].start, pieces[-1].end)
-    samples = begun(efficiency_samples, window, epochs.before, epochs.last_sample)
-    return JobReads(policies, epochs, samples, begun(scored_job_sums, pieces, epochs))
+    return JobReads(policies, epochs, begun(_samples_and_sums, pieces, epochs))
+
+
+def _samples_and_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> tuple[list[Sample], list[GpuSum]]:
+    """The samples of the pieces, and what the jobs that they measured held, asked for by the names that were found."""
+    told = scored(Interval(pieces[0].start, pieces[-1].end), epochs.before, epochs.last_sample)
+    return told.samples, job_sums(pieces, epochs, told.jobs)
 
 
 def judge_jobs(
@@ -164,8 +167,9 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
 def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str]) -> Iterable[_Job]:
     policies, pieces = reads.policies, [piece for piece, _ in reads.policies]
     window = Interval(pieces[0].start, pieces[-1].end)
-    samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
-    for sample in reads.samples():
+    told, sums = reads.found()
+    samples: dict[JobName, list[Sample]] = defaultdict(list)
+    for sample in told:
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
     if not samples:
         return
@@ -174,7 +178,7 @@ def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str]) -
     grouped: dict[tuple[str, str, str, str], list[GpuSum]] = defaultdict(list)
     by_name = {policy.name: policy for _, policy in policies if policy is not None}
     covered = {name: _covered(policies, name) for name in by_name}
-    for item in reads.sums():
+    for item in sums:
         policy = policies[item.piece][1]
         if policy is not None:
             grouped[item.cluster, item.namespace, item.job, policy.name].append(item)

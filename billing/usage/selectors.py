@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +31,10 @@ SAMPLED = """usage_efficiencysample e
 """Samples `e` with the allocations `a` that they measured: which held devices at that time, as was known before the
 close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one."""
 KNOWN_SAMPLE = "(e.epoch < %(before)s OR e.id <= %(last_sample)s)"
+
+
+JobName = tuple[str, str, str]
+"""Cluster, namespace, and kind and name of the controller, or the pod where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +131,23 @@ def gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
     return _gpu_sums(pieces, epochs, job="''", where="TRUE")
 
 
-def scored_job_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
-    """The same per job, for the jobs of which at least one pod has an efficiency sample in the pieces.
+def job_sums(pieces: Sequence[Interval], epochs: EpochFilter, jobs: Sequence[JobName]) -> list[GpuSum]:
+    """The same per job, for these jobs.
 
     IS TRUE makes the database look each hold up in the set of jobs. As a join it would go from each job through all holds
     of its namespace.
     """
-    scored = f"""((a.cluster, a.namespace, {JOB}) IN (
-        SELECT a.cluster, a.namespace, {JOB} FROM {SAMPLED}
-        WHERE {KNOWN_SAMPLE} AND e.start < %(window_end)s AND e."end" > %(window_start)s)) IS TRUE"""
-    return _gpu_sums(pieces, epochs, job=JOB, where=scored)
+    named = f"""((a.cluster, a.namespace, {JOB}) IN (
+        SELECT j ->> 0, j ->> 1, j ->> 2 FROM jsonb_array_elements(%(jobs)s::jsonb) AS j)) IS TRUE"""
+    return _gpu_sums(pieces, epochs, job=JOB, where=named, jobs=msgspec.json.encode(jobs).decode()) if jobs else []
 
 
 def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
     """Device-microseconds held in the window, in one sum that nothing cuts."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT coalesce(sum(a.quantity * a.device_fraction * microseconds(
-                          least(s.until, %(hi)s) - greatest(s.start, %(lo)s))), 0)
+            """SELECT coalesce(sum(a.quantity * a.device_fraction
+                          * extract(epoch FROM least(s.until, %(hi)s) - greatest(s.start, %(lo)s))) * 1000000, 0)
                FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                WHERE s.start < %(hi)s AND s.until > %(lo)s AND s.epoch >= %(first)s AND s.epoch < %(before)s""",
             {"lo": window.start, "hi": window.end, "first": epochs.first, "before": epochs.before},
@@ -150,7 +155,7 @@ def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
         return Decimal(cursor.fetchone()[0])
 
 
-def job_queues(window: Interval, epochs: EpochFilter) -> dict[tuple[str, str, str], str]:
+def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
     """The queue of each job that held devices in the window, where it had one; of several the first by name."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -163,11 +168,11 @@ def job_queues(window: Interval, epochs: EpochFilter) -> dict[tuple[str, str, st
         return {(cluster, namespace, job): queue for cluster, namespace, job, queue in cursor.fetchall()}
 
 
-def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, where: str) -> list[GpuSum]:
+def _gpu_sums(
+    pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, where: str, jobs: str = "[]"
+) -> list[GpuSum]:
     found: list[GpuSum] = []
-    if not pieces:
-        return found
-    given = {**_ends(pieces, "window_"), "first": epochs.first, "before": epochs.before, "last_sample": epochs.last_sample}
+    given = {"first": epochs.first, "before": epochs.before, "jobs": jobs}
     for first in range(0, len(pieces), AT_ONCE):
         some = pieces[first : first + AT_ONCE]
         rows = _sums_of(some, given, job=job, where=where)
@@ -177,8 +182,8 @@ def _gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, wher
     return found
 
 
-def _ends(pieces: Sequence[Interval], prefix: str = "") -> dict[str, datetime]:
-    return {f"{prefix}start": min(p.start for p in pieces), f"{prefix}end": max(p.end for p in pieces)}
+def _ends(pieces: Sequence[Interval]) -> dict[str, datetime]:
+    return {"start": min(p.start for p in pieces), "end": max(p.end for p in pieces)}
 
 
 AT_ONCE = 8
@@ -186,10 +191,13 @@ AT_ONCE = 8
 
 
 def _sums_of(pieces: Sequence[Interval], given: Mapping[str, Any], *, job: str, where: str) -> list[tuple[Any, ...]]:
-    """Cluster, namespace, accelerator, resource and job, then for each piece what of it was held: device_us, unit_us."""
+    """Cluster, namespace, accelerator, resource and job, then for each piece what of it was held: device_us, unit_us.
+
+    Seconds have their microseconds as decimals: they are summed as they are, and made whole microseconds once per sum.
+    """
     inner = [
-        f"""sum(a.quantity::numeric * microseconds(least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)))
-                FILTER (WHERE s.start < %(hi{i})s AND s.until > %(lo{i})s) AS u{i}"""
+        f"""round(sum(a.quantity * extract(epoch FROM least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)))
+                FILTER (WHERE s.start < %(hi{i})s AND s.until > %(lo{i})s) * 1000000) AS u{i}"""
         for i in range(len(pieces))
     ]
     outer = [f"sum(device_fraction * u{i}), sum(u{i})" for i in range(len(pieces))]
@@ -227,15 +235,29 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> list[Sample]:
     """Samples that overlap `window`, each once, with the job of its pod or workload; see `EpochFilter`."""
+    return scored(window, before, last_sample).samples
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Samples, each once, and every job of which they measured a pod: a sample may name the pods of several."""
+
+    samples: list[Sample]
+    jobs: list[JobName]
+
+
+def scored(window: Interval, before: int, last_sample: int = 0) -> Scored:
+    """Samples that overlap `window`, with the job of the first of the pods that each measured; see `EpochFilter`."""
     rows = rows_read(
-        f"""SELECT DISTINCT ON (e.id) a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
+        f"""SELECT e.id, a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
                    e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason
             FROM {SAMPLED}
             WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s
             ORDER BY e.id, a.namespace, a.allocation_id""",
         {"before": before, "last_sample": last_sample, "end": window.end, "start": window.start},
     )
-    return [Sample(*row) for row in rows]
+    samples = [Sample(*next(measured)[1:]) for _, measured in groupby(rows, key=itemgetter(0))]
+    return Scored(samples, list({row[1:4]: None for row in rows}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +274,7 @@ class Hold:
     until: datetime
 
 
-def job_holds(window: Interval, epochs: EpochFilter, job: tuple[str, str, str]) -> list[Hold]:
+def job_holds(window: Interval, epochs: EpochFilter, job: JobName) -> list[Hold]:
     """What the pods of a job (cluster, namespace, name) held within the window, in order of time."""
     with connection.cursor() as cursor:
         cursor.execute(

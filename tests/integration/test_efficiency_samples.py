@@ -77,3 +77,22 @@ def test_too_many_hours_without_a_score_leave_a_job_alone(tmp_path: Path) -> Non
 def test_a_job_without_any_score_is_missing(tmp_path: Path) -> None:
     verdict = close_with(tmp_path, no_score(0), no_score(1))
     assert (verdict.mfu, verdict.hfu, verdict.reason) == (None, None, "neutral:missing")
+
+
+def test_a_sample_that_names_pods_of_two_namespaces_scores_one_job_and_leaves_the_other_without(tmp_path: Path) -> None:
+    apply(tmp_path, efficiency_policies=[POLICY])
+    held = {
+        "started_at": "2026-10-10T00:00:00Z", "ended_at": "2026-10-10T08:00:00Z", "observed_until": "2026-10-10T08:00:00Z",
+        "workload": {"kind": "Job", "name": "train"},
+    }  # fmt: skip
+    ingest_allocations(
+        allocation_record(allocation_id="a-1", pod_uid="uid-1", namespace="nlp-train", **held),
+        allocation_record(allocation_id="a-2", pod_uid="uid-2", namespace="nlp-eval", **held),
+    )
+    report(*({**hour(number), "pod_uid": None, "workload": "train"} for number in range(8)))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    found = EfficiencyVerdict.objects.order_by("namespace").values_list("namespace", "job", "reason", "gpu_seconds")
+    told = [(*names, int(seconds)) for *names, seconds in found]
+    assert told == [
+        ("nlp-eval", "Job/train", "reward", 230_400), ("nlp-train", "Job/train", "neutral:missing", 230_400),
+    ]  # fmt: skip
