@@ -187,7 +187,10 @@ def _rated(usage_by_part: Mapping[int, list[Any]], rate: Callable[[list[Any]], R
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One open hold of devices: what an hour of it costs, when it began and when it is expected to end."""
+    """One open hold of devices: what an hour of it costs, until when it is known and when it is expected to end.
+
+    `device` and `resource`: as reported, `units` of it, each so much of a device; `accelerator` and `sku`: of its price.
+    """
 
     team: str
     kind: str
@@ -199,10 +202,19 @@ class Running:
     per_hour: Fraction
     known_until: datetime
     ends: datetime
+    device: str
+    resource: str
+    units: Decimal
+    device_fraction: Decimal
+
+    @property
+    def ahead(self) -> Interval | None:
+        """The time that it is expected to go on for beyond what was reported."""
+        return Interval(self.known_until, self.ends) if self.ends > self.known_until else None
 
     def cost_in(self, window: Interval) -> Fraction:
-        """What it is expected to cost in the window beyond what was reported."""
-        ahead = Interval(self.known_until, max(self.ends, self.known_until)).overlap(window)
+        """What it is expected to cost in the window beyond what was reported, at list price."""
+        ahead = self.ahead.overlap(window) if self.ahead else None
         return Fraction(ahead.microseconds, 3_600_000_000) * self.per_hour if ahead else Fraction(0)
 
 
@@ -236,7 +248,8 @@ def _running(row: tuple[Any, ...], book: OwnershipBook, card: RateCard, now: dat
     units = Fraction(quantity) * (Fraction(fraction) if price.unit == GPU_HOURS else 1)
     ends = _planned(planned) or observed + (observed - started)
     what = (owner.team, "gpu", cluster, namespace, "", price.accelerator, price.sku)
-    return Running(*what, units * Fraction(price.price), observed, ends)
+    per_hour = units * Fraction(price.price)
+    return Running(*what, per_hour, observed, ends, accelerator, resource, Decimal(quantity), fraction)
 
 
 def _planned(text: str | None) -> datetime | None:
@@ -261,7 +274,7 @@ def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]
 
 
 def encumbered(jobs: Iterable[Running], window: Interval) -> Fraction:
-    """What the jobs are expected to cost in the window."""
+    """What the jobs are expected to cost in the window, at list price."""
     return sum((job.cost_in(window) for job in jobs), Fraction(0))
 
 

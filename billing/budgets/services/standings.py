@@ -6,15 +6,14 @@ from fractions import Fraction
 
 from django.db import connection
 
+from billing.budgets.encumbrance import Encumbrance
 from billing.budgets.models import Budget, BudgetStanding
 from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
-from billing.budgets.spending import Running, Spent, by_team, covered, encumbered, month_lines, running_jobs
+from billing.budgets.spending import Spent, by_team, covered, month_lines, running_jobs
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import month_of
 from pricing.money import round_amount
-
-Jobs = dict[str, list[Running]]
 
 
 def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStanding]:
@@ -29,7 +28,7 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStandi
     wanted = budgets_with_periods(now, zone, past=past)
     lines = _Lines(zone, now)
     tree = team_tree()
-    jobs = by_team(running_jobs(now)) if wanted else {}
+    jobs = Encumbrance(by_team(running_jobs(now)) if wanted else {}, zone)
     scoped = [(budget, period, scope_of(budget, tree)) for budget, period in wanted]
     known = [item for item in scoped if lines.known(item[1].months, item[2])]
     rows = [_row(*item, lines, jobs, now, generation) for item in known]
@@ -76,13 +75,12 @@ class _Lines:
 
 
 def _row(
-    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: Jobs, now: datetime, generation: int
+    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: Encumbrance, now: datetime, generation: int
 ) -> BudgetStanding:
     spent = sum((line.amount for line in lines.of(period.months, scope)), Fraction(0))
-    ahead = encumbered(covered(jobs, scope), period.window)
     return BudgetStanding(
         budget=budget, period=period.label, start=period.window.start, end=period.window.end, amount=period.amount,
-        spent=round_amount(spent), encumbered=round_amount(ahead), as_of=now, generation=generation,
+        spent=round_amount(spent), encumbered=round_amount(jobs.of(scope, period)), as_of=now, generation=generation,
     )  # fmt: skip
 
 
