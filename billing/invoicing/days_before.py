@@ -30,7 +30,9 @@ class DaysBefore:
         if until <= before.start:
             return None
         window, closing = Interval(before.start, until), books.closing or last_ordinal() + 1
-        assessed = assess_slice(window=window, zone=before.zone, books=books, closing=closing, correction=False)
+        assessed = assess_slice(
+            window=window, zone=before.zone, books=books, closing=closing, correction=False, isolate=True
+        )
         return cls(before.month, window, closing, assessed)
 
     @property

@@ -5,7 +5,7 @@ change; where both differ, the line that stands in a document is to be reversed 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -13,7 +13,7 @@ from billing.invoicing.billed import billed_lines, credited_of
 from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.note_lines import BilledLine, NoteError
-from billing.rating.assessment import assess_slice
+from billing.rating.assessment import Assessment, assess_slice
 from billing.rating.books import Books
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import BilledSlice, billed_slices, books_with, changes_through
@@ -49,9 +49,15 @@ class TeamMonth:
 
 @dataclass(frozen=True)
 class Effect:
-    """All that moves, by close."""
+    """All that moves, by close.
+
+    `unrated` says why teams cannot be rated: what moves of them is unknown, and nothing of them is in here. With
+    `entangled` what others pay hangs on them: then nothing at all is.
+    """
 
     moved: Sequence[Moved] = field(default_factory=list)
+    unrated: Mapping[str, str] = field(default_factory=dict)
+    entangled: bool = False
 
     @property
     def teams(self) -> list[str]:
@@ -73,24 +79,39 @@ def effect_of(change: RetroactiveChange) -> Effect:
     before = changes_through((change.ordinal or 2**31 - 1) - 1)
     through = last_ordinal() if change.epoch is None else change.epoch
     books = books_with(before), books_with([*before, change])
+    sides = [
+        (part.closing, *(_assessed(part, book) for book in books))
+        for part in billed_slices(change.valid_from, change.valid_until, through)
+    ]
+    unrated: dict[str, str] = {}
+    for _, *assessed in sides:
+        for one in assessed:
+            unrated |= one.faults
+    if any(one.entangled for _, *assessed in sides for one in assessed):
+        return Effect([], unrated, entangled=True)
     moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
-    for part in billed_slices(change.valid_from, change.valid_until, through):
-        was, will = (_charges(part, book) for book in books)
-        moved[part.closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
-        moved[part.closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
-    return Effect([Moved(closing, *charges) for closing, charges in sorted(moved.items()) if any(charges)])
+    for closing, before_it, with_it in sides:
+        was, will = _charges(before_it, unrated), _charges(with_it, unrated)
+        moved[closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
+        moved[closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
+    return Effect([Moved(closing, *charges) for closing, charges in sorted(moved.items()) if any(charges)], unrated)
 
 
-def _charges(part: BilledSlice, books: Books) -> dict[LineKey, Charge]:
+def _assessed(part: BilledSlice, books: Books) -> Assessment:
     zone = BillingPeriod.objects.get(ordinal=part.closing).zone
-    assessed = assess_slice(
-        window=part.window, zone=zone, books=books, closing=part.closing, correction=part.correction
+    return assess_slice(
+        window=part.window, zone=zone, books=books, closing=part.closing, correction=part.correction, isolate=True
     )
+
+
+def _charges(assessed: Assessment, without: Collection[str]) -> dict[LineKey, Charge]:
     modes = billing_modes()
     return {
         charge.key: charge
         for charge in assessed.charges
-        if not charge.key.platform and not modes.shadow(charge.key.team, charge.key.charge_period)
+        if charge.key.team not in without
+        and not charge.key.platform
+        and not modes.shadow(charge.key.team, charge.key.charge_period)
     }
 
 

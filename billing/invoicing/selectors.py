@@ -131,6 +131,7 @@ def correction_as_dict(correction: Correction) -> dict[str, Any]:
 def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
     """One change of closed time for programs: what it says, what it does or did, and the notes that it made."""
     notes = Note.objects.filter(correction__change=change, number__isnull=False).order_by("kind", "sequence")
+    effect = effect_of(change)
     return {
         "id": change.pk,
         "kind": change.kind,
@@ -149,8 +150,9 @@ def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
                 "team": row.team, "month": row.month, "charged": format(row.charged, "f"),
                 "should_be": format(row.should_be, "f"), "difference": format(row.difference, "f"),
             }
-            for row in effect_of(change).by_team_and_month()
+            for row in effect.by_team_and_month()
         ],
+        "unrated": [{"team": team, "problem": problem} for team, problem in sorted(effect.unrated.items())],
         "notes": list(notes.values_list("number", flat=True)),
     }  # fmt: skip
 

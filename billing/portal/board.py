@@ -227,9 +227,9 @@ class Board:
 
     def _days_before(self) -> Sequence[Charged]:
         days = DaysBefore.of(self.period, self.now, self.books)
-        if days is None:
-            return []
         codes = set(self.codes)
+        if days is None or days.assessed.entangled or codes & days.assessed.faults.keys():  # unknown: compared with nothing
+            return []
         lines = self.filters.kept(previewed(line) for line in days.lines if line.charge.key.team in codes)
         if not self.filters.of_jobs:
             return lines

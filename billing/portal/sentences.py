@@ -106,6 +106,7 @@ REFUSALS: Final = (
     gettext_noop("say why the decision is wrong"),
     gettext_noop("the evidence is empty"),
     gettext_noop("change %(name)s is %(status)s already"),
+    gettext_noop("change %(name)s: what it moves is unknown of teams that cannot be rated: %(told)s"),
     gettext_noop("change %(name)s moves charges of %(teams)s: %(missing)s has not taken note yet"),
     gettext_noop("%(actor)s asked for %(name)s: somebody else must take note of it for %(team)s"),
     gettext_noop("%(name)s %(text)s is not a decimal"),

@@ -5,7 +5,7 @@ before a close, the close itself and the proof after it are one computation.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import reduce
@@ -111,10 +111,15 @@ def assess(
     `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price. With `isolate`
     teams whose rating raises are left out and named (`faults`); without, that is a TeamFaultsError.
     """
+    return _rated(lambda faults: _assess(window, zone, ordinal, card, faults, judged=judged), isolate=isolate)
+
+
+def _rated(attempt: Callable[[dict[str, str]], Assessment], *, isolate: bool) -> Assessment:
+    """What an attempt without the teams that raised before comes to."""
     faults: dict[str, str] = {}
     while True:
         try:
-            return _assess(window, zone, ordinal, card, faults, judged=judged)
+            return attempt(faults)
         except TeamFaultsError as error:
             if not isolate or error.problems.keys() <= faults.keys():
                 raise
@@ -133,22 +138,35 @@ def _assess(
     _allocate(assessment, window, month_of(window.start, zone), ordinal)
     for late in late_windows(this) if card is None else ():
         _assess_late(assessment, books, late, this, zone)
+    return _without(faults, assessment, books, window)
+
+
+def _without(faults: Collection[str], assessment: Assessment, books: Books, window: Interval) -> Assessment:
+    """In order, and without what teams that raised later were charged before."""
     assessment.charges = [charge for charge in assessment.charges if charge.key.team not in faults]
     assessment.charges.sort(key=attrgetter("key"))
     assessment.entangled = bool(faults) and (split_by_charges(window.start) or pools_rewards(books.policies, window))
     return assessment
 
 
-def assess_slice(*, window: Interval, zone: str, books: Books, closing: int, correction: bool) -> Assessment:
-    """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before), under `books`."""
+def assess_slice(
+    *, window: Interval, zone: str, books: Books, closing: int, correction: bool, isolate: bool = False
+) -> Assessment:
+    """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before), under `books`.
+
+    `isolate`: as in `assess`.
+    """
     first = close_before(closing) if correction else 0
     epochs = EpochFilter(before=closing, first=first, last_sample=books.last_sample(window))
-    assessment = Assessment()
-    _assess_window(assessment, books, window, epochs, zone, correction=correction)
-    if not correction:
-        _allocate(assessment, window, month_of(window.start, zone), closing)
-    assessment.charges.sort(key=attrgetter("key"))
-    return assessment
+
+    def attempt(faults: dict[str, str]) -> Assessment:
+        assessment = Assessment(faults=dict(faults))
+        _assess_window(assessment, books, window, epochs, zone, correction=correction)
+        if not correction:
+            _allocate(assessment, window, month_of(window.start, zone), closing)
+        return _without(faults, assessment, books, window)
+
+    return _rated(attempt, isolate=isolate)
 
 
 def _allocate(assessment: Assessment, window: Interval, month: str, closing: int | None) -> None:

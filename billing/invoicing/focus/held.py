@@ -1,17 +1,18 @@
 """Which line a piece of device usage stands on, hour by hour: what commitments pay for is used up in the order of time."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from billing.invoicing.focus.shares import Place
 from billing.rating.books import Books
 from billing.rating.commitments import Slice, covered_usage
+from billing.rating.faults import TeamFaultsError, rated_by_team
 from billing.rating.interruptions import interrupted_usage
-from pricing.commitments import unused_line, usage_id, used_line
+from pricing.commitments import CommitmentBook, UsageId, unused_line, usage_id, used_line
 from pricing.money import EXACT
 from pricing.rate_card import SLICE_HOURS, GpuPrice
-from pricing.rating import GpuUsage, LineKey, gpu_key
+from pricing.rating import GpuUsage, InterruptedUsage, LineKey, gpu_key
 
 NOTHING = Decimal(0)
 
@@ -42,6 +43,9 @@ class HeldPart:
     list_price: Decimal | None = None
 
 
+Waiting = dict[UsageId, HeldLine]
+
+
 class HeldLines:
     """The lines of the device usage of one slice of time."""
 
@@ -69,24 +73,45 @@ class HeldLines:
         committed = self._books.commitments.for_usage(usage, self._books.card) is not None
         return HeldLine(gpu_key(usage, version.name, price), price, usage, committed)
 
-    def parted(self) -> Iterator[HeldPart]:
-        """What waited, parted as rating parts it, and what commitments have left, at the start of their time."""
+    def parted(self, faults: dict[str, str]) -> list[HeldPart]:
+        """What waited, parted as rating parts it, and what commitments have left, at the start of their time.
+
+        Teams of which that raises are left out, and told with it in `faults`.
+        """
         books, part = self._books, self._part
         if not books.commitments.of_month(part.window):
-            return
+            return []
         waiting = {usage_id(line.usage): line for line in self._lines.values() if line is not None and line.committed}
-        usages = [_summed(line) for line in waiting.values()]
         carried = interrupted_usage(part.pieces, part.epochs, books, part.month, correction=part.correction)
-        found = covered_usage(books, part, usages, carried)
+        teams = {one.team for one in books.commitments.commitments}
+
+        def of(some: Collection[str]) -> list[HeldPart]:
+            return self._parted({name: line for name, line in waiting.items() if line.usage.team in some}, some, carried)
+
+        try:
+            return rated_by_team(teams, str, of)
+        except TeamFaultsError as error:
+            faults |= error.problems
+            return of(teams - error.problems.keys())
+
+    def _parted(
+        self, waiting: Waiting, teams: Collection[str], carried: Sequence[InterruptedUsage]
+    ) -> list[HeldPart]:
+        part, bought = self._part, (one for one in self._books.commitments.commitments if one.team in teams)
+        books = replace(self._books, commitments=CommitmentBook(bought))
+        found = covered_usage(books, part, [_summed(line) for line in waiting.values()], carried)
         used = {usage_id(item.usage): item for item in found.covered}
+        parts: list[HeldPart] = []
         for name, line in waiting.items():
             item = used.get(name)
             key, covered = (used_line(item, books.card)[0], item.usage.device_us) if item else (line.key, NOTHING)
-            yield from _in_order(line, key, covered)
+            parts += _in_order(line, key, covered)
         for left in found.unused:
             span = left.commitment.part_of(part.window)
             if span is not None:
-                yield HeldPart(unused_line(left), Place(span.start, left.commitment.name, "", span.end), left.device_us)
+                place = Place(span.start, left.commitment.name, "", span.end)
+                parts.append(HeldPart(unused_line(left), place, left.device_us))
+        return parts
 
 
 def _summed(line: HeldLine) -> GpuUsage:

@@ -17,7 +17,7 @@ from billing.invoicing.focus.held import HeldLines
 from billing.invoicing.focus.shares import HOUR, Evidence, Place
 from billing.invoicing.models import BillingPeriod
 from billing.rates.selectors import PolicyBook, allocation_policy_at
-from billing.rating.assessment import assess_slice
+from billing.rating.assessment import Assessment, assess_slice
 from billing.rating.books import Books
 from billing.rating.commitments import Slice
 from billing.rating.efficiency import Verdict
@@ -47,13 +47,15 @@ CLASS_SUMS = {
 class HourlyUsage:
     """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or `only` of some.
 
-    `list_prices`: what lines under a commitment would have cost per unit without it.
+    `list_prices`: what lines under a commitment would have cost per unit without it. `faults` says why teams cannot be
+    rated: lines that hang on what was rated are without their usage, or without that of others where these hang on theirs.
     """
 
     only: Set[LineKey] | None = None
     places: dict[LineKey, dict[Place, Decimal]] = field(default_factory=lambda: defaultdict(dict))
     evidence: dict[LineKey, dict[str, Evidence]] = field(default_factory=lambda: defaultdict(dict))
     list_prices: dict[LineKey, Decimal] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
 
     def add(self, key: LineKey, place: Place, usage: Decimal) -> None:
         """Count `usage` at a place; nothing used leaves no trace."""
@@ -75,7 +77,7 @@ def hourly_usage(
     late_change = known is not None and known != last_change(changes)
     books = books_with(changes_through(known or 0) if late_change else changes)
     own = Interval(period.start, period.end)
-    verdicts = _verdicts_under(books, own, period) if late_change else _verdicts(this)
+    verdicts = _verdicts_under(found, books, own, period) if late_change else _verdicts(this)
     found_in = _Books(books, verdicts)
     _read_window(found, found_in, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)
     _read_allocated(found, books, own, period)
@@ -96,7 +98,7 @@ def _read_allocated(found: HourlyUsage, books: Books, window: Interval, period: 
     """Parts of idle time and shared cost have the month as their only place."""
     if allocation_policy_at(window.start) is None:
         return
-    assessed = assess_slice(window=window, zone=period.zone, books=books, closing=period.ordinal or 0, correction=False)
+    assessed = _assessed(found, books, window, period)
     for charge in assessed.charges:
         if charge.key.kind in ALLOCATED:
             found.add(charge.key, Place(window.start, "", "", window.end), charge.usage_quantity)
@@ -121,11 +123,19 @@ def _verdicts(ordinal: int) -> dict[tuple[str, ...], EfficiencyVerdict]:
     return {(row.team, row.cluster, row.namespace, row.job, row.policy): row for row in rows}
 
 
-def _verdicts_under(books: Books, window: Interval, period: BillingPeriod) -> dict[tuple[str, ...], Verdict]:
-    """What the policies say of the jobs of a closed window under other owners or prices than its close knew."""
+def _assessed(found: HourlyUsage, books: Books, window: Interval, period: BillingPeriod) -> Assessment:
     assessed = assess_slice(
-        window=window, zone=period.zone, books=books, closing=period.ordinal or 0, correction=False
+        window=window, zone=period.zone, books=books, closing=period.ordinal or 0, correction=False, isolate=True
     )
+    found.faults |= assessed.faults
+    return assessed
+
+
+def _verdicts_under(
+    found: HourlyUsage, books: Books, window: Interval, period: BillingPeriod
+) -> dict[tuple[str, ...], Verdict]:
+    """What the policies say of the jobs of a closed window under other owners or prices than its close knew."""
+    assessed = _assessed(found, books, window, period)
     judged = [verdict for verdict in assessed.verdicts if not verdict.shadow and verdict.multiplier != 1]
     return {(item.team, item.cluster, item.namespace, item.job, item.policy): item for item in judged}
 
@@ -155,7 +165,7 @@ def _read_devices(
         policy = policies[index]
         if policy is not None and not correction:
             _add_adjustment(found, books, line.key, policy.name, place, quantity)
-    for item in lines.parted():
+    for item in lines.parted(found.faults):
         found.add(item.key, item.place, item.quantity)
         if item.list_price is not None:
             found.list_prices[item.key] = item.list_price

@@ -154,7 +154,7 @@ class _Source:
         if sum(places.values()) != self._charged.get(key.digest()):
             raise UnexplainedError(
                 f"line {line['position']} of {document['number']} no longer follows from its usage; run "
-                f"`manage.py period_verify {document['period']['month']}`"
+                f"`manage.py period_verify {document['period']['month']}`{_unrated(self._usage)}"
             )
         shares = shares_of(line, places, self._windows[line["charge_period"]])
         return SplitLine(line, shares, self._usage.evidence.get(key, {}), self._usage.list_prices.get(key),
@@ -203,9 +203,15 @@ class _NoteSource:
         usage = self._usage[row.closing, row.known]
         places = usage.places.get(key, {})
         if not places:
-            raise UnexplainedError(f"line {row.position} of {note.number} no longer follows from any usage")
+            raise UnexplainedError(
+                f"line {row.position} of {note.number} no longer follows from any usage{_unrated(usage)}"
+            )
         shares = shares_of(line, places, self._windows[row.charge_period])
         return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key))
+
+
+def _unrated(usage: HourlyUsage) -> str:
+    return "".join(f"; team {team} cannot be rated: {problem}" for team, problem in sorted(usage.faults.items()))
 
 
 def line_key(team: str, line: Mapping[str, Any]) -> LineKey:

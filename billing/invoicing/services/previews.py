@@ -30,7 +30,6 @@ from billing.invoicing.selectors import period_of
 from billing.invoicing.services.closing import charges_by_invoice
 from billing.invoicing.week_use import week_use
 from billing.rating.assessment import Assessment, assess
-from billing.rating.faults import TeamFaultsError
 from billing.tenancy.copying import rows_copy
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.selectors import usage_months
@@ -86,11 +85,8 @@ def _compared(
     books = assessment.books
     if books is None or not period.start <= now < period.end:
         return {}, None
-    try:
-        found = DaysBefore.of(period, now, books)
-    except TeamFaultsError:  # days that cannot be rated are no reason to keep nothing of the month itself
-        found = None
-    if found is None:
+    found = DaysBefore.of(period, now, books)
+    if found is None or found.assessed.faults:  # what is unknown is compared with nothing
         return {}, None
     sums: dict[str, list[FacetSum]] = defaultdict(list)
     for item in facet_sums([statement_line(line) for line in found.lines]):

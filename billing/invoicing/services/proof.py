@@ -46,13 +46,20 @@ class Proof:
 
 
 def period_verify(*, month: str) -> list[Proof]:
-    """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it."""
+    """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it.
+
+    That of a team which cannot be rated says why, and holds as little as those of others where these hang on it.
+    """
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
-    charges = charges_by_invoice(_again(period).charges)
+    assessment = _again(period)
+    charges = charges_by_invoice(assessment.charges)
     live = period.invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period")
     invoices = {(invoice.team.code, invoice.shadow): invoice for invoice in live}
     proofs = [
-        _prove(key[0], invoices.get(key), charges.get(key, [])) for key in sorted(charges.keys() | invoices.keys())
+        _unproven(key[0], invoices.get(key), assessment)
+        if key[0] in assessment.faults or assessment.entangled
+        else _prove(key[0], invoices.get(key), charges.get(key, []))
+        for key in sorted(charges.keys() | invoices.keys())
     ]
     notes = issued_notes(month)
     follow = {note.correction: correction_follows(note.correction) for note in notes}
@@ -91,8 +98,12 @@ def _fingerprint(facts: Facts, period: BillingPeriod, names: Names) -> str:
 def _rate_again(period: BillingPeriod) -> None:
     rows = ChargeRow.objects.filter(closing=period.ordinal).values_list("line_key", "usage_quantity", "unit_price")
     stored = {key: (quantity, price) for key, quantity, price in rows}
+    assessment = _again(period)
+    if assessment.faults:
+        told = "; ".join(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items()))
+        raise ClosedPeriodError(f"period {period.month} is closed, and teams of it cannot be rated again: {told}")
     again = {
-        charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in _again(period).charges
+        charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges
     }
     if stored != again:
         raise ClosedPeriodError(
@@ -103,7 +114,14 @@ def _rate_again(period: BillingPeriod) -> None:
 
 def _again(period: BillingPeriod) -> Assessment:
     with collector_paused():
-        return assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=period.ordinal)
+        window = Interval(period.start, period.end)
+        return assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+
+
+def _unproven(code: str, invoice: Invoice | None, assessment: Assessment) -> Proof:
+    fault = assessment.faults.get(code)
+    why = f"cannot be rated: {fault}" if fault else "hangs on teams that cannot be rated"
+    return Proof(code, invoice.number if invoice else None, invoice.sha256 if invoice else "no document", why)
 
 
 def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:

@@ -79,6 +79,7 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
         require_second_person(actor, change.requested_by, f"change {change.name}")
         require_right(actor, f"approve change {change.name}", Right.APPROVE)
         effect = effect_of(change)
+        _require_rated(change, effect)
         _require_note_taken(change, effect)
         taken_back = sum((max(-month.difference, NOTHING) for month in effect.by_team_and_month()), start=NOTHING)
         persons = authority_for(taken_back, CREDITS).persons
@@ -94,6 +95,13 @@ def _refuse_while_closing() -> None:
             f"period {closing.month} is being closed: finish `manage.py period_close {closing.month}` first, or have two "
             f"persons open it again"
         )
+
+
+def _require_rated(change: RetroactiveChange, effect: Effect) -> None:
+    """What a change moves of a team that cannot be rated is unknown: notes of the others alone would be half of it."""
+    if effect.unrated:
+        told = "; ".join(f"{team}: {problem}" for team, problem in sorted(effect.unrated.items()))
+        raise ChangeError(f"change {change.name}: what it moves is unknown of teams that cannot be rated: {told}")
 
 
 def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:

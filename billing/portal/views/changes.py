@@ -1,5 +1,6 @@
 """Changes of closed time: what each would do, and for whom it is to take note, approve or reject."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -36,6 +37,8 @@ class ShownChange:
     change: RetroactiveChange
     effect: list[TeamMonth]
     to_acknowledge: list[str]
+    unrated: Mapping[str, str]
+    entangled: bool
 
     @property
     def charged(self) -> Decimal:
@@ -84,13 +87,15 @@ def _shown(request: HttpRequest, change: RetroactiveChange) -> ShownChange | Non
     """Effects are those of one's own teams; a change that reaches none of them is not there."""
     access = access_of(request.user)
     mine = set(teams_visible_to(request.user).values_list("code", flat=True))
-    effect = [row for row in effect_of(change).by_team_and_month() if row.team in mine]
-    if not effect and not access.may(Right.READ):
+    whole = effect_of(change)
+    effect = [row for row in whole.by_team_and_month() if row.team in mine]
+    unrated = {team: problem for team, problem in whole.unrated.items() if team in mine}
+    if not effect and not unrated and not access.may(Right.READ):
         return None
     disputable = set(access.teams(Right.DISPUTE).values_list("code", flat=True))
     asked = change.kind in OWNERSHIP and change.status == RetroactiveChange.Status.PROPOSED
     teams = sorted({row.team for row in effect if row.team in disputable} - set(change.acknowledged))
-    return ShownChange(change, effect, teams if asked else [])
+    return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled)
 
 
 @require_POST

@@ -133,7 +133,10 @@ class Command(HouseCommand):
             self.print_json(change_as_dict(change))
             return
         self.say(f"change {change.pk} {change.name}: {change.status}, {change.kind}, {change.reason}")
-        for row in effect_of(change).by_team_and_month():
+        effect = effect_of(change)
+        for team, problem in sorted(effect.unrated.items()):
+            self.say(f"  {team} cannot be rated, what moves of it is unknown: {problem}")
+        for row in effect.by_team_and_month():
             self.say(
                 f"  {row.month} {row.team:<20} charged {row.charged:>14} should be {row.should_be:>14} "
                 f"difference {row.difference:>14}"
