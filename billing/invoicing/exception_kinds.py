@@ -47,6 +47,9 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "scan_difference": ExceptionKind(OPERATOR, "close", _("Find what the agent missed"), waivable=True),
     "team_held": ExceptionKind(OPERATOR, "close", _("Repair what the message names, then close again")),
     "team_unrated": ExceptionKind(OPERATOR, "close", _("Repair what the message names; the close holds this team")),
+    "other_legal_entity": ExceptionKind(
+        FINANCE, "close", _("Have the ERP invoice it, or correct its legal entity"), waivable=True
+    ),
     "journal_unacknowledged": ExceptionKind(FINANCE, "close", _("Ask the ledger, then record its reference")),
     "upheld_uncredited": ExceptionKind(FINANCE, "corrections", _("Approve and issue its correction")),
     "upheld_repeatedly": ExceptionKind(OPERATOR, "disputes", _("Mend what makes it wrong again")),

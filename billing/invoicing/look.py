@@ -14,6 +14,7 @@ from typing import Final
 
 from django.db.models import Count, Max
 
+from billing.invoicing.entities_apart import teams_apart
 from billing.invoicing.models import BillingPeriod
 from billing.invoicing.report import Report, build_report, found_at_once, found_without_sums
 from billing.rating.assessment import assess
@@ -67,7 +68,8 @@ def look(period: BillingPeriod, *, now: datetime) -> Look:
 def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now: datetime) -> Report:
     window = Interval(period.start, period.end)
     metered = period.meter_readings.exists()  # what a meter counted is compared with sums
-    if not metered and all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
+    summed = metered or teams_apart()  # and so is what a team of another legal entity would be charged
+    if not summed and all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
         report = found_without_sums(period, now=now)
         if report.closable:
             return report

@@ -15,6 +15,7 @@ from billing.invoicing.disputes_rolled import disputes_rolled
 from billing.invoicing.documents_agree import documents_disagreeing
 from billing.invoicing.energy import energy_compared, energy_differing
 from billing.invoicing.engine_comparison import ModelComparison, compare
+from billing.invoicing.entities_apart import charged_apart
 from billing.invoicing.exceptions_found import (
     SCAN_TOLERANCE,
     ReportedException,
@@ -205,6 +206,7 @@ def found_in(
     report.engines = compare(missing.engine_days)
     if period.ordinal is None:
         report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
+        report.exceptions += charged_apart(assessment)
         report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
         report.exceptions += silent_sources(missing.silent, min(window.end, now))
         report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]

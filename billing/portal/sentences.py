@@ -28,6 +28,7 @@ ADVICE: Final = (
     gettext_noop("%(text)s: is not metered: mend what the agent names, or waive it"),
     gettext_noop("nobody knows this extended resource: if it is a device, tell the agent with --resources"),
     gettext_noop("look at it with `manage.py quarantine`, then correct or dismiss it"),
+    gettext_noop("belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it"),
     gettext_noop("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it"),
     gettext_noop("ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s"),
     gettext_noop(

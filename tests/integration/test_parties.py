@@ -15,8 +15,10 @@ from billing.invoicing.documents import render_pdf, render_xlsx
 from billing.invoicing.models import Invoice
 from billing.invoicing.note_proof import note_again
 from billing.invoicing.selectors import document_of
+from billing.invoicing.services import exception_waive
+from billing.invoicing.services.closing import period_open
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from tests.correction_makers import bill, credit, people, proofs_hold, whole
+from tests.correction_makers import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +39,8 @@ def october(tmp_path: Path) -> Path:
     people()
     told(tmp_path)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
+    held = {"kind": "other_legal_entity", "subject": "nlp", "reason": "one tax group", "actor": "fin"}
+    exception_waive(period=period_open(month="2026-10"), now=OCTOBER_OVER, **held)
     bill()
     return tmp_path
 

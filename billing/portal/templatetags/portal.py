@@ -123,6 +123,7 @@ WORDS = {
     "upheld_repeatedly": _("Reason upheld repeatedly"),
     "disputes": _("disputes"),
     "team_unrated": _("Team that cannot be rated"),
+    "other_legal_entity": _("Team of another legal entity"),
     "energy_difference": _("Meter and charges differ"),
     "metering_gap": _("Metering gap"),
     "estimated_end": _("End estimated"),
