@@ -95,7 +95,7 @@ class Encumbrance:
             owned, carried = defaultdict[str, list[GpuUsage]](list), defaultdict[str, list[InterruptedUsage]](list)
             for usage in owned_usage(self._books, part, gpu_sums(pieces, part.epochs)):
                 owned[usage.team].append(usage)
-            for item in interrupted_usage(pieces, part.epochs, self._books.namespaces, month, correction=False):
+            for item in interrupted_usage(pieces, part.epochs, self._books, month, correction=False):
                 carried[item.usage.team].append(item)
             self._months[month] = _Month(part, owned, carried)
         return self._months[month]
