@@ -142,8 +142,14 @@ class BudgetTotal:
     @property
     def forecast(self) -> Decimal | None:
         """Where all of them will end; None while one has no forecast."""
-        known = [row.forecast_p50 for row in self.standings if row.forecast_p50 is not None]
+        known = [found for row in self.standings if (found := forecast_of(row)) is not None]
         return sum(known, ZERO) if len(known) == len(self.standings) else None
+
+
+def forecast_of(standing: BudgetStanding) -> Decimal | None:
+    """Where the period will end; None where nothing foretold it, or more was spent since than was foretold."""
+    expected = standing.forecast_p50
+    return None if expected is None or expected < standing.spent else expected
 
 
 def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:

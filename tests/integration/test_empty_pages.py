@@ -15,7 +15,7 @@ LEADS = re.compile(r'<a [^>]*href=|<code>|<button')
 LISTS = (
     "", "spending/", "budgets/", "anomalies/", "invoices/", "search/?q=nothing", "corrections/", "corrections/changes/",
     "disputes/", "prices/", "prices/compare/", "ownership/", "quarantine/", "sources/", "audit/?who=nobody",
-    "quarantine/?status=replayed", "commitments/",
+    "quarantine/?status=replayed", "commitments/", "late/",
 )  # fmt: skip
 """Pages that list something."""
 FORMS = {

@@ -191,6 +191,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists
     "search/": ("GET", SIGNED_IN),
     "audit/": ("GET", {**HOUSE, "admin": 403}),
+    "late/": ("GET", SIGNED_IN),
     "spending/": ("GET", SIGNED_IN),
     "recovery/": ("GET", HOUSE),
     "teams/<str:code>/": ("GET", OWN),

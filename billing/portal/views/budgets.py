@@ -28,7 +28,7 @@ from billing.portal.access import page
 from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.tables import Column, Table, download
-from billing.portal.totals import budget_totals
+from billing.portal.totals import budget_totals, forecast_of
 from billing.rates.selectors import commitment_book
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
@@ -52,10 +52,10 @@ class BudgetRow:
 
     @property
     def expected(self) -> Decimal | None:
-        """Forecast over planned, as a ratio."""
-        if self.standing is None or self.standing.forecast_p50 is None:
+        """Forecast over planned, as a ratio; None without one that is as new as the spending."""
+        if self.standing is None or (forecast := forecast_of(self.standing)) is None:
             return None
-        return self.standing.forecast_p50 / self.standing.amount
+        return forecast / self.standing.amount
 
 
 @require_safe

@@ -79,7 +79,10 @@ def _effects(request: HttpRequest) -> Table:
 
 def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:
     shown = [found for change in changes_all()[:SHOWN] if (found := _shown(request, change)) is not None]
-    context = {"nav": "corrections", "setup": setup, "changes": shown, "refusal": refusal}
+    context = {
+        "nav": "corrections", "setup": setup, "changes": shown, "refusal": refusal,
+        "team_names": dict(teams_visible_to(request.user).exclude(name="").values_list("code", "name")),
+    }  # fmt: skip
     return render(request, "portal/changes.html", context, status=status)
 
 

@@ -91,7 +91,7 @@ def _ages(ages: Iterable[AgedDisputes], setup: BillingSetup) -> Table:
 
 def _percent(share: Any) -> str:
     """A ratio as per cent with one decimal; nothing for none."""
-    return "" if share is None else f"{round_to(share * 100, 1)} %"
+    return "" if share is None else f"{round_to(share * 100, 1)}%"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from billing.invoicing.models import BillingPeriod, Invoice
 from billing.portal.access import page
 from billing.portal.charts import trend_chart
+from billing.portal.late_usage import late_amount
 from billing.portal.months import month_choice
 from billing.portal.selectors import TeamRow, TrendPoint, invoiced_trend, team_rows
 from billing.portal.statements import MonthStatements, month_statements
@@ -41,6 +42,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
         "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")), "page_size": PAGE_SIZE,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
+        "late": late_amount(month.charged),
         "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),
         "totals": {
             "gpu": month.of_kind("gpu") + month.of_kind("commitment"), "tokens": month.of_kind("tokens"),

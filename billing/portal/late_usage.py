@@ -1,0 +1,54 @@
+"""What came late: lines of a month for usage of months that were closed before it was told."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from django.db.models import QuerySet
+
+from billing.invoicing.models import BillingPeriod
+from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
+from billing.tenancy.models import Team
+
+
+@dataclass(frozen=True, slots=True)
+class LateLine:
+    """A line that a team is charged for in one month and used in an earlier one."""
+
+    team: Team
+    line: StatementLine
+
+    @property
+    def place(self) -> str:
+        """Where it was used: the consumer of tokens, else cluster and namespace."""
+        key = self.line.key
+        return key.consumer or " / ".join(part for part in (key.cluster, key.namespace) if part)
+
+
+def late_lines(period: BillingPeriod, teams: QuerySet[Team]) -> list[LateLine]:
+    """Lines of a month, closed or not, for usage of earlier months, the largest amounts first.
+
+    teams: those that somebody may see. Sums say which of them have any, so only their lines are read.
+    """
+    month = month_statements(period, teams, summed=True)
+    late = [statement for statement in month.charged if _lines(statement)]
+    if late and not _is_whole(month):
+        month = month_statements(period, teams.filter(code__in=[statement.team.code for statement in late]))
+        late = month.charged
+    found = [LateLine(statement.team, line) for statement in late for line in _lines(statement)]
+    return sorted(found, key=lambda item: (-abs(item.line.amount), item.team.code, item.line.digest))
+
+
+def late_amount(statements: Iterable[Statement]) -> Decimal | None:
+    """What statements charge for usage of earlier months; None where nothing came late."""
+    found = [statement.corrections for statement in statements if _lines(statement)]
+    return sum(found, Decimal("0.00")) if found else None
+
+
+def _lines(statement: Statement) -> list[StatementLine]:
+    return [line for line in statement.lines if line.key.correction]
+
+
+def _is_whole(month: MonthStatements) -> bool:
+    """Whether sums were asked for and the lines came all the same: a small month is assessed for the view."""
+    return month.preview and month.as_of is None

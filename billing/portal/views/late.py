@@ -1,0 +1,46 @@
+"""What came late: usage of months that were closed, as it is charged in the month shown."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from billing.portal.access import page
+from billing.portal.late_usage import LateLine, late_lines
+from billing.portal.months import month_choice
+from billing.portal.tables import Column, Table, download
+from billing.tenancy.access import teams_visible_to
+from billing.tenancy.models import BillingSetup
+
+PAGE_SIZE = 100
+
+
+@require_safe
+@page
+def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Every line of a month for usage of earlier months, of the teams that somebody may see."""
+    choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
+    found = late_lines(choice.period, teams_visible_to(request.user))
+    if (file := download(request, {"lines": lambda: _table(choice.month, found)})) is not None:
+        return file
+    context = {
+        "nav": "overview", "setup": setup, "choice": choice, "period": choice.period,
+        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
+        "total": sum((item.line.amount for item in found), Decimal("0.00")),
+    }  # fmt: skip
+    return render(request, "portal/late.html", context)
+
+
+def _table(month: str, found: Iterable[LateLine]) -> Table:
+    names = ("month", "used_in", "team", "kind", "sku", "token_class", "place", "unit")
+    rows = [
+        [month, key.charge_period, item.team.code, key.kind, key.sku, key.token_class, item.place, key.unit,
+         item.line.quantity, item.line.unit_price, item.line.amount]
+        for item in found for key in [item.line.key]
+    ]  # fmt: skip
+    columns = [Column("quantity", "quantity"), Column("unit_price", "price"), Column("amount", "money")]
+    return Table(f"late-{month}", [*(Column(name) for name in names), *columns], rows)

@@ -1,0 +1,36 @@
+"""On a phone every table of the portal stands on the screen as a whole: nobody drags it sideways to see an amount."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.test_accessibility import SIZES, signed_in
+from tests.browser.test_portal_in_chromium import browser
+from tests.furnished_house import furnish, pleasant
+from tests.site_walk import one_of_each, walk_as
+
+__all__ = ["browser"]
+pytestmark = pytest.mark.django_db(transaction=True)
+DRAGGED = """() => [...document.querySelectorAll("main .scroll")]
+  .filter((part) => part.getClientRects().length && !part.querySelector("table.heat") && part.scrollWidth > part.clientWidth + 1)
+  .map((part) => `${part.getAttribute("aria-labelledby") || part.getAttribute("aria-label")}: ${part.scrollWidth - part.clientWidth}`)
+"""
+"""Tables by name with the pixels that hang over; hours of the week are a picture of 24 columns, which is dragged."""
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_no_table_hangs_over_the_edge_of_a_phone(tmp_path: Path, browser: Browser, live_server: Any, language: str) -> None:
+    house = furnish(tmp_path, pleasant)
+    pages = one_of_each(walk_as("finance", house))
+    window = signed_in(browser, live_server.url, "finance")
+    window.context.add_cookies([{"name": "django_language", "value": language, "url": live_server.url}])
+    window.set_viewport_size(SIZES["phone"])  # type: ignore[arg-type]
+    found = {}
+    for address in pages.values():
+        window.goto(address)
+        if faults := window.evaluate(DRAGGED):
+            found[address] = faults
+    window.context.close()
+    assert found == {}
