@@ -14,6 +14,7 @@ from django.utils.translation import gettext, gettext_noop
 from billing.portal.counted import counted, number_of
 from billing.portal.field_words import REFUSED_FIELDS, beside_its_field, field_words
 from billing.portal.price_hints import HINTS
+from billing.portal.record_words import RECORDS
 
 ADVICE: Final = (
     gettext_noop("close after the month has ended"),
@@ -238,7 +239,7 @@ def _said(sentence: str, values: dict[str, str]) -> str:
 @cache
 def _forms() -> list[tuple[str, list[str], re.Pattern[str]]]:
     """Every sentence with its own words and the expression that finds it; those with the most words of their own first."""
-    listed = (*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS, *REFUSED_FIELDS, *HINTS, *counted())
+    listed = (*ADVICE, *CHECKS, *OUTCOMES, *REFUSALS, *PLANS, *REFUSED_FIELDS, *HINTS, *RECORDS, *counted())
     sentences = sorted(listed, key=lambda text: -len(PLACE.sub("", text)))
     return [(sentence, PLACE.split(sentence)[::2], re.compile(_expression(sentence))) for sentence in sentences]
 

@@ -14,8 +14,9 @@ from tests.site_walk import one_of_each, walk_as
 __all__ = ["browser"]
 pytestmark = pytest.mark.django_db(transaction=True)
 DRAGGED = """() => [...document.querySelectorAll("main .scroll")]
-  .filter((part) => part.getClientRects().length && !part.querySelector("table.heat") && part.scrollWidth > part.clientWidth + 1)
-  .map((part) => `${part.getAttribute("aria-labelledby") || part.getAttribute("aria-label")}: ${part.scrollWidth - part.clientWidth}`)
+  .filter((part) => part.getClientRects().length && !part.querySelector("table.heat"))
+  .map((part) => [part.getAttribute("aria-labelledby") || part.ariaLabel, part.scrollWidth - part.clientWidth])
+  .filter(([, over]) => over > 1)
 """
 """Tables by name with the pixels that hang over; hours of the week are a picture of 24 columns, which is dragged."""
 

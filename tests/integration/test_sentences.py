@@ -40,6 +40,18 @@ def chinese(text: str) -> str:
             "AI-INFRA-2026-000002 could be disputed until 2026-11-18T00:00:00+08:00: ask finance for a correction",
             "AI-INFRA-2026-000002 的异议期已于 2026-11-18T00:00:00+08:00 截止：请联系财务更正",
         ),
+        (
+            "input_tokens 5 is less than cache_read_input_tokens 200 + cache_creation_input_tokens 0, which it contains",
+            "input_tokens 5 小于其中包含的 cache_read_input_tokens 200 + cache_creation_input_tokens 0",
+        ),
+        (
+            "ended_at 2026-11-21T04:00:00+00:00 is before started_at 2026-11-21T05:00:00+00:00",
+            "ended_at 2026-11-21T04:00:00+00:00 早于 started_at 2026-11-21T05:00:00+00:00",
+        ),
+        (
+            "id 'req-1' of source 'litellm-hq' was reported before with other content; the first one stays",
+            "来源 'litellm-hq' 的 id 'req-1' 此前已上报且内容不同；以首次上报为准",
+        ),
         ("a sentence that nobody listed", "a sentence that nobody listed"),
         ("100%(n)s of <b>nothing</b>", "100%(n)s of <b>nothing</b>"),
     ],

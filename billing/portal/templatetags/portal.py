@@ -352,17 +352,21 @@ def hours(value: Decimal | None) -> str:
 @register.filter
 def age(seconds: int) -> str:
     """How long ago, in the largest unit of which it has two: ``12 s``, ``5 min``, ``30 h``, ``4 d``."""
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    if seconds >= 2 * 86_400:
+        return gettext("%(n)s d") % {"n": seconds // 86_400}
+    if seconds >= 2 * 3600:
+        return gettext("%(n)s h") % {"n": seconds // 3600}
+    if seconds >= 2 * 60:
+        return gettext("%(n)s min") % {"n": seconds // 60}
+    return gettext("%(n)s s") % {"n": seconds}
 
 
 @register.filter
 def amount_of_unit(value: Decimal, unit: str) -> str:
     """The quantity of an exception, in a unit that a person thinks in."""
     if unit in ("gpu_seconds", "seconds"):
-        return f"{gpu_hours(value)} {'GPU-h' if unit == 'gpu_seconds' else 'h'}"
+        hours_shown = gpu_hours(value)
+        return f"{hours_shown} GPU-h" if unit == "gpu_seconds" else gettext("%(n)s h") % {"n": hours_shown}
     words = UNITS.get(unit)
     return words(ceil(value)) % {"n": count(value)} if words else f"{count(value)} {unit}"
 
