@@ -1,0 +1,82 @@
+"""What a page offers is what its reader may do: no empty crumbs, no approval of one's own, a next step for each role."""
+
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from billing.invoicing.models import Correction, Invoice
+from billing.tenancy.models import Membership
+from tests.correction_makers import bill, draft, part, people
+from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.furnished_house import furnish, pleasant
+from tests.site_walk import one_of_each, walk_as
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+EMPTY = re.compile(r"<li>\s*</li>")
+
+
+def signed_in(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+@pytest.mark.parametrize("who", ["lead", "admin"])
+def test_no_list_of_links_has_an_empty_place(tmp_path: Path, who: str) -> None:
+    pages = one_of_each(walk_as(who, furnish(tmp_path, pleasant)))
+    client = signed_in(who)
+    found = [address for address in pages.values() if EMPTY.search(client.get(address).content.decode())]
+    assert found == []
+
+
+def test_nobody_is_offered_to_approve_what_they_asked_for(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1))
+    bill()
+    correction = draft(part("5.00"))
+    approve = f'action="/corrections/{correction.pk}/approve/"'
+    asked, other = (signed_in(name).get("/corrections/").content.decode() for name in ("sam", "lea"))
+    assert (approve in asked, "Somebody else approves it." in asked) == (False, True)
+    assert (approve in other, "Somebody else approves it." in other) == (True, False)
+    refused = signed_in("sam").post(f"/corrections/{correction.pk}/approve/")
+    assert (refused.status_code, Correction.objects.get().status) == (409, "draft")
+    assert "<form" not in signed_in("viv").get("/corrections/").content.decode().partition("<main")[2]
+    assert Correction.objects.get().amount == Decimal("5.00")
+
+
+def test_nobody_is_offered_to_approve_their_own_change_of_closed_time(tmp_path: Path) -> None:
+    house = furnish(tmp_path, pleasant)
+    approve = f'action="/corrections/changes/{house.change.pk}/approve/"'
+    assert house.change.requested_by == "finance"
+    Membership.objects.create(user=User.objects.get(username="finance"), role="approver")
+    offered = [approve in signed_in(name).get("/corrections/changes/").content.decode() for name in ("finance", "approver")]
+    assert offered == [False, True]
+
+
+def test_whoever_reads_every_team_sees_the_disputes_of_an_invoice(tmp_path: Path) -> None:
+    furnish(tmp_path, pleasant)
+    person("otto", "auditor")
+    page = signed_in("otto").get(f"/invoices/{Invoice.objects.get(team__code='nlp').pk}/").content.decode()
+    assert 'href="/disputes/' in page.partition("<main")[2]
+
+
+def test_an_empty_page_sends_a_role_only_where_it_can_go(tmp_path: Path) -> None:
+    apply(tmp_path)
+    person("tom", "lead", team="nlp")
+    for name, role in (("fin", "finance"), ("otto", "auditor"), ("ada", "admin")):
+        person(name, role)
+    lead = signed_in("tom").get("/corrections/").content.decode()
+    assert "is disputed from its page" in lead
+    assert "To correct an invoice" not in lead
+    assert "To correct an invoice" in signed_in("fin").get("/corrections/").content.decode()
+    below = "They are proposed below"
+    offered = {name: below in signed_in(name).get("/commitments/").content.decode() for name in ("fin", "otto", "tom")}
+    assert offered == {"fin": True, "otto": False, "tom": False}
+    refused = signed_in("ada").get("/audit/")
+    assert refused.status_code == 403
+    assert "Your role does not open this page" in refused.content.decode()
