@@ -27,6 +27,7 @@ def page(view: View) -> View:
     @login_required
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        _refuse_nul(request, kwargs)
         try:
             setup = billing_setup()
         except NoSetupError:
@@ -36,6 +37,13 @@ def page(view: View) -> View:
         return response
 
     return guarded
+
+
+def _refuse_nul(request: HttpRequest, named: dict[str, Any]) -> None:
+    """No name, number or word has a NUL in it, and the database refuses to look for one.  Raises Http404."""
+    asked = [*named.values(), *(value for values in request.GET.lists() for value in values[1])]
+    if any("\0" in str(value) for value in asked):
+        raise Http404(f"a NUL in {request.get_full_path()!r} is in no name")
 
 
 def page_for(right: Right) -> Callable[[View], View]:

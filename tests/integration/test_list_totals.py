@@ -108,6 +108,14 @@ def test_every_page_of_a_long_list_says_the_total_of_all(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("october")
+def test_a_search_that_finds_too_much_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = signed_in("finance")
+    assert "are found at once" not in client.get("/search/?q=AI-INFRA").content.decode()
+    monkeypatch.setattr("billing.portal.views.trail.SHOWN", 2)
+    assert "At most 2 are found at once" in client.get("/search/?q=AI-INFRA").content.decode()
+
+
+@pytest.mark.usefixtures("october")
 def test_a_total_is_one_question_to_the_database() -> None:
     with CaptureQueriesContext(connection) as queries:
         (total,) = invoice_totals(Invoice.objects.all())

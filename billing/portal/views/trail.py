@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, page_for
-from billing.portal.documents_found import Found, documents_found
+from billing.portal.documents_found import SHOWN, Found, documents_found
 from billing.portal.tables import Column, Table, download
 from billing.portal.trail import Asked, asked_in, entries, facts_of, kinds, why_of
 from billing.tenancy.access import Right, teams_visible_to
@@ -26,7 +26,8 @@ def search(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     found = documents_found(teams_visible_to(request.user), wanted)
     if (file := download(request, {"documents": lambda: _documents(found)})) is not None:
         return file
-    return render(request, "portal/search.html", {"nav": "search", "setup": setup, "q": wanted, "found": found})
+    context = {"nav": "search", "setup": setup, "q": wanted, "found": found, "most": SHOWN}
+    return render(request, "portal/search.html", context)
 
 
 def _documents(found: list[Found]) -> Table:
