@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Final
 
+import msgspec
+
 from pricing.money import Number, fraction_of, round_to
 
 SECONDS_PER_GPU_HOUR: Final = 3600
@@ -33,8 +35,7 @@ class Metric(StrEnum):
     MFU = "mfu"
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(msgspec.Struct, frozen=True, gc=False):
     """What decides the class of a job: kind of its controller, queue, product it runs on."""
 
     kind: str = ""
@@ -115,8 +116,7 @@ class EfficiencyPolicy:
 BANDS: Final = ("hfu_below", "penalty", "mfu_above", "reward")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the GPU-hours of a job are multiplied with, and why."""
 
     multiplier: Decimal
@@ -174,9 +174,12 @@ def judge_workload(
     if one is not None and one.exempt_until is not None and at < one.exempt_until:
         return Verdict(NEUTRAL, "neutral:exempt")
     bands = policy.bands_of(one)
-    facts = {"gpu_seconds": gpu_seconds, "minutes": minutes, "coverage": coverage, "mfu": mfu, "hfu": hfu}
-    linear = bands.form is Form.LINEAR
-    verdict = judge_linear(bands, **facts, width=bands.width) if linear else judge(bands, **facts)  # type: ignore[arg-type]
+    if bands.form is Form.LINEAR:
+        verdict = judge_linear(
+            bands, gpu_seconds=gpu_seconds, minutes=minutes, coverage=coverage, mfu=mfu, hfu=hfu, width=bands.width
+        )
+    else:
+        verdict = judge(bands, gpu_seconds=gpu_seconds, minutes=minutes, coverage=coverage, mfu=mfu, hfu=hfu)
     if verdict.reason == "reward" and team in policy.unrewarded:
         return Verdict(NEUTRAL, "neutral:suspended")
     return verdict

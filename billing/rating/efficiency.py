@@ -228,16 +228,19 @@ def _job(  # one job's facts, gathered once
     first = items[0]
     if not by_team:
         return []
-    held = gpu_seconds(items[0].device_us if len(items) == 1 else reduce(EXACT.add, (item.device_us for item in items)))
+    held = gpu_seconds(first.device_us if len(items) == 1 else reduce(EXACT.add, (item.device_us for item in items)))
     score = score_of(samples, covered, held)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
-    began = min((sample.start for sample in samples), default=covered[0].start)
-    found = []
-    for team, usages in sorted(by_team.items()):
-        judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **score.facts(held))
+    began = min([sample.start for sample in samples], default=covered[0].start)
+    told, found = tuple(samples), []
+    for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
+        judgement = judge_workload(
+            policy, workload, at=covered[0].start, team=team, gpu_seconds=held, minutes=score.minutes,
+            coverage=score.coverage, mfu=score.mfu, hfu=score.hfu,
+        )  # fmt: skip
         job = _Job(
-            team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, tuple(samples),
-            tuple(usages), score, _as_billed(policy, judgement),
+            team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, told, tuple(usages),
+            score, _as_billed(policy, judgement),
         )  # fmt: skip
         found.append(job)
     return found

@@ -1,6 +1,6 @@
 """Approving and issuing. The number comes from a counter row that is locked inside the issuing transaction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -146,13 +146,22 @@ def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> i
         series = {row.issuer: row for row in locked.order_by("issuer")}
         drafts = Invoice.objects.select_for_update(of=("self",)).filter(pk__in=ids, status=Invoice.Status.APPROVED)
         invoices = list(drafts.select_related("team").order_by("team__code", "id"))
-        for invoice in invoices:
-            _number(invoice, series[invoice.issuer], now)
-        _store(invoices, actor)
+        _store(_numbered(invoices, series, now))
+        audit_record_each(
+            actor=actor, action="invoice_issue",
+            entries=((str(x.number), {"total": str(x.total), "sha256": x.sha256}) for x in invoices),
+        )  # fmt: skip
         mails_queue(*invoices, now=now)
         for row in series.values():
             row.save(update_fields=["last_number", "last_sha256"])
     return len(invoices)
+
+
+def _numbered(invoices: Iterable[Invoice], series: Mapping[str, NumberSeries], now: datetime) -> Iterator[Invoice]:
+    """Each with its number, one after the other: the database stores one while the next is written."""
+    for invoice in invoices:
+        _number(invoice, series[invoice.issuer], now)
+        yield invoice
 
 
 def _number(invoice: Invoice, series: NumberSeries, now: datetime) -> None:
@@ -168,18 +177,14 @@ def _number(invoice: Invoice, series: NumberSeries, now: datetime) -> None:
     series.last_number, series.last_sha256 = invoice.sequence, invoice.sha256
 
 
-def _store(invoices: Sequence[Invoice], actor: str) -> None:
+def _store(invoices: Iterable[Invoice]) -> None:
     """All of them in one go over the wire, each document as it is: quoted into a statement it would be read twice."""
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         cursor.executemany(
             """UPDATE invoicing_invoice SET number = %s, fiscal_year = %s, sequence = %s, previous_sha256 = %s,
                       document = %s, sha256 = %s, status = %s, issued_at = %s WHERE id = %s""",
-            [
+            (
                 (x.number, x.fiscal_year, x.sequence, x.previous_sha256, x.document, x.sha256, x.status, x.issued_at, x.pk)
                 for x in invoices
-            ],
+            ),
         )
-    audit_record_each(
-        actor=actor, action="invoice_issue",
-        entries=((str(x.number), {"total": str(x.total), "sha256": x.sha256}) for x in invoices),
-    )  # fmt: skip
