@@ -5,7 +5,7 @@ Lines of a closed month are those of its invoices; of an open month those that a
 """
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -112,18 +112,20 @@ def spent_under(scope: Scope, window: Interval, books: Books) -> Fraction:
 
     List prices are per unit and nothing is rounded here, so the sum is that of `spent_in` without its thousand parts.
     """
-    places, starts = replace(scope, accelerator=""), [window.start]
+    places, starts, everything = replace(scope, accelerator=""), [window.start], scope.is_everything
     pieces = window.cut({*books.card.changes(), *books.namespaces.changes()})
     devices: dict[tuple[str, str, datetime], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
     for usage in _gpu_usage(pieces, books.namespaces, starts).get(0, ()):
-        if places.covers(_of_devices(usage)):
+        if usage.team in scope.teams and (everything or places.covers(_of_devices(usage))):
             sums = devices[usage.accelerator, usage.resource, usage.at]
             sums[:] = EXACT.add(sums[0], usage.device_us), EXACT.add(sums[1], usage.unit_us)
     pieces = window.cut({*books.card.changes(), *books.consumers.changes()})
-    tokens: dict[tuple[str, datetime], Counter[str]] = defaultdict(Counter)
+    tokens: dict[tuple[str, datetime], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for item in _token_usage(pieces, books.card, books.consumers, starts).get(0, ()):
-        if scope.covers(_of_tokens(item)):
-            tokens[item.model, item.at].update(item.tokens)
+        if item.team in scope.teams and (everything or scope.covers(_of_tokens(item))):
+            counts = tokens[item.model, item.at]
+            for token_class, count in item.tokens.items():
+                counts[token_class] += count
     gpu = [
         GpuUsage("", False, "", "", accelerator, resource, at, *sums, "")
         for (accelerator, resource, at), sums in devices.items()

@@ -73,9 +73,11 @@ class OwnershipBook:
         """All rows for a name, the most specific first; found once, since a name is asked for at many instants."""
         known = self._matching.get((scope, name))
         if known is None:
-            prefixes = (name[:length] for length in self._lengths if length <= len(name))
-            ranks = sorted(rank for prefix in prefixes for rank in self._by_prefix.get(prefix, ()))
-            fitting = (row for row in map(self._patterns.__getitem__, ranks) if row.names(scope, name))
+            ranks: list[int] = []
+            for length in self._lengths:
+                ranks += self._by_prefix.get(name[:length], ()) if length <= len(name) else ()
+            ranks.sort()
+            fitting = [row for row in map(self._patterns.__getitem__, ranks) if row.names(scope, name)]
             known = self._matching[scope, name] = [*self._exact.get((scope, name), ()), *fitting]
         return known
 
