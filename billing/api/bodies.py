@@ -1,11 +1,12 @@
 """Bodies of the usage doors: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
 
 import gzip
+import re
 import threading
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from io import BytesIO
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import zstandard
@@ -14,6 +15,7 @@ from rest_framework.exceptions import APIException, ParseError, UnsupportedMedia
 
 from billing.api.admission import Admitted
 
+T = TypeVar("T")
 MAX_RECORDS: Final = 10_000
 JSON_BODY: Final = frozenset({"application/json"})
 RECORD_BODIES: Final = JSON_BODY | {"application/x-ndjson", "application/ndjson", "application/jsonl"}
@@ -23,6 +25,10 @@ ZSTD_PIECE: Final = 256
 """Bytes unpacked at a time: at most 8 MB come out of them, four bytes being a block of 128 KB."""
 _unpacking = threading.Lock()
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
+_SURROGATES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""Every escape of a JSON text; the group holds half a character alone, which is JSON by its grammar but no text."""
 
 
 class Incoming(Protocol):
@@ -125,12 +131,28 @@ def raw_records(body: bytes) -> list[msgspec.Raw | bytes]:
     raws: list[msgspec.Raw | bytes]
     if text.startswith(b"["):
         try:
-            raws = list(_raws.decode(text))
+            raws = list(decoded(_raws.decode, text))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ParseError(f"the body is not a JSON array: {error}") from error
     else:
         raws = [line for line in text.split(b"\n") if line.strip()]
     return bounded(raws)
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    """What `decode` makes of a JSON body in which one record may hold half a character alone (U+D800 to U+DFFF).
+
+    A bad record never fails its batch: the half becomes a NUL, which no field of a record may hold, so that its record is
+    refused by itself where it is a field of it, and nothing happens where it is content that is thrown away.
+    Raises what `decode` does.
+    """
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        whole = _SURROGATES.sub(lambda found: b"\\u0000" if found[1] else found[0], body)
+        if whole == body:
+            raise
+    return decode(whole)
 
 
 def bounded(raws: list[msgspec.Raw | bytes]) -> list[msgspec.Raw | bytes]:

@@ -19,7 +19,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.bodies import RECORD_BODIES, bounded, raw_records
+from billing.api.bodies import RECORD_BODIES, bounded, decoded, raw_records
 from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD
 from billing.api.problems import problem
 from billing.api.schema import INGEST_ANSWER, PROBLEM
@@ -145,7 +145,7 @@ class EventsBatchDoor(GatewayDoor):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         try:
-            raws: Raws = list(msgspec.json.decode(self.body(request), type=_LagoBatch).events)
+            raws: Raws = list(decoded(msgspec.json.Decoder(_LagoBatch).decode, self.body(request)).events)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ParseError(f"the body is not as documented: {error}") from error
         now = timezone.now()

@@ -2,10 +2,12 @@
 
 import logging
 import traceback
+from http import HTTPStatus
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
@@ -34,8 +36,7 @@ def forget_frames(error: BaseException | None) -> None:
 def api_problem(error: exceptions.APIException) -> JsonResponse:
     """The answer to an error of the REST framework, for doors that stand outside of it."""
     forget_frames(error)
-    title = str(getattr(error, "default_detail", "Error")).rstrip(".")
-    answer = problem(error.status_code, title, str(error.detail))
+    answer = problem(error.status_code, _title(error, error.status_code), str(error.detail))
     if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
         answer.headers["WWW-Authenticate"] = "Bearer"
         answer.status_code = status.HTTP_401_UNAUTHORIZED
@@ -66,7 +67,6 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | Js
     if response is None:
         return None
     forget_frames(error)
-    title = {404: "Not Found"}.get(response.status_code) or getattr(error, "default_detail", "Error")
     extra: dict[str, object] = {}
     if isinstance(error, exceptions.ValidationError):
         detail, extra["errors"] = "the request is not valid", response.data
@@ -74,13 +74,21 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | Js
         detail = "there is nothing here that you may see"
     else:
         detail = str(getattr(error, "detail", error))
-    answer = problem(response.status_code, str(title).rstrip("."), detail, **extra)
+    answer = problem(response.status_code, _title(error, response.status_code), detail, **extra)
     for name in ("WWW-Authenticate", "Retry-After", "Allow"):
         if name in response.headers:
             answer.headers[name] = response.headers[name]
     return answer
 
 
+def _title(error: Exception, status_code: int) -> str:
+    """What kind of error this is, the same for every occurrence: never a text with a place left to fill in."""
+    text = str(getattr(error, "default_detail", "Error"))
+    unfilled = status_code == status.HTTP_404_NOT_FOUND or "{" in text
+    return HTTPStatus(status_code).phrase if unfilled else text.rstrip(".")
+
+
+@csrf_exempt
 def not_found(request: HttpRequest, exception: Exception | None = None) -> JsonResponse:
     """404 below /api/."""
     return problem(status.HTTP_404_NOT_FOUND, "Not Found", f"no door at {request.path}")

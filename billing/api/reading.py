@@ -21,12 +21,13 @@ from billing.invoicing.acceptance import printed_until
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.report import build_report
-from billing.invoicing.selectors import document_of, invoice_as_dict
+from billing.invoicing.selectors import document_of, invoice_as_dict, period_of
 from billing.invoicing.services.accrual import accrual_last
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
 from billing.rating.selectors import closings_withdrawn
 from billing.tenancy.models import Team
+from billing.tenancy.selectors import NoSetupError
 
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
 TEAM = OpenApiParameter("team", str, description="team code")
@@ -207,7 +208,7 @@ class Period(APIView):
     def get(self, request: Request, month: str) -> Response:
         period = _period(month)
         own = teams_of(request)
-        live = period.invoices.exclude(status=Invoice.Status.VOID)
+        live = Invoice.objects.filter(period__month=month).exclude(status=Invoice.Status.VOID)
         invoices = live if own is None else live.filter(team__in=own)
         return Response(
             {
@@ -238,14 +239,17 @@ class PeriodAccrual(APIView):
 
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:
-        made = None if teams_of(request) is not None else accrual_last(_period(month))  # it shows every team
+        period = _period(month)
+        shown = period.pk is not None and teams_of(request) is None  # it shows every team
+        made = accrual_last(period) if shown else None
         if made is None:
             raise Http404
         return Response({"sha256": made.accrual.sha256, "revision": made.accrual.revision, **made.document})
 
 
 def _period(month: str) -> BillingPeriod:
-    period = None if "\0" in month else BillingPeriod.objects.filter(month=month).first()
-    if period is None:
-        raise Http404
-    return period
+    """The period as it is stored, or would be: a month that nobody opened may have usage.  Raises Http404."""
+    try:
+        return period_of(month.replace("\0", ""))
+    except (NoSetupError, ValueError):
+        raise Http404 from None

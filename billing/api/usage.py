@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import has_scope
-from billing.api.bodies import JSON_BODY, RECORD_BODIES, bounded, declared_bytes, raw_records, read_body
+from billing.api.bodies import JSON_BODY, RECORD_BODIES, bounded, declared_bytes, decoded, raw_records, read_body
 from billing.api.schema import INGEST_ANSWER, record_schema
 from billing.api.token_door import token_reporter, tokens_report
 from billing.tenancy.models import ApiToken
@@ -330,7 +330,7 @@ class CapacityDoor(UsageDoor):
 
 def _envelope(kind: type[Any], body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decoded(msgspec.json.Decoder(kind).decode, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ParseError(f"the body is not as documented: {error}") from error
 

@@ -12,9 +12,10 @@ import httpx
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.utils import timezone
 
+from billing.invoicing.models import BillingPeriod
 from billing.invoicing.services import invoices_issue, period_close
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
@@ -294,11 +295,25 @@ def test_a_record_from_the_future_is_quarantined_not_taken(post: Call) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("get", "usage/tokens", 405), ("put", "usage/tokens", 405), ("post", "invoices", 405), ("get", "nowhere", 404),
-     ("get", "", 404), ("get", "invoices/../teams", 404)],
+     ("get", "", 404), ("get", "invoices/../teams", 404), ("post", "nowhere", 404), ("delete", "nowhere", 404)],
 )  # fmt: skip
 def test_a_wrong_method_or_door_is_a_problem_too(client: Any, method: str, path: str, status: int) -> None:
     every = secret("usage:write", "usage:read", "prices:read", "invoices:read")
     problem(getattr(client, method)(f"/api/v1/{path}", headers=bearer(every)), status)
+
+
+def test_a_browser_that_writes_to_no_door_gets_a_problem_too() -> None:
+    answer = Client(enforce_csrf_checks=True).delete("/api/v1/nowhere")
+    assert problem(answer, 404)["detail"] == "no door at /api/v1/nowhere"
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "title"), [("put", 405, "Method Not Allowed"), ("post", 415, "Unsupported Media Type")]
+)
+def test_titles_of_problems_have_no_places_left_to_fill_in(client: Any, method: str, status: int, title: str) -> None:
+    send = getattr(client, method)
+    answer = send("/api/v1/usage/tokens", b"[]", content_type="text/plain", headers=bearer(secret()))
+    assert problem(answer, status)["title"] == title
 
 
 # Reading
@@ -374,7 +389,22 @@ def test_the_report_of_a_period_is_the_contracts_json(get: Call, issued: dict[st
         "2026-10", "closed", True, [],
     )  # fmt: skip
     assert report["gpu_seconds"]["charged"] == 9 * 9433
-    problem(get("periods/2026-12", secret("invoices:read")), 404)
+
+
+def test_a_month_that_nobody_opened_is_answered_as_the_command_answers_it(get: Call, issued: dict[str, str]) -> None:
+    """The month before: eight devices were held in its last hour, with no price of that time."""
+    ingest_allocations(
+        allocation_record(3, started_at="2026-09-30T14:00:00Z", ended_at="2026-09-30T15:00:00Z",
+                          observed_until="2026-09-30T15:00:00Z")
+    )  # fmt: skip
+    reader = secret("invoices:read")
+    report = get("periods/2026-09/report", reader).json()
+    assert (report["status"], report["closable"], report["gpu_seconds"]["unpriced"]) == ("open", False, 8 * 3600)
+    period = get("periods/2026-09", reader).json()
+    assert (period["status"], period["start"], period["invoices"]) == ("open", "2026-08-31T16:00:00Z", 0)
+    problem(get("periods/2026-09/accrual", reader), 404)
+    problem(get("periods/2026-13", reader), 404)
+    assert not BillingPeriod.objects.filter(month="2026-09").exists()  # reading opens nothing
 
 
 @pytest.mark.parametrize("query", ["?page=0", "?page=x", "?page=99", "?month=%00", "?team=%00", "?page_size=-1"])
