@@ -57,8 +57,9 @@ def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, h
     ingest_tokens(*numbered, now=now)
     admin: Person = come("admin")
     admin.page.goto("/sources/")
-    for text in ("agent-1", "5 h", "Alive", "Never heard", "example.com/fpga", "2–3"):
+    for text in ("agent-1", "Alive", "Own token unused", "example.com/fpga", "2–3"):
         admin.reads(text)
+    admin.reads(admin.words("%(n)s h") % {"n": 5})
     admin.station("sources")
     admin.follow("Quarantine")
     admin.unfold("The record as it came")

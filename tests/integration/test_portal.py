@@ -458,7 +458,7 @@ def test_pages_take_few_queries_however_many_teams_there_are(tmp_path: Path) -> 
     ingest_allocations(*(allocation_record(n, namespace=code) for n, code in enumerate(codes)))
     client = signed_in("finance", staff=True)
     line = lines_of(MONTH, "team-00", "gpu")[0]
-    below = ["/", "/teams/team-00/", f"/teams/team-00/lines/{line.digest}/", "/close/", "/ownership/", "/prices/"]
+    below = ["/", "/teams/team-00/", f"/teams/team-00/lines/{line.digest}/", "/close/", "/ownership/", "/prices/", "/late/"]
 
     for closed in (False, True):
         if closed:
