@@ -51,7 +51,7 @@ DEVICE_PRICES = {
 DERIVED = """invoicing_heldteam, invoicing_checkedclose, invoicing_teampreview, invoicing_monthpreview,
     invoicing_invoiceline, invoicing_invoice,
     invoicing_numberseries, invoicing_operation, invoicing_billingperiod, rating_charge, rating_efficiencyverdict,
-    usage_closedwindow"""
+    rating_pooltime, usage_closedwindow"""
 
 
 def measure(home: Path, rounds: int, share: float) -> list[Row]:
