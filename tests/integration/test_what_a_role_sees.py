@@ -2,11 +2,14 @@
 
 import re
 from decimal import Decimal
+from html import unescape
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import resolve
 
 from billing.invoicing.models import Correction, Invoice
 from billing.tenancy.models import Membership
@@ -17,6 +20,14 @@ from tests.site_walk import one_of_each, walk_as
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 EMPTY = re.compile(r"<li>\s*</li>")
+LINK = re.compile(r'href="(/[^"#]*)')
+QUESTIONS = {
+    "lead": {"spending/", "search/", "late/", "invoices/<int:pk>/", "disputes/<int:pk>/"},
+    "finance": {"close/", "search/", "late/", "recovery/", "invoices/<int:pk>/", "prices/versions/<int:pk>/", "quarantine/"},
+    "admin": {"ownership/", "close/", "quarantine/", "sources/", "late/", "prices/versions/<int:pk>/", "prices/drafts/new/"},
+    "auditor": {"audit/", "close/", "search/", "prices/versions/<int:pk>/", "invoices/<int:pk>/", "ownership/", "late/"},
+}
+"""Pages that answer what each role asks: which jobs waste, can we close, what came late, who changed a price, and so on."""
 
 
 def signed_in(name: str) -> Client:
@@ -31,6 +42,26 @@ def test_no_list_of_links_has_an_empty_place(tmp_path: Path, who: str) -> None:
     client = signed_in(who)
     found = [address for address in pages.values() if EMPTY.search(client.get(address).content.decode())]
     assert found == []
+
+
+def routes_after_two_clicks(client: Client) -> set[str]:
+    """Routes of the portal that two links, the first of them on the start page, lead to."""
+    first = {unescape(link) for link in LINK.findall(client.get("/").content.decode())}
+    found = set(first)
+    for address in sorted(first):
+        if not address.startswith(("/static/", "/account/")) and "as=" not in address:
+            found |= {unescape(link) for link in LINK.findall(client.get(address).content.decode())}
+    return {resolve(urlsplit(address).path).route for address in found if not address.startswith("/static/")}
+
+
+@pytest.mark.parametrize("who", sorted(QUESTIONS))
+def test_what_each_role_asks_is_answered_within_two_clicks_of_the_start(tmp_path: Path, who: str) -> None:
+    house = furnish(tmp_path, pleasant)
+    end = "2026-10-20T01:00:00Z"
+    mine = house.invoice.lines.exclude(namespace="")[0].namespace
+    hour = {"started_at": "2026-10-20T00:00:00Z", "ended_at": end, "observed_until": end}
+    ingest_allocations(allocation_record(77, namespace=mine, **hour))
+    assert QUESTIONS[who] - routes_after_two_clicks(signed_in(who)) == set()
 
 
 def test_nobody_is_offered_to_approve_what_they_asked_for(tmp_path: Path) -> None:
