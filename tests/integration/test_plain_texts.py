@@ -51,7 +51,7 @@ def words(client: Client, address: str) -> str:
     [
         ("1", "months", "1 month", "1 个月"), ("2", "months", "2 months", "2 个月"),
         ("1", "records", "1 record", "1 条记录"), ("12345", "tokens", "12,345 tokens", "12,345 个 Token"),
-        ("1.5", "units", "1.5 devices", "1.5 台设备"), ("5400", "seconds", "1.5 h", "1.5 h"),
+        ("1.5", "units", "1.5 devices", "1.5 台设备"), ("5400", "seconds", "1.5 h", "1.5 小时"),
         ("3600", "gpu_seconds", "1.0 GPU-h", "1.0 GPU-h"), ("3", "strange", "3 strange", "3 strange"),
     ],
 )  # fmt: skip
