@@ -4,6 +4,7 @@ import getpass
 import os
 import sys
 from argparse import ArgumentParser, _SubParsersAction
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
@@ -73,6 +74,11 @@ class HouseCommand(BaseCommand):
     def print_json(self, value: object) -> None:
         """One JSON document on stdout; decimals keep their digits."""
         self.stdout.write(msgspec.json.format(_encode(value), indent=2).decode())
+
+
+def amount_text(amount: Decimal | None) -> str | None:
+    """An amount or a price in JSON: a decimal string with the digits it has, which no reader takes for a float."""
+    return None if amount is None else format(amount, "f")
 
 
 def _refuse_broken_text(options: dict[str, Any]) -> None:

@@ -386,7 +386,7 @@ def test_the_counter_equals_the_ledger_after_any_interleaving(real: RealProcess,
         cursor.execute("SELECT sum(input_tokens) FROM token_event")
         tokens = int(cursor.fetchone()[0])
     assert tokens == 4 * sum(range(1, 41)) * 1000
-    assert Decimal(str(rows[0]["spent"])) == Decimal(tokens) / 1000 == BudgetStanding.objects.get().spent
+    assert Decimal(rows[0]["spent"]) == Decimal(tokens) / 1000 == BudgetStanding.objects.get().spent
     later = timezone.now() + timedelta(seconds=1)
     assert standings_refresh(now=later)[0].spent == Decimal(tokens) / 1000
 

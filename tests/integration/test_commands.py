@@ -108,6 +108,14 @@ def test_the_commands_of_the_contract_are_there() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"up"}))  # `up` serves until somebody stops it
+def test_every_command_that_ends_prints_json(manage: Manage, command: str) -> None:
+    parts = {"credit_note": "list", "invoice": "mode", "price_version": "list", "retroactive_change": "list",
+             "role": "list", "period_reopen": "list"}  # fmt: skip
+    helped = manage(command, *([parts[command]] if command in parts else []), "--help")
+    assert "--json" in helped.out
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_option_is_bad_usage(manage: Manage, command: str) -> None:
     assert manage(command, "--nonsense").error
@@ -195,7 +203,10 @@ def test_four_eyes_means_somebody_else(manage: Manage, tmp_path: Path) -> None:
     waiting = manage("invoice_issue", "2024-10")
     assert (waiting.status, Invoice.objects.exclude(number=None).count()) == (3, 0)
     assert "ops" in manage("invoice_approve", "2024-10", "--by", "ops").error
-    assert "1 drafts approved" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp").out
+    assert "'nobody'" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nobody").error
+    told = json.loads(manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp", "--json").out)
+    assert told == {"period": "2024-10", "approved": ["nlp"], "by": "boss"}
+    assert "0 drafts approved" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp").out
     assert manage("invoice_issue", "2024-10").status == 0
     assert "AI-INFRA-2024-000001" in manage("invoice_issue", "2024-10").out
 
@@ -224,8 +235,19 @@ def test_only_what_may_be_waived_is(manage: Manage, october: None) -> None:
     assert "unowned_namespace cannot be waived" in manage(*waive, "unowned_namespace", "x", "--reason", "r").error
     assert "reason" in manage(*waive, "quarantine", "tests via usage/tokens", "--reason", " ").error
     assert manage("period_close", "2024-10").status == 3
-    assert manage(*waive, "quarantine", "tests via usage/tokens", "--reason", "seen", "--by", "boss").status == 0
+    waived = manage(*waive, "quarantine", "tests via usage/tokens", "--reason", "seen", "--by", "boss", "--json")
+    told = json.loads(waived.out)
+    assert (waived.status, told["period"], told["waived_by"], told["reason"]) == (0, "2024-10", "boss", "seen")
     assert manage("period_close", "2024-10").status == 0
+
+
+def test_programs_read_what_a_change_of_state_did(manage: Manage, october: None) -> None:
+    assert manage("period_close", "2024-10").status == 0
+    shown = json.loads(manage("invoice", "preview", "2024-10", "--json").out)
+    assert shown == {"action": "preview", "done": []}  # approved already: the set-up asks for no review
+    made = json.loads(manage("token_create", "gateway", "--scope", "usage:write", "--json").out)
+    ended = {"ended": [{"name": "gateway", "prefix": made["token"][:8]}]}
+    assert json.loads(manage("token_revoke", "gateway", "--json").out) == ended
 
 
 def test_quarantine_lists_and_dismisses(manage: Manage, october: None) -> None:

@@ -190,3 +190,6 @@ def test_the_command_ends_with_3_where_a_line_differs(
         call_command("period_recount", "2026-10", "--tokens", path, "--json")
     told = json.loads(capsys.readouterr().out)
     assert (told["holds"], told["records"], len(told["differences"])) == (False, 2, 3)
+    assert isinstance(told["amount"], str)
+    (priced,) = (row for row in told["differences"] if row["token_class"] == "input")
+    assert (priced["billed"], priced["recounted"]) == ([20_000_000, "2"], [10_000_000, "2"])

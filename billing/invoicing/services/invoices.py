@@ -29,7 +29,10 @@ class ApprovalError(ValueError):
 
 
 def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
-    """Approve the drafts of a closed month, by somebody else than who closed it."""
+    """Approve the drafts of a closed month, by somebody else than who closed it; `team` names one of them.
+
+    Raises ApprovalError. Approving again changes nothing.
+    """
     with transaction.atomic():
         period = BillingPeriod.objects.filter(month=month).first()
         if period is None or not billed(period):
@@ -39,6 +42,8 @@ def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list
         waiting = (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)
         drafts = period.invoices.select_for_update().filter(status__in=waiting, shadow=False).order_by("team__code")
         if team is not None:
+            if not period.invoices.filter(team__code=team).exists():
+                raise ApprovalError(f"team {team!r}: has no invoice of {month}")
             drafts = drafts.filter(team__code=team)
         invoices = list(drafts)
         for invoice in invoices:

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from argparse import ArgumentParser
+from decimal import Decimal
 from typing import Any
 
 from django.db import close_old_connections
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from billing.budgets.models import BudgetStanding
 from billing.budgets.services import standings_refresh
-from billing.config.commands import HouseCommand, fail
+from billing.config.commands import HouseCommand, amount_text, fail
 from billing.tenancy.selectors import NoSetupError
 
 SHORTEST_PAUSE = 1.0
@@ -42,7 +43,7 @@ class Command(HouseCommand):
             fail(str(error))
         rows = [_row(standing, before.get((standing.budget_id, standing.period))) for standing in standings]
         if json:
-            self.print_json({"budgets": rows})
+            self.print_json({"budgets": [_as_json(row) for row in rows]})
             return 0
         for row in rows:
             was = f" (was {row['was']})" if row["was"] not in (None, row["spent"]) else ""
@@ -69,6 +70,11 @@ class Command(HouseCommand):
                 pause = LONG_PAUSE
                 continue
             pause = max(SHORTEST_PAUSE, (SHARE_OF_A_CORE - 1) * (time.monotonic() - started))
+
+
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """Amounts as decimal strings."""
+    return {name: amount_text(value) if isinstance(value, Decimal) else value for name, value in row.items()}
 
 
 def _row(standing: BudgetStanding, was: Any) -> dict[str, Any]:

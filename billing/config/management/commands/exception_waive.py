@@ -22,8 +22,10 @@ class Command(HouseCommand):
         parser.add_argument("--reason", required=True)
         parser.add_argument("--until", metavar="2026-11-30", help="last local day, then it holds again (31 days on)")
         self.add_actor(parser)
+        self.add_json(parser)
 
-    def run(self, *, month: str, kind: str, subject: str, reason: str, until: str | None, by: str | None, **_: Any) -> int:
+    def run(self, *, month: str, kind: str, subject: str, reason: str, until: str | None, by: str | None,
+            json: bool, **_: Any) -> int:  # fmt: skip
         try:
             waiver = exception_waive(
                 period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=actor_of(by),
@@ -31,5 +33,13 @@ class Command(HouseCommand):
             )  # fmt: skip
         except (WaiverError, NoSetupError, ValueError) as error:
             fail(str(error))
+        if json:
+            self.print_json(
+                {
+                    "period": month, "kind": kind, "subject": subject, "waived_by": waiver.waived_by,
+                    "reason": waiver.reason, "expires_at": waiver.expires_at,
+                }
+            )  # fmt: skip
+            return DONE
         self.say(f"waived by {waiver.waived_by}: {kind} {subject}")
         return DONE

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from billing.config.commands import DECIDE, DONE, HouseCommand, fail, progress
+from billing.config.commands import DECIDE, DONE, HouseCommand, amount_text, fail, progress
 from billing.invoicing.focus.conformance import ConformanceError
 from billing.invoicing.issued import NoPeriodError, NotIssuedError
 from billing.invoicing.selectors import invoices_of
@@ -35,7 +35,7 @@ class Command(HouseCommand):
             self.print_json(
                 {
                     "period": month, "files": [str(path) for path in exported.files], "rows": exported.rows,
-                    "invoices": exported.invoices, "billed_cost": exported.billed_cost,
+                    "invoices": exported.invoices, "billed_cost": amount_text(exported.billed_cost),
                 }
             )  # fmt: skip
         else:

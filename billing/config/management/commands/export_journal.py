@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail
+from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, amount_text, fail
 from billing.invoicing.issued import NoPeriodError, NotIssuedError
 from billing.invoicing.journal import Chart, JournalError
 from billing.invoicing.services.journal import ChartError, Exported, Exporter, chart_read, journal_export
@@ -59,8 +59,9 @@ class Command(HouseCommand):
         if json:
             self.print_json(
                 {
-                    "period": month, "file": str(out), "journals": len(exported.journals), "debit": exported.debit,
-                    "credit": exported.credit, "held": exported.held,
+                    "period": month, "file": str(out), "journals": len(exported.journals),
+                    "debit": amount_text(exported.debit), "credit": amount_text(exported.credit),
+                    "held": {number: amount_text(amount) for number, amount in exported.held.items()},
                 }
             )  # fmt: skip
         else:

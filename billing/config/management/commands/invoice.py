@@ -45,13 +45,18 @@ class Command(HouseCommand):
         mode.add_argument("--reason", required=True)
         for chosen in actions.choices.values():
             self.add_actor(chosen)
+            self.add_json(chosen)
 
-    def run(self, *, action: str, by: str | None, **options: Any) -> int:
+    def run(self, *, action: str, by: str | None, json: bool, **options: Any) -> int:
         try:
-            for text in getattr(self, f"_{action}")(actor_of(by), options):
-                self.say(text)
+            done = getattr(self, f"_{action}")(actor_of(by), options)
         except (ApprovalError, ModeError, NoteError, SettlementError, AuthorityError) as error:
             fail(str(error))
+        if json:
+            self.print_json({"action": action, "done": done})
+            return DONE
+        for text in done:
+            self.say(text)
         return DONE
 
     def _preview(self, actor: str, options: dict[str, Any]) -> list[str]:

@@ -15,12 +15,16 @@ class Command(HouseCommand):
         parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--team", help="only the draft of this team")
         parser.add_argument("--by", required=True, metavar="USER", help="who approves; not who closed")
+        self.add_json(parser)
 
-    def run(self, *, month: str, team: str | None, by: str, **_: Any) -> int:
+    def run(self, *, month: str, team: str | None, by: str, json: bool, **_: Any) -> int:
         try:
             invoices = invoices_approve(month=month, actor=actor_of(by), team=team)
         except ApprovalError as error:
             fail(str(error))
+        if json:
+            self.print_json({"period": month, "approved": [invoice.team.code for invoice in invoices], "by": by})
+            return DONE
         for invoice in invoices:
             self.say(f"approved {invoice.team.code}: {invoice.total} {invoice.currency}")
         self.say(f"{len(invoices)} drafts approved by {by}")

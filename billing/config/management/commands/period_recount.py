@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from billing.config.commands import DECIDE, DONE, HouseCommand, fail
+from billing.config.commands import DECIDE, DONE, HouseCommand, amount_text, fail
 from billing.invoicing.models import BillingPeriod
 from billing.rating.recount import Difference, Recount, tokens_recount
 from billing.usage.files import UsageFileError
@@ -33,7 +33,7 @@ class Command(HouseCommand):
         except UsageFileError as error:
             fail(str(error))
         if json:
-            self.print_json({"period": month, "holds": found.holds, **asdict(found)})
+            self.print_json({"period": month, "holds": found.holds, **_as_json(found)})
         else:
             self._tell(found)
         return DONE if found.holds else DECIDE
@@ -60,3 +60,12 @@ def _told(item: Difference) -> str:
         for figures in (item.billed, item.recounted)
     )
     return f"billed {billed}, the file has {recounted}"
+
+
+def _as_json(found: Recount) -> dict[str, Any]:
+    """The amount and the prices as decimal strings, tokens as they are counted."""
+    told = asdict(found) | {"amount": amount_text(found.amount)}
+    for row in told["differences"]:
+        for side in ("billed", "recounted"):
+            row[side] = row[side] and (int(row[side][0]), amount_text(row[side][1].normalize()))
+    return told
