@@ -8,6 +8,7 @@ from billing.api import (
     commitments,
     correcting,
     events,
+    focus,
     ledger,
     periods,
     prices,
@@ -72,5 +73,6 @@ urlpatterns = [
     path("periods/<str:month>/held-teams", periods.HeldTeams.as_view(), name="held-teams"),
     path("periods/<str:month>/reopenings", reopening.Reopenings.as_view(), name="period-reopenings"),
     path("periods/<str:month>/journal", ledger.JournalAcknowledgement.as_view(), name="journal"),
+    path("focus/<str:month>", focus.FocusDoor.as_view(), name="focus"),
     re_path(r"^.*$", problems.not_found),
 ]  # fmt: skip

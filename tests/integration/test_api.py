@@ -77,7 +77,7 @@ def problem(answer: Any, status: int) -> dict[str, Any]:
 
 DOORS = ("usage/tokens", "usage/gpu-allocations", "usage/capacity", "usage/efficiency")
 READING = ("teams", "prices", "price-versions", "charges", "invoices", "invoices/X-1", "periods/2026-10",
-           "periods/2026-10/report")  # fmt: skip
+           "periods/2026-10/report", "focus/2026-10")  # fmt: skip
 
 
 # Who may enter
@@ -430,7 +430,8 @@ def test_the_schema_renders_and_has_every_door(client: Any) -> None:
         post_door = schema["paths"][f"/api/v1/{door}"]["post"]
         assert "200" in post_door["responses"]
         assert post_door["requestBody"]["content"]
-    for path in ("teams", "prices", "price-versions", "charges", "invoices", "periods/{month}", "periods/{month}/report"):
+    for path in ("teams", "prices", "price-versions", "charges", "invoices", "periods/{month}", "periods/{month}/report",
+                 "focus/{month}"):  # fmt: skip
         assert "get" in schema["paths"][f"/api/v1/{path}"], path
     assert any(path.startswith("/api/v1/invoices/{number}") for path in schema["paths"])
     references = [part.split('"')[0] for part in json.dumps(schema).split('"$ref": "#/')[1:]]

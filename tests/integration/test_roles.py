@@ -303,6 +303,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/periods/<str:month>": ("GET", LIST),
     "api/v1/periods/<str:month>/accrual": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 401}),  # none was made
     "api/v1/periods/<str:month>/report": ("GET", {**REPORT, "other": 404}),
+    "api/v1/focus/<str:month>": ("GET", {**REPORT, "other": 404}),
     "api/v1/^.*$": ("GET", dict.fromkeys(WHO, 404)),
 }
 

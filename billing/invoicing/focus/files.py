@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,6 +51,15 @@ def as_text(rows: pa.Table) -> pa.Table:
     """The same rows as the text of the CSV."""
     columns = [_text(rows.column(field.name), field.type) for field in rows.schema]
     return pa.Table.from_arrays(columns, names=rows.schema.names)
+
+
+def as_records(rows: pa.Table) -> list[dict[str, Any]]:
+    """The same rows for JSON: decimals and instants as the text of the CSV, everything else as Parquet has it."""
+    columns = {
+        field.name: (column if pa.types.is_string(field.type) else _text(column, field.type)).to_pylist()
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:

@@ -1,0 +1,55 @@
+"""The door of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
+
+from typing import Any, ClassVar
+
+from django.http import Http404, HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import status
+from rest_framework.exceptions import ParseError
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.pagination import PageNumber
+from billing.api.problems import problem
+from billing.api.schema import PROBLEM
+from billing.invoicing.focus.conformance import ConformanceError
+from billing.invoicing.issued import NoPeriodError, NotIssuedError
+from billing.invoicing.services.focus import DATA_SETS, UnexplainedError
+from billing.invoicing.services.focus_rows import focus_rows
+
+DEFAULT = "cost-and-usage"
+PARAMETERS = [
+    OpenApiParameter("data_set", str, enum=list(DATA_SETS), default=DEFAULT, description="which data set of FOCUS 1.4"),
+    OpenApiParameter("page", int),
+    OpenApiParameter("page_size", int, description="rows of a page, up to 1,000 (100)"),
+]
+
+
+class FocusDoor(APIView):
+    """A data set of FOCUS 1.4, as `export_focus` writes it; it shows every team."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(
+        operation_id="focus_list", parameters=PARAMETERS,
+        responses={200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "the month's documents are not all issued")},
+    )  # fmt: skip
+    def get(self, request: Request, month: str) -> HttpResponse | Response:
+        """Rows of the data set, their columns named as FOCUS names them: amounts and quantities are decimal strings."""
+        if teams_of(request) is not None or "\0" in month:
+            raise Http404
+        chosen: Any = request.query_params.get("data_set", DEFAULT)
+        if chosen not in DATA_SETS:
+            raise ParseError(f"data_set {chosen[:40]!r}: choose one of {', '.join(DATA_SETS)}")
+        try:
+            rows: Any = focus_rows(month=month, data_set=chosen)
+        except NoPeriodError:
+            raise Http404 from None
+        except (NotIssuedError, UnexplainedError, ConformanceError) as error:
+            return problem(status.HTTP_409_CONFLICT, "Conflict", str(error))
+        pages = PageNumber()
+        return pages.get_paginated_response(pages.paginate_queryset(rows, request, view=self) or [])
