@@ -265,14 +265,18 @@ def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class MonthSum:
-    """A closed month: what was invoiced by kind, what notes took back in it, and the change of the net since before."""
+    """What was invoiced for a month by kind, what notes took back in it, and the change of the net since before.
+
+    `closed` False: notes were issued in it, its invoices are to come, and nothing can be compared with it.
+    """
 
     month: str
     gpu: Decimal
     tokens: Decimal
     adjustments: Decimal
     noted: Decimal
-    change: Decimal | None
+    closed: bool
+    change: Decimal | None = None
 
     @property
     def net(self) -> Decimal:
@@ -280,13 +284,15 @@ class MonthSum:
 
 
 def months_compared(teams: QuerySet[Team]) -> list[MonthSum]:
-    """The closed months, the newest first; shadow invoices are in none."""
+    """The closed months, and open ones in which notes were issued, the newest first; shadow invoices are in none."""
     live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False)
     rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month")
     sums = {month: parts for month, *parts in rows.annotate(Sum("gpu"), Sum("tokens"), Sum("other"))}
     noted = notes_by_month(teams)
+    closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
     found: list[MonthSum] = []
     for month in sorted({*sums, *noted}):
-        item = MonthSum(month, *sums.get(month, (ZERO, ZERO, ZERO)), noted.get(month, ZERO), None)
-        found.append(replace(item, change=item.net - found[-1].net if found else None))
+        item = MonthSum(month, *sums.get(month, (ZERO, ZERO, ZERO)), noted.get(month, ZERO), month in closed)
+        compared = item.closed and found and found[-1].closed
+        found.append(replace(item, change=item.net - found[-1].net) if compared else item)
     return found[: -MONTHS_COMPARED - 1 : -1]

@@ -407,12 +407,19 @@ def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None
     months = page(finance, "/recovery/?month=2026-10").context["months"]
 
     assert [(item.month, item.net, item.change) for item in months] == [
-        ("2026-11", Decimal("-4.00"), Decimal("-224.42")), ("2026-10", Decimal("220.42"), None),
+        ("2026-11", Decimal("-4.00"), None), ("2026-10", Decimal("220.42"), None),
     ]  # fmt: skip
+    assert [item.closed for item in months] == [False, True]
     text = page(finance, "/recovery/?month=2026-10&table=months&as=csv").content.decode("utf-8-sig")
     assert text.splitlines()[1:] == [
-        "2026-11,0.00,0.00,0.00,-4.00,-4.00,-224.42", "2026-10,209.62,10.80,0.00,0.00,220.42,",
+        "2026-11,0.00,0.00,0.00,-4.00,-4.00,", "2026-10,209.62,10.80,0.00,0.00,220.42,",
     ]  # fmt: skip
+
+
+def test_a_month_is_compared_once_it_is_closed(issued: None, finance: Client) -> None:
+    period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+    months = page(finance, "/recovery/?month=2026-10").context["months"]
+    assert [(item.month, item.change) for item in months] == [("2026-11", Decimal("-224.42")), ("2026-10", None)]
 
 
 def test_every_download_that_a_page_offers_is_there(issued: None, finance: Client) -> None:
