@@ -268,12 +268,12 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Label
     coverage: Decimal
     pod_uid: Name | None = None
-    workload: Name | None = None
+    workload: Name | Workload | None = None
     method: Label | None = None
     reason: Label | None = None
 
     def __post_init__(self) -> None:
-        _check_names(self, "cluster", "pod_uid", "workload")
+        _check_names(self, "cluster", "pod_uid", "workload_name")
         _check_order("start", self.start, "end", self.end)
         if (self.pod_uid is None) == (self.workload is None):
             raise RecordError("exactly one of pod_uid and workload must name what was measured", "pod_uid")
@@ -285,6 +285,11 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if ratio is not None:
                 _check_decimals(field, ratio, 20)
         _check_decimals("gpu_seconds", self.gpu_seconds, 6)
+
+    @property
+    def workload_name(self) -> str:
+        """Name of the workload, given by itself or as an allocation gives it; "" where a pod was measured."""
+        return self.workload.name if isinstance(self.workload, Workload) else self.workload or ""
 
 
 class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

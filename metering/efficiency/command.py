@@ -132,7 +132,7 @@ def _write(samples: Sequence[EfficiencySample], path: Path | None) -> int:
     text = csv_of(samples) if as_csv else "".join(f"{msgspec.json.encode(sample).decode()}\n" for sample in samples)
     for sample in samples:
         if as_csv and sample.workload:
-            sys.stderr.write(f"{path}: the file has no column for workload {sample.workload}: send it, or write JSON\n")
+            sys.stderr.write(f"{path}: the file has no column for workload {sample.workload_name}: send it, or write JSON\n")
     if path is None:
         sys.stdout.write(text)
     else:

@@ -79,6 +79,22 @@ def test_a_job_without_any_score_is_missing(tmp_path: Path) -> None:
     assert (verdict.mfu, verdict.hfu, verdict.reason) == (None, None, "neutral:missing")
 
 
+def test_a_workload_may_be_named_as_an_allocation_names_it(tmp_path: Path) -> None:
+    """Kind and name, or the name alone: the same sample twice."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    job = {"kind": "Job", "name": "train", "uid": "u-1"}
+    ingest_allocations(
+        allocation_record(1, workload=job, started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T08:00:00Z",
+                          observed_until="2026-10-10T08:00:00Z")
+    )  # fmt: skip
+    report(*({**hour(number), "pod_uid": None, "workload": job} for number in range(8)))
+    again = report(*({**hour(number), "pod_uid": None, "workload": "train"} for number in range(8)))
+    assert (again.accepted, again.duplicates, again.conflicts) == (0, 8, 0)
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    verdict = EfficiencyVerdict.objects.get()
+    assert (verdict.job, verdict.reason, verdict.gpu_seconds) == ("Job/train", "reward", 230_400)
+
+
 def test_a_sample_that_names_pods_of_two_namespaces_scores_one_job_and_leaves_the_other_without(tmp_path: Path) -> None:
     apply(tmp_path, efficiency_policies=[POLICY])
     held = {

@@ -28,7 +28,7 @@ def efficiency_ingest(
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
         for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
-            subject = f"{record.cluster}/{record.pod_uid or record.workload}/{record.start.isoformat()}"
+            subject = f"{record.cluster}/{record.pod_uid or record.workload_name}/{record.start.isoformat()}"
             if reporter.source and record.cluster != reporter.source:
                 error = f"cluster {record.cluster!r}: this token may report for {reporter.source!r} only"
                 outcome.refusals.append(Refusal(index, subject, error, "invalid", raw))
@@ -45,7 +45,7 @@ def efficiency_ingest(
 
 
 def _key(record: EfficiencySample) -> tuple[Any, ...]:
-    return (record.cluster, record.pod_uid or "", record.workload or "", record.start, record.end)
+    return (record.cluster, record.pod_uid or "", record.workload_name, record.start, record.end)
 
 
 def _content(record: EfficiencySample) -> tuple[Any, ...]:
