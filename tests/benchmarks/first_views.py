@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET_MS, VIEWS, TEAM, QUERIES, QUERIES_OF_THE_CLOSE = 300, 20, "t0007", 30, 40
 EMPTY = "2026-08"
 """A month without usage."""
-HEAVY: Final = ("/", "/close/", "/spending/", "/recovery/", "/planner/")
+HEAVY: Final = ("/", "/close/", "/spending/", "/recovery/", "/planner/", "/late/")
 PAGES: Final = (
     *HEAVY, "/spending/?part=why", "/spending/?part=hours", "/spending/?by=namespace", "/spending/?by=model",
     "/spending/?by=workload", f"/spending/?team={TEAM}", f"/spending/?team={TEAM}&part=hours", f"/teams/{TEAM}/",
@@ -37,7 +37,7 @@ PAGES: Final = (
     "/corrections/changes/", "/disputes/", "/mails/", "/search/?q=t0007", "/audit/",
 )  # fmt: skip
 OF_A_TEAM: Final = (
-    "/", "/spending/", "/spending/?part=why", "/spending/?part=hours", "/spending/?by=workload", f"/teams/{TEAM}/",
+    "/", "/late/", "/spending/", "/spending/?part=why", "/spending/?part=hours", "/spending/?by=workload", f"/teams/{TEAM}/",
     "/invoices/", "/budgets/", "/anomalies/", "/commitments/", "/planner/",
 )  # fmt: skip
 PEOPLE: Final = (("finance", PAGES), ("lead", OF_A_TEAM), ("admin", (*HEAVY, "/start/")), ("auditor", (*HEAVY, "/audit/")))
