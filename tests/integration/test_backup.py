@@ -158,6 +158,7 @@ def test_a_document_rewritten_with_its_hash_breaks_the_chain(issued: None, tmp_p
 def test_a_document_that_vanished_leaves_a_gap(issued: None, tmp_path: Path) -> None:
     past_the_application(
         """DELETE FROM invoicing_invoiceline WHERE invoice_id = (SELECT id FROM invoicing_invoice WHERE sequence = 1);
+           DELETE FROM invoicing_invoicesums WHERE invoice_id = (SELECT id FROM invoicing_invoice WHERE sequence = 1);
            DELETE FROM invoicing_invoice WHERE sequence = 1"""
     )
     backup_take(path=tmp_path / "b.dump", now=NOW)
