@@ -174,19 +174,14 @@ def most_wasteful(jobs: Iterable[WastingJob]) -> list[WastingJob]:
 
 def invoiced_facets(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[FacetSum], list[FacetSum]]:
     """The invoice lines of a closed month as sums: of what is charged, and of what is only shown."""
+    kept = InvoiceSums.objects.filter(invoice__period=period, invoice__team__in=teams)
+    rows = kept.exclude(invoice__status=Invoice.Status.VOID).order_by("invoice__team__code")
     decoder = msgspec.json.Decoder(list[FacetSum])
     charged: list[FacetSum] = []
     shadow: list[FacetSum] = []
-    for is_shadow, facets in kept_sums(period, teams):
+    for is_shadow, facets in rows.values_list("invoice__shadow", "facets"):
         (shadow if is_shadow else charged).extend(decoder.decode(facets))
     return charged, shadow
-
-
-def kept_sums(period: BillingPeriod, teams: QuerySet[Team]) -> QuerySet[Any]:
-    """Of each invoice of a closed month whether it is only shown, and its sums as they are kept."""
-    kept = InvoiceSums.objects.filter(invoice__period=period, invoice__team__in=teams)
-    rows = kept.exclude(invoice__status=Invoice.Status.VOID).order_by("invoice__team__code")
-    return rows.values_list("invoice__shadow", "facets")
 
 
 def invoiced_total(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool) -> Decimal:

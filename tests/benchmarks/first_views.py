@@ -93,23 +93,22 @@ def views_of(state: str) -> list[Row]:
     _print(f"  {state}, all of {len(every)} views", every)
     p95, own = _p95([answer.wall for answer in every]), _p95([answer.own for answer in every])
     told = f"{p95:.0f} ms, own processor {own:.0f} ms"
-    return [(f"B9 {state}: all pages", told, "", f"{p95 / TARGET_MS:.2f}", f"< {TARGET_MS} ms"), *slow, *_sums_of(state)]
+    rows = [(f"B9 {state}: all pages", told, "", f"{p95 / TARGET_MS:.2f}", f"< {TARGET_MS} ms"), *slow]
+    return [*rows, *_sums_of(state)] if state in ("running", "open") else rows
 
 
 def _sums_of(state: str) -> Iterator[Row]:
     """What the database takes for the month to date of one team, and of all: the sums that pages are made of."""
-    from billing.invoicing.facets import kept_sums
     from billing.invoicing.previews import preview_of
     from billing.invoicing.selectors import period_of
     from billing.tenancy.models import Team
 
     period = period_of(MONTH)
     preview = preview_of(period)
+    if preview is None:
+        return  # a small part of the month is assessed for each view
     for name, teams, most in (("a team", Team.objects.filter(code=TEAM), 1), ("all teams", Team.objects.all(), 60)):
-        if state in ("running", "open"):
-            kept = preview.teams.filter(team__in=teams.values("code")).values_list("sums", flat=True)
-        else:
-            kept = kept_sums(period, teams)
+        kept = preview.teams.filter(team__in=teams.values("code")).values_list("sums", flat=True)
         p95 = _p95([_milliseconds(partial(list, kept.all())) for _ in range(VIEWS)])
         what = f"B9 {state}: month to date of {name}, in the database"
         yield (what, f"{p95:.1f} ms", "", f"{p95 / most:.2f}", f"<= {most} ms")

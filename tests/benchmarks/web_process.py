@@ -3,8 +3,8 @@
 import gc
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,21 +64,24 @@ class WebProcess:
         self._pauses.clear()
         self._counted = 0
         started, used = time.perf_counter(), time.process_time()
-        with self._counting():
-            status, _body = self._served(environ)
-        wall, own = ((now - then) * 1000 for now, then in ((time.perf_counter(), started), (time.process_time(), used)))
+        with self._counting(), closing(self._served(environ)) as served:
+            status, _body = next(served)
+            wall, own = ((now - then) * 1000 for now, then in ((time.perf_counter(), started), (time.process_time(), used)))
+            answer = Answer(wall, own, self._pauses.milliseconds, self._pauses.full, self._counted)
         assert status.startswith("200"), (path, status)
-        return Answer(wall, own, self._pauses.milliseconds, self._pauses.full, self._counted)
+        return answer
 
     def page(self, path: str, session: str) -> str:
         """What stands on a page."""
-        return self._served(_environ(path, session))[1].decode()
+        with closing(self._served(_environ(path, session))) as served:
+            return next(served)[1].decode()
 
-    def _served(self, environ: dict[str, Any]) -> tuple[str, bytes]:
+    def _served(self, environ: dict[str, Any]) -> Generator[tuple[str, bytes], None, None]:
+        """Status and body once all of it is there; closing it is what a server does when it has sent them."""
         found: list[str] = []
         response = self._application(environ, lambda status, *_rest: found.append(status))
         try:
-            return found[0], b"".join(response)
+            yield found[0], b"".join(response)
         finally:
             response.close()
 
