@@ -14,7 +14,7 @@ from itertools import groupby
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
-from billing.invoicing.lines import KIND_ORDER, invoice_lines
+from billing.invoicing.lines import KIND_ORDER, invoice_lines, price_text
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
 from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, preview_of, sums_of
 from billing.invoicing.services.closing import charges_by_invoice
@@ -298,4 +298,5 @@ def _stored(row: InvoiceLine, team: str) -> StatementLine:
         token_class=row.token_class, unit=row.unit, price_version=row.price_version, policy=row.policy,
         reason=row.reason,
     )  # fmt: skip
-    return StatementLine(key, row.position, row.quantity, row.unit_price, row.amount, row.energy_kwh)
+    price = Decimal(price_text(row.unit_price))  # with the digits that the document shows, before and after the close
+    return StatementLine(key, row.position, row.quantity, price, row.amount, row.energy_kwh)

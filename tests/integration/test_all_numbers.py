@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
@@ -44,6 +45,7 @@ from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 from tests.integration.test_exports import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
+DECEMBER_OVER = datetime(2027, 1, 1, 0, 5, tzinfo=UTC)
 
 NLP = Counter({
     ("NVIDIA-H800", "269.62"): 1, ("NVIDIA-H800", "12.00"): 1, ("NVIDIA-H800", "-20.96"): 1,
@@ -253,7 +255,8 @@ def test_focus_and_the_journal_add_up_to_the_invoices(tmp_path: Path) -> None:
     for name in ("cost-and-usage", "invoice-detail"):
         parquet = pq.read_table(tmp_path / "focus" / f"focus-{name}-2026-10.parquet").to_pylist()
         text = csv_rows((tmp_path / "focus" / f"focus-{name}-2026-10.csv").read_bytes())
-        for rows in (parquet, text):
+        door = signed_in().get(f"/api/v1/focus/2026-10?data_set={name}").json()["results"]
+        for rows in (parquet, text, door):
             sums: dict[str, Decimal] = {}
             lines: dict[tuple[str, str], Decimal] = {}
             for row in rows:
@@ -352,6 +355,23 @@ def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: st
     assert sum(Decimal(row["billed"]) for row in pools) == Decimal("274.28")
     assert [money_in([row], "Total") for row in recovery.rows if row[0].strip() == "Total"] == ["274.28", "2.54"]
     assert {row["token_class"]: row["billed"] for row in tokens} == {"input": "1.50", "cache_read": "0.05", "output": "0.99"}
+
+
+@pytest.mark.usefixtures("issued")
+def test_what_came_late_is_what_the_next_invoice_corrects() -> None:
+    """An hour of two cards of October, told after November: 20.00, on the overview, its page and file, and the invoice."""
+    times = {"started_at": "2026-10-30T00:00:00Z", "ended_at": "2026-10-30T01:00:00Z"}
+    late = allocation_record(90, quantity=2, observed_until=times["ended_at"], **times)
+    ingest_allocations(late, now=NOVEMBER_OVER)
+    client = signed_in()
+    assert '<a href="/late/?month=2026-12">20.00</a>' in client.get("/?month=2026-12").content.decode()
+    assert "20.00" in [plain(cell) for row in shown(client, "/late/?month=2026-12").rows for cell in row]
+    rows = csv_rows(file(client, "/late/?month=2026-12&table=lines&as=csv"))
+    assert [(row["used_in"], row["team"], row["amount"]) for row in rows] == [("2026-10", "nlp", "20.00")]
+    period_close(month="2026-12", actor="ops", now=DECEMBER_OVER)
+    (line,) = Invoice.objects.get(period__month="2026-12").draft["lines"]
+    assert (line["charge_class"], line["charge_period"], line["amount"]) == ("Correction", "2026-10", "20.00")
+    assert csv_rows(file(client, "/late/?month=2026-12&table=lines&as=csv")) == rows
 
 
 @pytest.mark.usefixtures("issued")
