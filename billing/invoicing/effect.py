@@ -79,22 +79,24 @@ def effect_of(change: RetroactiveChange) -> Effect:
     before = changes_through((change.ordinal or 2**31 - 1) - 1)
     through = last_ordinal() if change.epoch is None else change.epoch
     books = books_with(before), books_with([*before, change])
-    sides = [
-        (part.closing, *(_assessed(part, book) for book in books))
-        for part in billed_slices(change.valid_from, change.valid_until, through)
-    ]
-    unrated: dict[str, str] = {}
-    for _, *assessed in sides:
+    unrated, entangled = dict[str, str](), False
+    moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
+    for part in billed_slices(change.valid_from, change.valid_until, through):
+        assessed = [_assessed(part, book) for book in books]  # of one slice at a time: years may be in question
         for one in assessed:
             unrated |= one.faults
-    if any(one.entangled for _, *assessed in sides for one in assessed):
+            entangled |= one.entangled
+        was, will = map(_charges, assessed)
+        moved[part.closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
+        moved[part.closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
+    if entangled:
         return Effect([], unrated, entangled=True)
-    moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
-    for closing, before_it, with_it in sides:
-        was, will = _charges(before_it, unrated), _charges(with_it, unrated)
-        moved[closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
-        moved[closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
-    return Effect([Moved(closing, *charges) for closing, charges in sorted(moved.items()) if any(charges)], unrated)
+    rated = ((closing, *(_without(unrated, side) for side in sides)) for closing, sides in sorted(moved.items()))
+    return Effect([Moved(*item) for item in rated if any(item[1:])], unrated)
+
+
+def _without(teams: Collection[str], charges: Iterable[Charge]) -> list[Charge]:
+    return [charge for charge in charges if charge.key.team not in teams]
 
 
 def _assessed(part: BilledSlice, books: Books) -> Assessment:
@@ -104,14 +106,12 @@ def _assessed(part: BilledSlice, books: Books) -> Assessment:
     )
 
 
-def _charges(assessed: Assessment, without: Collection[str]) -> dict[LineKey, Charge]:
+def _charges(assessed: Assessment) -> dict[LineKey, Charge]:
     modes = billing_modes()
     return {
         charge.key: charge
         for charge in assessed.charges
-        if charge.key.team not in without
-        and not charge.key.platform
-        and not modes.shadow(charge.key.team, charge.key.charge_period)
+        if not charge.key.platform and not modes.shadow(charge.key.team, charge.key.charge_period)
     }
 
 
