@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts one part of Suanpan: web, check, counter, worker, scheduler, migrate, or any command of manage.py.
+# Starts one part of Suanpan: web, check, receiver, counter, worker, scheduler, migrate, or any command of manage.py.
 set -eu
 
 # Without these the parts would look for servers inside their own container, or sign with a key each of its own.
@@ -24,6 +24,11 @@ case "$part" in
         exec uvicorn --host 0.0.0.0 --port 8001 --http httptools --loop uvloop --ws none --no-access-log \
             --timeout-keep-alive 75 --timeout-graceful-shutdown 5 billing.config.budget_check:application "$@"
         ;;
+    receiver)
+        export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"
+        exec uvicorn --host 0.0.0.0 --port 8002 --http billing.api.report_connection:ReportConnection --loop uvloop --ws none \
+            --no-access-log --no-server-header --timeout-graceful-shutdown 20 billing.config.token_receiver:application "$@"
+        ;;
     counter)
         exec python manage.py budget_counter --follow "$@"
         ;;
@@ -41,7 +46,7 @@ case "$part" in
         exec python manage.py "$@"
         ;;
     *)
-        echo "error: $part is none of web, check, counter, worker, scheduler, migrate, manage" >&2
+        echo "error: $part is none of web, check, receiver, counter, worker, scheduler, migrate, manage" >&2
         exit 2
         ;;
 esac

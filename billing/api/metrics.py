@@ -37,6 +37,11 @@ class _Ingest(Collector):
         yield quarantine
 
 
+class _Process(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield from _of_process()
+
+
 def _of_process() -> Iterator[Metric]:
     process = [str(os.getpid())]
     held = GaugeMetricFamily("suanpan_ingest_bytes_in_flight", "bytes of bodies being taken in", labels=["process"])
@@ -50,6 +55,15 @@ def _of_process() -> Iterator[Metric]:
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """The metrics of the moment."""
+    return HttpResponse(_written(_Ingest()), content_type=CONTENT_TYPE_LATEST)
+
+
+def process_metrics() -> bytes:
+    """What this process knows of itself alone, without asking the database."""
+    return _written(_Process())
+
+
+def _written(collector: Collector) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ingest())
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    registry.register(collector)
+    return bytes(generate_latest(registry))

@@ -34,6 +34,8 @@ DOOR: Final = "usage/tokens"
 PATH: Final = f"/api/v1/{DOOR}"
 SCOPE: Final = "usage:write"
 
+Answer = tuple[int, str, bytes, list[tuple[str, str]]]
+"""Status, content type, body, and what other headers it needs."""
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 LARGE_BYTES: Final = 32_768
 LARGE_WAIT_SECONDS: Final = 15
@@ -42,6 +44,8 @@ AT_ONCE_BYTES: Final = 16_384
 RECORD_BYTES: Final = 256
 """About what a record takes, at least."""
 CONNECTION_CHECK_SECONDS: Final = 5
+
+NOT_OURS: Final[Answer] = (HTTPStatus.BAD_REQUEST, "text/plain", b"Bad Request", [])
 
 _large = threading.Lock()
 _thread = threading.local()
@@ -56,9 +60,13 @@ def tokens_report(request: Incoming, admitted: Admitted, reporter: Reporter) -> 
     body = read_body(request, admitted, RECORD_BODIES)
     if len(body) < AT_ONCE_BYTES:
         return report_ingest(partial(_batch, body, reporter), size=len(body) // RECORD_BYTES + 1)
+    return batch_ingest(report_read(body, reporter))
+
+
+def report_read(body: bytes, reporter: Reporter) -> TokenBatch:
+    """Decode and validate a body; a large one waits until no other is being decoded.  Raises APIException."""
     with _turn(len(body)):
-        batch = _batch(body, reporter)
-    return batch_ingest(batch)
+        return _batch(body, reporter)
 
 
 @contextmanager
@@ -135,7 +143,8 @@ class Posted:
 
 
 @lru_cache(maxsize=256)
-def _is_ours(host: str) -> bool:
+def is_ours(host: str) -> bool:
+    """Whether a request for this host is for us, as Django looks at it."""
     domain, _ = split_domain_port(host)
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 
@@ -154,23 +163,38 @@ def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[by
     return [body]
 
 
-def _answer(request: Posted) -> tuple[int, str, bytes, list[tuple[str, str]]]:
-    if not _is_ours(request.META.get("HTTP_HOST", "")):
-        return HTTPStatus.BAD_REQUEST, "text/plain", b"Bad Request", []
+def _answer(request: Posted) -> Answer:
+    if not is_ours(request.META.get("HTTP_HOST", "")):
+        return NOT_OURS
     try:
-        token = token_of(request.META)
-        if token is None:
-            raise NotAuthenticated()
-        if SCOPE not in token.scopes:
-            raise PermissionDenied(f"this needs the scope {SCOPE}")
+        reporter = reporter_of(token_of(request.META))
         with gate.admit(declared_bytes(request)) as admitted:
-            outcome = tokens_report(request, admitted, token_reporter(f"token:{token.name}", token))
-        return HTTPStatus.OK, "application/json", msgspec.json.encode(outcome.answer()), []
+            outcome = tokens_report(request, admitted, reporter)
+        return taken(outcome)
     except APIException as error:
-        answer = api_problem(error)
+        return refused(error)
     except (DatabaseError, InterfaceError) as error:
         close_old_connections()
-        answer = unavailable(error)
+        return refused(error)
+
+
+def reporter_of(token: ApiToken | None) -> Reporter:
+    """Who reports with this token.  Raises NotAuthenticated without one, PermissionDenied if it may not report."""
+    if token is None:
+        raise NotAuthenticated()
+    if SCOPE not in token.scopes:
+        raise PermissionDenied(f"this needs the scope {SCOPE}")
+    return token_reporter(f"token:{token.name}", token)
+
+
+def taken(outcome: IngestOutcome) -> Answer:
+    """The answer to a report that is durable."""
+    return HTTPStatus.OK, "application/json", msgspec.json.encode(outcome.answer()), []
+
+
+def refused(error: APIException | DatabaseError | InterfaceError) -> Answer:
+    """The answer to a report of which nothing was taken.  Raises `error` where it is one of programming."""
+    answer = api_problem(error) if isinstance(error, APIException) else unavailable(error)
     headers = [item for item in answer.items() if item[0] in ("Retry-After", "WWW-Authenticate")]
     return answer.status_code, PROBLEM_JSON, answer.content, headers
 

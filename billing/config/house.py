@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +24,14 @@ class PortTakenError(RuntimeError):
     """Somebody else listens where the portal should."""
 
 
-def check_port(port: int) -> None:
-    """Raise PortTakenError if `port` is in use on loopback."""
+def check_port(port: int, option: str = "--port") -> None:
+    """Raise PortTakenError if `port`, which `option` names, is in use on loopback."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with --port") from error
+            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with {option}") from error
 
 
 def free_port() -> int:
@@ -45,10 +46,18 @@ CHECK_SERVER: Final = (
     "--timeout-graceful-shutdown", "5",
 )  # fmt: skip
 """Gateways keep their connections: what they leave for a minute is still there."""
+RECEIVER_SERVER: Final = (
+    "--http", "billing.api.report_connection:ReportConnection", "--loop", "uvloop", "--ws", "none", "--no-access-log",
+    "--no-server-header", "--timeout-graceful-shutdown", "20",
+)  # fmt: skip
+"""Longer than a report waits for its turn: what was heard is answered."""
 
 
-def children(port: int) -> list[Child]:
-    """Web on `port`, the budget check and its counter, one worker process per core but at most two, and the scheduler."""
+def children(port: int, receiver: int | None = None) -> list[Child]:
+    """Web on `port`, the budget check and its counter, one worker process per core but at most two, and the scheduler.
+
+    With `receiver` also the process that takes token records on that port.
+    """
     check = free_port()
     run, static = home_dir() / "run", home_dir() / "static"
     for directory in (run, static):
@@ -80,6 +89,7 @@ def children(port: int) -> list[Child]:
             env=environment,
             ready=lambda: _answers(f"http://127.0.0.1:{check}/healthz"),
         ),
+        *_receiver(receiver, environment),
         Child(
             name="counter",
             argv=[sys.executable, str(PROJECT / "manage.py"), "budget_counter", "--follow"],
@@ -102,6 +112,21 @@ def check_argv(port: int, application: str = "billing.config.budget_check:applic
     """
     return [
         str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *CHECK_SERVER, "--log-level", "error", application
+    ]  # fmt: skip
+
+
+def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
+    if port is None:
+        return []
+    ready = partial(_answers, f"http://127.0.0.1:{port}/healthz")
+    return [Child(name="receiver", argv=receiver_argv(port), env=environment, ready=ready)]
+
+
+def receiver_argv(port: int) -> list[str]:
+    """How the receiver of token records is served on `port`."""
+    return [
+        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *RECEIVER_SERVER, "--log-level", "error",
+        "billing.config.token_receiver:application",
     ]  # fmt: skip
 
 

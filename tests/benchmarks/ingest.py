@@ -4,7 +4,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from metering.records import TokenUsage
 from tests.benchmarks import load
 from tests.benchmarks.plain_doors import CREATE
 from tests.benchmarks.processor import ProcessorTime
-from tests.benchmarks.servers import Server, house_server, plain_server
+from tests.benchmarks.servers import Server, house_server, plain_server, receiver_server
 
 SENDERS, CONNECTIONS = 2, 4
 SINGLE_CONNECTIONS = 32
@@ -37,9 +37,10 @@ Row = tuple[str, ...]
 def measure(rounds: int, count: int) -> list[Row]:
     """Rows of the table: batches of 1,000 and 100, single events, replays, freshness."""
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
-    with house_server() as house, plain_server() as plain:
+    with house_server() as house, receiver_server() as receiver, plain_server() as plain:
         thousands = _thousands(house, rounds, count)
-        return [*thousands, *_hundreds(house, plain, rounds, count), *_singles(house, plain, rounds, count)]
+        takers = {"receiver": receiver, "web process": house}
+        return [*thousands, *_hundreds(takers, plain, rounds, count), *_singles(takers, plain, rounds, count)]
 
 
 def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
@@ -110,45 +111,55 @@ def _fresh(house: Server, count: int) -> list[float]:
     return seen
 
 
-def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
-    usual, processor = count // 5, ProcessorTime(house)
-    rates: dict[str, list[float]] = {"http": [], "plain": []}
+def _hundreds(takers: Mapping[str, Server], plain: Server, rounds: int, count: int) -> list[Row]:
+    usual, watched = count // 5, {name: ProcessorTime(server) for name, server in takers.items()}
+    rates: dict[str, list[float]] = {"plain": [], **{name: [] for name in takers}}
     for number in range(rounds):
-        records = list(load.records(count, seed=100 + number))
-        parts = _requests(house, "usage/tokens", records, 100)
-        with processor.watched(count):
-            rates["http"].append(count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts]))
+        for place, (name, server) in enumerate(takers.items()):
+            records = list(load.records(count, seed=100 + number + 10_000 * place))
+            parts = _requests(server, "usage/tokens", records, 100)
+            rollups_fold()
+            with watched[name].watched(count):
+                rates[name].append(count / load.at_once(load.send, [(server.port, part, CONNECTIONS) for part in parts]))
         parts = _requests(plain, "plain", records[:usual], 100)
         rates["plain"].append(usual / load.at_once(load.send, [(plain.port, part, CONNECTIONS) for part in parts]))
         assert _rows("plain_usage") == usual
         _sql("TRUNCATE plain_usage")
+    rest = _rate(statistics.median(rates["plain"]))
     return [
-        ("B2 batches of 100, 2 % replays", _rate(statistics.median(rates["http"])),
-         f"REST serializers and bulk_create: {_rate(statistics.median(rates['plain']))}",
-         f"{_ratio(rates['http'], rates['plain']):.1f} x", ">= 10 x"),
-        processor.row("B2"),
+        row for name in takers for row in (
+            (f"B2 batches of 100, 2 % replays, the {name}", _rate(statistics.median(rates[name])),
+             f"REST serializers and bulk_create: {rest}", f"{_ratio(rates[name], rates['plain']):.1f} x", ">= 10 x"),
+            watched[name].row(f"B2 the {name},"),
+        )
     ]  # fmt: skip
 
 
-def _singles(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
+def _singles(takers: Mapping[str, Server], plain: Server, rounds: int, count: int) -> list[Row]:
     number_of = max(count // 10, 1000)
-    watched = {"http": ProcessorTime(house), "empty": ProcessorTime(plain)}
-    rates: dict[str, list[float]] = {"http": [], "empty": []}
+    servers = {**{name: (server, "usage/tokens") for name, server in takers.items()}, "empty": (plain, "empty")}
+    watched = {name: ProcessorTime(server) for name, (server, _) in servers.items()}
+    rates: dict[str, list[float]] = {name: [] for name in servers}
     for number in range(rounds):
-        bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number)]
         before = _rows("token_entry")
-        for name, server, path in (("http", house, "usage/tokens"), ("empty", plain, "empty")):
+        rollups_fold()
+        for place, (name, (server, path)) in enumerate(servers.items()):
+            bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number + 10_000 * place)]
             requests = [load.request(path, server.token, body) for body in bodies]
             with watched[name].watched(number_of):
                 rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, SINGLE_CONNECTIONS)]))
-        assert _rows("token_entry") - before == number_of
-    single = statistics.median(rates["http"])
+        assert _rows("token_entry") - before == number_of * len(takers)
+    empty = _rate(statistics.median(rates["empty"]))
     return [
-        (f"B3 single events, {SINGLE_CONNECTIONS} connections", _rate(single),
-         f"an authenticated REST view that does nothing: {_rate(statistics.median(rates['empty']))}",
-         f"{_ratio(rates['http'], rates['empty']):.1f} x; {single / LITELLM_PER_SECOND:.1f} x of {LITELLM_PER_SECOND}/s",
-         ">= 15 x of LiteLLM"),
-        watched["http"].row("B3"), watched["empty"].row("B3 the view that does nothing,"),
+        *(row for name in takers for row in (
+            (f"B3 single events, {SINGLE_CONNECTIONS} connections, the {name}", _rate(statistics.median(rates[name])),
+             f"an authenticated REST view that does nothing: {empty}",
+             f"{_ratio(rates[name], rates['empty']):.1f} x;"
+             f" {statistics.median(rates[name]) / LITELLM_PER_SECOND:.1f} x of {LITELLM_PER_SECOND}/s",
+             ">= 15 x of LiteLLM"),
+            watched[name].row(f"B3 the {name},"),
+        )),
+        watched["empty"].row("B3 the view that does nothing,"),
     ]  # fmt: skip
 
 

@@ -37,15 +37,31 @@ def plain_server() -> Iterator[Server]:
 
 
 @contextmanager
+def receiver_server() -> Iterator[Server]:
+    """The house's receiver of token records."""
+    from billing.config.house import free_port, receiver_argv
+
+    port = free_port()
+    with _started(port, receiver_argv(port), {}) as server:
+        yield server
+
+
+@contextmanager
 def _served(environment: dict[str, str], application: str = "") -> Iterator[Server]:
     from billing.config.house import children, free_port
-    from billing.tenancy.tokens import api_token_create
 
     port = free_port()
     web = children(port)[0]
-    argv = [*web.argv[:-1], application or web.argv[-1]]
+    with _started(port, [*web.argv[:-1], application or web.argv[-1]], {**(web.env or {}), **environment}) as server:
+        yield server
+
+
+@contextmanager
+def _started(port: int, argv: list[str], environment: dict[str, str]) -> Iterator[Server]:
+    from billing.tenancy.tokens import api_token_create
+
     _, token = api_token_create(name=f"bench {port}", scopes=["usage:write"], actor="bench")
-    process = subprocess.Popen(argv, env={**os.environ, **(web.env or {}), **environment}, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
     try:
         _until_listening(port, process)
         yield Server(port, token, process.pid)

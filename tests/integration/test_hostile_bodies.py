@@ -1,4 +1,4 @@
-"""Ten thousand bodies that somebody sends to break the doors: refused one by one, over real HTTP, in bounded memory."""
+"""Thousands of bodies that somebody sends to break the doors: refused one by one, over real HTTP, in bounded memory."""
 
 import gzip
 import http.client
@@ -7,7 +7,8 @@ import random
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import pytest
 import zstandard
@@ -16,9 +17,9 @@ from billing.tenancy.tokens import api_token_create
 from billing.usage.models import QuarantinedRecord
 from tests.factories import token_record
 from tests.integration.test_token_ledger import query
-from tests.integration.web_process import WebProcess, web_process
+from tests.integration.web_process import WebProcess, receiver_process, web_process
 
-COUNT, THREADS = 10_000, 6
+THREADS = 6
 MOST_MEMORY = 400 * 1024 * 1024
 """What the two workers may grow by: their bounded bodies in flight, and what Python keeps for itself."""
 DOORS = (
@@ -89,17 +90,17 @@ def hostile(dice: random.Random) -> Body:
 
 
 class Attacker(threading.Thread):
-    def __init__(self, number: int, web: WebProcess, token: str) -> None:
+    def __init__(self, number: int, web: WebProcess, token: str, doors: Sequence[str], count: int) -> None:
         super().__init__()
-        self.dice, self.web, self.token = random.Random(number), web, token
+        self.dice, self.web, self.token, self.doors, self.count = random.Random(number), web, token, doors, count
         self.statuses: Counter[int] = Counter()
         self.broken: list[str] = []
 
     def run(self) -> None:
         channel = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=60)
-        for _ in range(COUNT // THREADS):
+        for _ in range(self.count):
             content, headers = hostile(self.dice)
-            door = self.dice.choice(DOORS)
+            door = self.dice.choice(self.doors)
             for attempt in range(2):  # a server may close a connection between two requests
                 try:
                     self.send(channel, door, content, headers)
@@ -121,27 +122,27 @@ class Attacker(threading.Thread):
             self.broken.append(f"{door}: {answer.status} {said[:200]!r} for {content[:80]!r} {headers}")
 
 
-@pytest.fixture
-def web(transactional_db: None) -> Iterator[WebProcess]:
-    with web_process() as process:
-        yield process
-
-
-def test_ten_thousand_hostile_bodies_are_refused_and_nothing_breaks(web: WebProcess) -> None:
+@pytest.mark.parametrize(("served", "doors", "count"), [
+    (web_process, DOORS, 10_000), (receiver_process, ["usage/tokens"], 5_000),
+])  # fmt: skip
+@pytest.mark.django_db(transaction=True)
+def test_thousands_of_hostile_bodies_are_refused_and_nothing_breaks(
+    served: Callable[[], AbstractContextManager[WebProcess]], doors: Sequence[str], count: int
+) -> None:
     _, token = api_token_create(name="attacker", scopes=["usage:write"], actor="tests")
-    workers, before = sorted(web.workers()), web.memory()
-    attackers = [Attacker(number, web, token) for number in range(THREADS)]
-    for attacker in attackers:
-        attacker.start()
-    for attacker in attackers:
-        attacker.join(timeout=300)
-        assert not attacker.is_alive()
-    broken = [line for attacker in attackers for line in attacker.broken]
-    assert broken == []
+    with served() as web:
+        workers, before = sorted(web.workers()), web.memory()
+        attackers = [Attacker(number, web, token, doors, count // THREADS) for number in range(THREADS)]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join(timeout=300)
+            assert not attacker.is_alive()
+        assert [line for attacker in attackers for line in attacker.broken] == []
+        assert sorted(web.workers()) == workers, "no worker died"
+        assert web.memory() - before < MOST_MEMORY
     statuses = sum((attacker.statuses for attacker in attackers), Counter())
     assert set(statuses) == {200, 400, 413, 415}
-    assert sum(statuses.values()) == COUNT // THREADS * THREADS
-    assert sorted(web.workers()) == workers, "no worker died"
-    assert web.memory() - before < MOST_MEMORY
+    assert sum(statuses.values()) == count // THREADS * THREADS
     assert query("SELECT count(*) FROM token_event") == [(0,)]
     assert QuarantinedRecord.objects.count() > 100

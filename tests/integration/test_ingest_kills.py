@@ -1,5 +1,5 @@
-"""Eight clients report the same requests in overlapping, shuffled, repeated batches while everything is killed at random:
-web processes, their workers, Celery workers and the processes in which they fold.
+"""Eight clients report the same requests in overlapping, shuffled, repeated batches, half of them to the receiver, while
+all is killed at random: web processes, their workers, the receiver, Celery workers and the processes in which they fold.
 """
 
 import json
@@ -25,10 +25,10 @@ from billing.usage import tasks
 from billing.usage.token_sums import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
-from tests.integration.web_process import ROOT, WebProcess, environment, web_process
+from tests.integration.web_process import ROOT, ReceiverProcess, WebProcess, environment, receiver_process, web_process
 
 CLIENTS, KEYS = 8, 3000
-VICTIMS = {"web": 1, "worker": 2, "task": 2, "web worker": 3}
+VICTIMS = {"web": 1, "receiver": 3, "worker": 2, "task": 2, "web worker": 3}
 """How often each has to be killed before the clients may end."""
 PAUSE_SECONDS = 0.3
 START = datetime(2026, 10, 15, tzinfo=UTC)
@@ -92,6 +92,12 @@ def web(transactional_db: None) -> Iterator[WebProcess]:
         yield process
 
 
+@pytest.fixture
+def receiver(web: WebProcess) -> Iterator[ReceiverProcess]:
+    with receiver_process() as process:
+        yield process
+
+
 def stored() -> set[int]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM token_event")
@@ -145,14 +151,17 @@ def unfolded() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: WebProcess) -> None:
+def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(
+    web: WebProcess, receiver: ReceiverProcess
+) -> None:
     _, token = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")
     enough, give_up, kills = threading.Event(), threading.Event(), Counter[str]()
-    clients = [Client(number, web.url, token, enough, give_up) for number in range(CLIENTS)]
+    urls = (web.url, receiver.url)
+    clients = [Client(number, urls[number % 2], token, enough, give_up) for number in range(CLIENTS)]
     for client in clients:
         client.start()
     try:
-        _kill_at_random(web, clients, kills)
+        _kill_at_random(web, receiver, clients, kills)
         web.keep()
     finally:
         enough.set()
@@ -173,7 +182,7 @@ def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: 
     assert set(rollup_difference(DAY).values()) == {0}
 
 
-def _kill_at_random(web: WebProcess, clients: list[Client], kills: Counter[str]) -> None:
+def _kill_at_random(web: WebProcess, receiver: ReceiverProcess, clients: list[Client], kills: Counter[str]) -> None:
     """Until each victim was killed often enough; what the clients were told is looked for after each kill."""
     dice, worker, deadline = random.Random(7), Worker(), time.monotonic() + GIVE_UP_SECONDS
     try:
@@ -182,9 +191,10 @@ def _kill_at_random(web: WebProcess, clients: list[Client], kills: Counter[str])
             web.keep()
             fold()
             victim = dice.choice(left)
-            if victim == "web":
-                web.kill()
-                web.start()
+            if victim in ("web", "receiver"):
+                served = web if victim == "web" else receiver
+                served.kill()
+                served.start()
                 kills[victim] += 1
             elif victim == "worker":
                 worker.kill()

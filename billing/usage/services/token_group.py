@@ -19,6 +19,8 @@ from billing.usage.services.token_batch import TokenBatch
 QUEUE_SECONDS = 15
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
 Read = Callable[[], TokenBatch]
+Result = IngestOutcome | Exception
+Turn = Callable[[int], AbstractContextManager[object]]
 
 
 class _Waiting:
@@ -47,7 +49,7 @@ class GroupCommit:
     """
 
     def __init__(
-        self, write: Write, *, writers: int, most: int, turn: Callable[[int], AbstractContextManager[object]] = nullcontext
+        self, write: Write, *, writers: int, most: int, turn: Turn = nullcontext
     ) -> None:
         self._write, self._writers, self._most, self._turn = write, writers, most, turn
         self._lock = threading.Lock()
@@ -130,19 +132,26 @@ class GroupCommit:
                     waiting.error = error
 
     def _write_group(self, group: list[_Waiting]) -> None:
-        if not group:
-            return
-        try:
-            outcomes = self._write([waiting.batch for waiting in group if waiting.batch is not None])
-        except DataError as error:
-            if len(group) == 1:
-                group[0].error = error
-                return
-            for waiting in group:  # whoever brought it stands alone, the others are not to suffer
-                self._write_group([waiting])
-        except Exception as error:  # noqa: BLE001 - the edge: every request of the group raises it by itself
-            for waiting in group:
-                waiting.error = error
-        else:
-            for waiting, outcome in zip(group, outcomes, strict=True):
-                waiting.outcome = outcome
+        results = write_group(self._write, [waiting.batch for waiting in group if waiting.batch is not None])
+        for waiting, result in zip(group, results, strict=True):
+            if isinstance(result, IngestOutcome):
+                waiting.outcome = result
+            else:
+                waiting.error = result
+
+
+def write_group(write: Write, batches: Sequence[TokenBatch]) -> list[Result]:
+    """What became of each batch of a group, or the error that its reporter is to be told.
+
+    One whose values the database does not take stands alone: the others are written without it.
+    """
+    if not batches:
+        return []
+    try:
+        return list(write(batches))
+    except DataError as error:
+        if len(batches) == 1:
+            return [error]
+        return [result for batch in batches for result in write_group(write, [batch])]
+    except Exception as error:  # noqa: BLE001 - the edge: every request of the group answers it by itself
+        return [error] * len(batches)

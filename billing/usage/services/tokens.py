@@ -17,7 +17,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -42,9 +42,10 @@ from billing.usage.services.token_columns import (
     reported_columns,
     token_columns,
 )
-from billing.usage.services.token_group import GroupCommit
+from billing.usage.services.token_group import GroupCommit, Result
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.services.token_wire import copy_in_epoch, token_take
+from billing.usage.services.token_writer import TokenWriter
 from billing.usage.services.writing_turn import WritingTurn
 from metering.records import Dimension, Rejected, TokenUsage
 
@@ -68,6 +69,7 @@ COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS
 KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
                  FROM token_entry WHERE key = ANY(%s::uuid[])"""  # as bytes, which cost least to read
 
+T = TypeVar("T")
 Indexed = tuple[int, TokenUsage, bytes]
 Known = tuple[Any, ...]
 
@@ -151,6 +153,11 @@ def _turn_of(records: int) -> AbstractContextManager[object]:
 
 
 _groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS, turn=_turn_of)
+
+
+def tokens_writer(done: Callable[[Sequence[tuple[T, Result]]], None]) -> TokenWriter[T]:
+    """The writer of a process that reads reports in an event loop; `done` is told in its thread what became of each."""
+    return TokenWriter(_write_batches, done, most=GROUPED_RECORDS, turn=_turn_of)
 
 
 def _write(group: "_Group", *, look_first: bool) -> bool:

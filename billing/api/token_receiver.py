@@ -1,0 +1,230 @@
+"""`POST usage/tokens` in a process of its own, for gateways that report each request by itself, thousands in a second.
+
+One thread reads, decodes and answers; another one writes what waits, all of it in one transaction. It is the same door with
+the same answers as that of the web process (`token_door`), which gives every request a thread of its own that waits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections
+from django.utils import timezone
+from prometheus_client import CONTENT_TYPE_LATEST
+from rest_framework.exceptions import APIException
+
+from billing.api.admission import gate
+from billing.api.authentication import token_of
+from billing.api.bodies import RECORD_BODIES, TooLarge, declared_bytes, read_body
+from billing.api.metrics import process_metrics
+from billing.api.problems import PROBLEM_JSON
+from billing.api.report_connection import Answer, Request
+from billing.api.token_door import LARGE_BYTES, NOT_OURS, PATH, is_ours, refused, report_read, reporter_of, taken
+from billing.tenancy.models import ApiToken
+from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS
+from billing.usage.services import IngestOutcome, Reporter, Result, TokenWriter, tokens_writer
+from billing.usage.services.token_batch import TokenBatch
+
+logger = logging.getLogger(__name__)
+LOOK_EVERY_SECONDS: Final = 1.0
+FRAMING: Final = 8
+"""How many bytes a client may send for one of the body: chunks of a byte each take six."""
+MOST_BEARERS: Final = 10_000
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class _Bearer:
+    """Whose token a header holds, and when the database was asked."""
+
+    __slots__ = ("asked", "expires_at", "reporter")
+
+    def __init__(self, token: ApiToken | None) -> None:
+        self.reporter, self.asked = reporter_of(token), monotonic()
+        self.expires_at = token.expires_at if token else None
+
+
+class TokenReceiver:
+    """The application: as far as ASGI goes it begins and ends; requests come from `ReportConnection`."""
+
+    def __init__(self) -> None:
+        self._bearers = dict[str, _Bearer]()
+        self._asking = dict[str, asyncio.Future[_Bearer]]()
+        self._later = set[asyncio.Task[None]]()
+        self._database = ThreadPoolExecutor(1, "bearers")
+        self._loop: asyncio.AbstractEventLoop
+        self._writer: TokenWriter[Request]
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            raise RuntimeError("serve this application with --http billing.api.report_connection:ReportConnection")
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.start()
+                scope["state"]["receiver"] = self
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await asyncio.to_thread(self.stop)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._loop = asyncio.get_running_loop()
+        self._writer = tokens_writer(lambda results: self._loop.call_soon_threadsafe(self._answer_all, results))
+        self._writer.start()
+        self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
+
+    def stop(self) -> None:
+        """Write what waits, and end. Asks of who reports end with it."""
+        self._writer.stop()
+        self._database.submit(connections.close_all)
+        self._database.shutdown()
+
+    def _look(self) -> None:
+        self._answer_all(self._writer.overdue())
+        self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
+
+    @property
+    def most_bytes(self) -> int:
+        """What one request may take on the wire."""
+        return int(settings.INGEST_MAX_BYTES) * FRAMING
+
+    def opened(self, request: Request) -> None:
+        """See who comes, and for what, before anything of the body is kept."""
+        try:
+            request.refusal = self._elsewhere(request)
+            if request.refusal is None:
+                request.reporter = self._recent(request)
+                request.admitted = gate.admit(declared_bytes(request))
+        except APIException as error:
+            request.refusal = refused(error)
+            request.close |= isinstance(error, TooLarge)
+
+    def _elsewhere(self, request: Request) -> Answer | None:
+        path = request.path.partition(b"?")[0]
+        if path == PATH.encode() and request.method == b"POST":
+            return None if is_ours(request.META.get("HTTP_HOST", "")) else NOT_OURS
+        if path == b"/healthz":
+            return 200, "application/json", b'{"status":"ok"}', []
+        if path == b"/metrics":
+            return 200, CONTENT_TYPE_LATEST, process_metrics(), []
+        if path == PATH.encode():
+            return _problem(405, f"{request.method.decode()} is not for this door", ("Allow", "POST"))
+        return _problem(404, f"no door at {path.decode('latin-1')[:200]} in this process: ask the web process")
+
+    def grown(self, request: Request) -> None:
+        """Of a body that named no length, count what came."""
+        admitted = request.admitted
+        if admitted is None or request.size <= admitted.held:
+            return
+        try:
+            if request.size > settings.INGEST_MAX_BYTES:
+                raise TooLarge(f"the body is larger than {settings.INGEST_MAX_BYTES} bytes: send smaller batches")
+            admitted.grow(request.size - admitted.held)
+        except APIException as error:
+            request.refusal = refused(error)
+
+    def closed(self, request: Request) -> None:
+        """Give back what was counted in."""
+        if request.admitted is not None:
+            gate.give_back(request.admitted.held)
+            request.admitted = None
+
+    def take(self, request: Request) -> None:
+        """Have the report written; small ones are read here, at once."""
+        if request.reporter is None or not _is_small(request):
+            task = self._loop.create_task(self._take_later(request))
+            self._later.add(task)
+            task.add_done_callback(self._later.discard)
+            return
+        try:
+            self._writer.submit(request, _read(request))
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client is told
+            request.connection.answer(request, _answer(error))
+
+    async def _take_later(self, request: Request) -> None:
+        try:
+            if request.reporter is None:
+                request.reporter = (await self._ask(request.META)).reporter
+            read = _read(request) if _is_small(request) else await asyncio.to_thread(_read, request)
+            self._writer.submit(request, read)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client is told
+            request.connection.answer(request, _answer(error))
+
+    def _recent(self, request: Request) -> Reporter | None:
+        """Who reports, if the database was asked lately; it is asked again before that is too long ago to go by."""
+        bearer = self._bearers.get(request.META.get("HTTP_AUTHORIZATION", ""))
+        if bearer is None or (bearer.expires_at is not None and bearer.expires_at <= timezone.now()):
+            return None
+        age = monotonic() - bearer.asked
+        if age > RECENT_SECONDS:
+            self._ask(request.META)
+        return bearer.reporter if age <= RECENT_SECONDS + GRACE_SECONDS else None
+
+    def _ask(self, meta: dict[str, Any]) -> asyncio.Future[_Bearer]:
+        """Ask the database who reports, once for all who come with the same token meanwhile."""
+        header = meta.get("HTTP_AUTHORIZATION", "")
+        asked = self._asking.get(header)
+        if asked is None:
+            asked = self._asking[header] = self._loop.run_in_executor(self._database, _bearer, meta)
+            asked.add_done_callback(lambda asked: self._know(header, asked))
+        return asked
+
+    def _know(self, header: str, asked: asyncio.Future[_Bearer]) -> None:
+        del self._asking[header]
+        self._bearers.pop(header, None)
+        if asked.cancelled() or asked.exception() is not None:
+            return
+        if len(self._bearers) >= MOST_BEARERS:
+            self._bearers.clear()
+        self._bearers[header] = asked.result()
+
+    def _answer_all(self, results: Sequence[tuple[Request, Result]]) -> None:
+        for request, result in results:
+            request.connection.answer(request, _answer(result))
+
+
+def _is_small(request: Request) -> bool:
+    """Whether it is read in less time than another thread would need to begin with it."""
+    return request.size <= LARGE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META
+
+
+def _read(request: Request) -> TokenBatch:
+    if request.admitted is None:
+        raise RuntimeError("a report is read after it was answered")
+    return report_read(read_body(request, request.admitted, RECORD_BODIES), request.reporter)
+
+
+def _bearer(meta: dict[str, Any]) -> _Bearer:
+    """Ask the database, in the thread that does nothing else.  Raises APIException."""
+    close_old_connections()
+    try:
+        return _Bearer(token_of(meta))
+    except (DatabaseError, InterfaceError):
+        close_old_connections()
+        raise
+
+
+def _answer(result: Result) -> Answer:
+    if isinstance(result, IngestOutcome):
+        return taken(result)
+    if isinstance(result, APIException | DatabaseError | InterfaceError):
+        try:
+            return refused(result)
+        except DatabaseError:
+            pass
+    logger.error("a report could not be taken", exc_info=result)
+    return _problem(500, "nothing is acknowledged: the log of the receiver says why")
+
+
+def _problem(status: int, detail: str, *headers: tuple[str, str]) -> Answer:
+    fields = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)

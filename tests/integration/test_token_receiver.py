@@ -1,0 +1,421 @@
+"""The receiver of token records: the answers of the web process, over a real connection and whatever comes on it."""
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from django.db import connection, connections
+from django.utils import timezone
+
+from billing.api import report_connection, token_door
+from billing.api.admission import gate
+from billing.api.report_connection import MOST_HEAD, ReportConnection
+from billing.api.token_receiver import TokenReceiver
+from billing.config.house import free_port
+from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
+from billing.usage import epochs
+from tests.factories import token_record
+from tests.integration.test_token_door import CASES, EXPECTED, body, through_django
+from tests.integration.web_process import receiver_process
+
+DOOR = "/api/v1/usage/tokens"
+
+
+@pytest.fixture
+def token(transactional_db: None) -> str:
+    return api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
+
+
+@pytest.fixture
+def port(transactional_db: None) -> Iterator[int]:
+    """Of a receiver in this process, served as the house serves it."""
+    port = free_port()
+    config = uvicorn.Config(
+        TokenReceiver(), host="127.0.0.1", port=port, http=ReportConnection, loop="uvloop", ws="none", log_level="error",
+        server_header=False, timeout_graceful_shutdown=20,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started)
+    yield port
+    server.should_exit = True
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert gate.held == 0, "whatever was counted in was given back"
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def post(
+    port: int, content: bytes | Iterator[bytes], presented: str | None, path: str = DOOR, **headers: str
+) -> httpx.Response:
+    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    if presented is not None:
+        named["Authorization"] = f"Bearer {presented}"
+    return httpx.post(f"http://127.0.0.1:{port}{path}", content=content, headers=named, timeout=60)
+
+
+def stored() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM token_entry")
+        return int(cursor.fetchone()[0])
+
+
+@contextmanager
+def usage_held() -> Iterator[None]:
+    """Nothing can be written meanwhile, as during the first moment of a close."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [epochs.USAGE_LOCK])
+            held.set()
+            done.wait(timeout=60)
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [epochs.USAGE_LOCK])
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(timeout=30)
+    try:
+        yield
+    finally:
+        done.set()
+        holder.join(timeout=30)
+
+
+@contextmanager
+def dialled(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as channel:
+        yield channel
+
+
+def head(presented: str, length: int, *more: str) -> bytes:
+    lines = [f"POST {DOOR} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {presented}", f"Content-Length: {length}"]
+    return "\r\n".join([*lines, *more, "", ""]).encode()
+
+
+def request(presented: str, *records: dict[str, Any]) -> bytes:
+    content = body(*records)
+    return head(presented, len(content)) + content
+
+
+def answers(channel: socket.socket, number: int) -> list[tuple[int, Any]]:
+    """So many answers, each by its Content-Length."""
+    reader, found = channel.makefile("rb"), []
+    for _ in range(number):
+        status = int(reader.readline().split()[1])
+        length = 0
+        while (line := reader.readline().strip()):
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        found.append((status, reader.read(length)))
+    return [(status, json.loads(content) if content[:1] == b"{" else content.decode()) for status, content in found]
+
+
+def heard_until_closed(channel: socket.socket) -> bytes:
+    heard = b""
+    while (part := channel.recv(65_536)):
+        heard += part
+    return heard
+
+
+# The same answers
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"length"}))
+def test_the_receiver_answers_as_the_web_process_does(case: str, port: int, token: str) -> None:
+    content, given = CASES[case]
+    headers = {name.removeprefix("HTTP_").replace("_", "-").title(): value for name, value in given.items()}
+    answer = post(port, content, token, **headers)
+    assert (answer.status_code, answer.json().get("accepted")) == EXPECTED[case]
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE token_entry, token_hour_delta")
+    status, named, said = through_django(content, token, **given)
+    assert (answer.status_code, answer.json()) == (status, said)
+    assert answer.headers["Content-Type"] == named["Content-Type"]
+    assert (answer.headers["X-Content-Type-Options"], answer.headers["Cache-Control"]) == ("nosniff", "no-store")
+    assert "date" in answer.headers
+
+
+def test_who_may_not_report_is_told_so(port: int, token: str) -> None:
+    reader = api_token_create(name="reader", scopes=["usage:read"], actor="tests")[1]
+    for presented, expected in ((None, 401), ("wrong", 401), (reader, 403)):
+        answer = post(port, body(token_record()), presented)
+        status, named, said = through_django(body(token_record()), presented)
+        assert (answer.status_code, answer.json()) == (status, said) == (expected, said)
+        assert answer.headers.get("WWW-Authenticate") == named.get("WWW-Authenticate")
+    assert stored() == 0
+
+
+def test_a_token_that_was_revoked_reports_no_longer(port: int, transactional_db: None) -> None:
+    made, presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")
+    assert post(port, b"[]", presented).status_code == 200
+    api_token_revoke(token=made, actor="tests", now=timezone.now())
+    time.sleep(RECENT_SECONDS + GRACE_SECONDS)
+    assert post(port, b"[]", presented).status_code == 401
+
+
+def test_a_token_works_on_after_the_database_was_asked_again(port: int, token: str) -> None:
+    for number, pause in enumerate((0, RECENT_SECONDS + GRACE_SECONDS / 4, RECENT_SECONDS + 2 * GRACE_SECONDS)):
+        time.sleep(pause)
+        assert post(port, body(token_record(number)), token).json()["accepted"] == 1
+
+
+def test_a_token_ends_when_it_expires(port: int, transactional_db: None) -> None:
+    soon = timezone.now() + timezone.timedelta(seconds=0.5)
+    presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests", expires_at=soon)[1]
+    assert post(port, b"[]", presented).status_code == 200
+    time.sleep(0.6)
+    assert post(port, b"[]", presented).status_code == 401
+
+
+def test_a_bound_token_reports_for_its_source_only(port: int, transactional_db: None) -> None:
+    bound = api_token_create(name="b", scopes=["usage:write"], actor="tests", source="litellm-hq")[1]
+    answer = post(port, body(token_record(1), token_record(2, source="other")), bound).json()
+    assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (1, [1])
+
+
+def test_other_doors_are_not_here(port: int, token: str) -> None:
+    url = f"http://127.0.0.1:{port}"
+    assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
+    assert httpx.head(f"{url}/healthz").status_code == 200
+    assert "suanpan_ingest_bytes_in_flight" in httpx.get(f"{url}/metrics").text
+    elsewhere = post(port, body(token_record()), token, "/api/v1/events")
+    assert (elsewhere.status_code, elsewhere.headers["Content-Type"]) == (404, "application/problem+json")
+    assert "ask the web process" in elsewhere.json()["detail"]
+    reading = httpx.get(f"{url}{DOOR}", headers={"Authorization": f"Bearer {token}"})
+    assert (reading.status_code, reading.headers["Allow"]) == (405, "POST")
+    assert post(port, b"[]", token, Host="evil.example").status_code == 400
+    assert stored() == 0
+
+
+# On the wire
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(port: int, token: str) -> None:
+    many = [request(token, *[token_record(n) for n in range(first, first + 1 + first % 3)]) for first in range(0, 300, 3)]
+    with dialled(port) as channel:
+        channel.sendall(b"".join(many) + head("wrong", 2) + b"[]" + request(token, token_record(0)))
+        found = answers(channel, 102)
+    assert [status for status, _ in found] == [200] * 100 + [401, 200]
+    assert [said["accepted"] for _, said in found[:100]] == [1 + first % 3 for first in range(0, 300, 3)]
+    assert found[101][1]["duplicates"] == 1
+
+
+def test_a_thousand_refusals_behind_a_report_wait_for_it(port: int, token: str) -> None:
+    assert post(port, b"[]", token).status_code == 200
+    nowhere = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with dialled(port) as channel:
+        with usage_held():
+            channel.sendall(request(token, token_record(1)) + nowhere * 2000)
+            channel.setblocking(False)
+            time.sleep(0.3)
+            with pytest.raises(BlockingIOError):
+                channel.recv(1)
+            channel.settimeout(30)
+        sender = threading.Thread(target=channel.sendall, args=(request(token, token_record(2)),))
+        sender.start()
+        found = answers(channel, 2002)
+        sender.join()
+    assert [status for status, _ in found] == [200, *[404] * 2000, 200]
+    assert stored() == 2
+
+
+def test_a_body_may_come_in_pieces_and_without_a_length(port: int, token: str) -> None:
+    content = body(*[token_record(n) for n in range(500)])
+    pieces = (content[at : at + 999] for at in range(0, len(content), 999))
+    assert post(port, pieces, token).json()["accepted"] == 500
+    with dialled(port) as channel:
+        for at in range(0, len(whole := request(token, token_record(500))), 7):
+            channel.sendall(whole[at : at + 7])
+        assert answers(channel, 1)[0][1]["accepted"] == 1
+
+
+def test_a_client_that_asks_first_is_told_to_go_on_or_not_to(port: int, token: str) -> None:
+    assert post(port, b"[]", token).status_code == 200  # from here on the token is known when a request begins
+    content = body(token_record())
+    with dialled(port) as channel:
+        channel.sendall(head(token, len(content), "Expect: 100-continue"))
+        assert channel.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        channel.sendall(content)
+        assert answers(channel, 1)[0][1]["accepted"] == 1
+    with dialled(port) as channel:
+        channel.sendall(head(token, 10**9, "Expect: 100-continue"))
+        heard = heard_until_closed(channel)
+    assert heard.startswith(b"HTTP/1.1 413 ")
+    assert b"Connection: close" in heard
+
+
+def test_bodies_above_the_limit_are_refused(port: int, token: str, settings: Any) -> None:
+    settings.INGEST_MAX_BYTES = 1000
+    large = body(*[token_record(n) for n in range(10)])
+    named, unnamed = post(port, large, token), post(port, iter([large]), token)
+    for answer in (named, unnamed):
+        assert (answer.status_code, answer.headers["Content-Type"]) == (413, "application/problem+json")
+        assert "send smaller batches" in answer.json()["detail"]
+    assert post(port, body(token_record()), token).json()["accepted"] == 1
+
+
+def test_old_clients_are_answered_and_the_connection_ends(port: int, token: str) -> None:
+    for version, more in (("1.0", ()), ("1.1", ("Connection: close",))):
+        with dialled(port) as channel:
+            content = body(token_record())
+            channel.sendall(head(token, len(content), *more).replace(b"HTTP/1.1", f"HTTP/{version}".encode()) + content)
+            heard = heard_until_closed(channel)
+        assert heard.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Connection: close" in heard
+
+
+@pytest.mark.parametrize(("sent", "status"), [
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 400),
+    (b"GET /" + b"a" * 10 * MOST_HEAD + b" HTTP/1.1\r\n", 431),
+    (b"GET / HTTP/1.1\r\nX: " + b"a" * 10 * MOST_HEAD, 431),
+])  # fmt: skip
+def test_what_is_no_request_is_refused_and_the_connection_ends(port: int, sent: bytes, status: int) -> None:
+    with dialled(port) as channel:
+        channel.sendall(sent)
+        heard = heard_until_closed(channel)
+    assert heard.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_trailers_do_not_fill_the_memory(port: int, token: str, settings: Any) -> None:
+    settings.INGEST_MAX_BYTES = 10_000
+    with dialled(port) as channel:
+        channel.sendall(head(token, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"2\r\n[]\r\n0\r\nX: ")
+        with pytest.raises(OSError, match=r"reset|pipe"):  # it hears no more, answers, and closes
+            until(lambda: channel.sendall(b"a" * 10_000) is not None)
+
+
+def test_garbage_behind_a_request_does_not_cost_its_answer(port: int, token: str) -> None:
+    with dialled(port) as channel, usage_held():
+        channel.sendall(request(token, token_record()) + b"\x00garbage\r\n\r\n")
+        time.sleep(0.3)
+    with dialled(port) as channel:
+        with usage_held():
+            channel.sendall(request(token, token_record(2)) + b"\x00garbage\r\n\r\n")
+            time.sleep(0.3)
+        heard = heard_until_closed(channel)
+    assert heard.startswith(b"HTTP/1.1 200 OK")
+    assert stored() == 2
+
+
+def test_a_connection_of_which_nobody_hears_is_closed(port: int, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_connection, "IDLE_SECONDS", 0.3)
+    with dialled(port) as channel:
+        assert channel.recv(1) == b""
+    with dialled(port) as channel:
+        channel.sendall(head(token, 100) + b"[")
+        assert channel.recv(1) == b""
+
+
+# What is written together, and under pressure
+
+
+def test_reports_that_come_while_another_is_written_share_a_commit(port: int, token: str) -> None:
+    assert post(port, b"[]", token).status_code == 200
+    with usage_held():
+        channels = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(40)]
+        for number, channel in enumerate(channels):
+            channel.sendall(request(token, token_record(number)))
+        time.sleep(0.5)
+    assert [answers(channel, 1)[0][1]["accepted"] for channel in channels] == [1] * 40
+    for channel in channels:
+        channel.close()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*), count(DISTINCT xmin::text) FROM token_entry")
+        assert cursor.fetchone() in ((40, 1), (40, 2))
+
+
+def test_beyond_what_a_process_takes_in_at_a_time_reports_are_to_come_again(port: int, token: str, settings: Any) -> None:
+    settings.INGEST_MAX_INFLIGHT_BYTES = 1000
+    content = body(token_record(1))
+    with dialled(port) as slow:
+        slow.sendall(head(token, len(content) + 900) + content)
+        until(lambda: gate.held > 900)
+        refused = gate.refused
+        busy = post(port, body(token_record(2)), token)
+        assert (busy.status_code, busy.headers["Retry-After"]) == (503, "2")
+        assert "send again" in busy.json()["detail"]
+        assert gate.refused == refused + 1
+        slow.sendall(b" " * 900)
+        assert answers(slow, 1)[0][1]["accepted"] == 1
+    assert post(port, body(token_record(2)), token).json()["accepted"] == 1
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_body_leaves_nothing(port: int, token: str) -> None:
+    with dialled(port) as channel:
+        channel.sendall(head(token, 5000) + b"[")
+        until(lambda: gate.held == 5000)
+    until(lambda: gate.held == 0)
+    with usage_held(), dialled(port) as channel:
+        channel.sendall(request(token, token_record()))
+        until(lambda: gate.held > 0)
+    until(lambda: stored() == 1)  # heard is written, also if nobody waits for the answer
+
+
+def test_a_lock_that_is_not_given_in_time_is_a_503(port: int, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "ENTER", epochs.ENTER.replace("10s", "50ms"))
+    with usage_held():
+        answer = post(port, body(token_record()), token)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert "nothing is acknowledged" in answer.json()["detail"]
+    assert post(port, body(token_record()), token).json()["accepted"] == 1
+
+
+def test_connections_of_the_database_that_died_cost_no_report(port: int, token: str) -> None:
+    assert post(port, body(token_record(1)), token).status_code == 200
+    other = connections.create_connection("default")
+    with other.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+    other.close()
+    connection.close()
+    time.sleep(RECENT_SECONDS + GRACE_SECONDS)
+    codes = [post(port, body(token_record(number)), token).status_code for number in (2, 3)]
+    assert codes[1] == 200
+    assert codes[0] in (200, 503)
+
+
+def test_an_error_of_ours_is_told_and_logged(port: int, token: str, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("in the door")
+
+    monkeypatch.setattr(token_door, "_batch", broken)
+    answer = post(port, body(token_record()), token)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
+    assert "in the door" in caplog.text
+
+
+def test_a_receiver_that_is_told_to_end_answers_what_it_heard(token: str) -> None:
+    with receiver_process() as receiver, dialled(receiver.port) as first, dialled(receiver.port) as second:
+        assert receiver.process is not None
+        with usage_held():
+            first.sendall(request(token, token_record(1)))
+            second.sendall(request(token, *[token_record(n) for n in range(2, 300)]))
+            time.sleep(0.5)
+            receiver.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert receiver.process.poll() is None, "it waits for what it heard"
+        assert [answers(channel, 1)[0][1]["accepted"] for channel in (first, second)] == [1, 298]
+        receiver.process.wait(timeout=30)
+    assert stored() == 299
