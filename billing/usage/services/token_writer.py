@@ -34,7 +34,8 @@ class TokenWriter(Generic[T]):
         self._write, self._done, self._most, self._turn = write, done, most, turn
         self._lock = threading.Lock()
         self._queue: deque[tuple[T, TokenBatch, float]] = deque()
-        self._wake = threading.Semaphore(0)
+        self._wake = threading.Lock()  # taken: the writer sleeps on it, and who ends its sleep releases it
+        self._wake.acquire()
         self._sleeping = self._ending = False
         self._thread = threading.Thread(target=self._run, name="token-writer", daemon=True)
 
@@ -62,8 +63,9 @@ class TokenWriter(Generic[T]):
     def stop(self) -> None:
         """Write what waits, and end; nothing may be submitted any more."""
         with self._lock:
-            self._ending, self._sleeping = True, False
-        self._wake.release()
+            wakes, self._sleeping, self._ending = self._sleeping, False, True
+        if wakes:
+            self._wake.release()
         self._thread.join()
 
     def _run(self) -> None:
