@@ -33,7 +33,10 @@ ITEMS_SHOWN = 8
 @require_safe
 @page
 def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands."""
+    """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands.
+
+    `then`: the part that a late part asks for in its turn, below itself, so that no part pushes another down.
+    """
     filters, teams = _asked(Filters.of(request.GET), teams_visible_to(request.user))
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     month = month_facets(choice.period, teams)
@@ -44,7 +47,7 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     common = {
         "nav": "board", "setup": setup, "choice": choice, "period": choice.period, "board": shown, "filters": filters,
-        "before": previous_month(choice.month), "as_of": month.as_of or shown.now,
+        "before": previous_month(choice.month), "as_of": month.as_of or shown.now, "then": request.GET.get("then", ""),
     }  # fmt: skip
     part = request.GET.get("part", "")
     if part in PARTS:

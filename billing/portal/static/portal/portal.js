@@ -3,7 +3,6 @@ document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-submit-on-change]");
   if (form) form.requestSubmit();
 });
-document.documentElement.classList.add("js");
 // On a narrow screen the menu is a strip: show where one is.
 document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 // Paper is light, and what is folded away on the screen is on it. Charts are drawn again after this, in these colours.
