@@ -8,10 +8,25 @@ import time
 
 from playwright.sync_api import Page
 
+PATIENCE = 20
+"""Seconds that a browser test waits for what must come; no test waits for what must not."""
+ALL_THERE = "!document.querySelector('.htmx-request, .htmx-swapping, .htmx-settling, .lazy[hx-trigger=load]')"
 
-def wait_until_true(page: Page, expression: str, seconds: float = 10) -> None:
+
+def wait_until_true(page: Page, expression: str, seconds: float = PATIENCE) -> None:
     """Ask `expression` (JavaScript, a truth value) until it holds; AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < end, f"not true within {seconds} s: {expression}"
         page.wait_for_timeout(25)
+
+
+def wait_until_all_there(page: Page) -> None:
+    """Until every late part of the page stands in its place: what is looked at before that is another page each time."""
+    wait_until_true(page, ALL_THERE)
+
+
+def send(page: Page, press: str, *, exact: bool = False) -> None:
+    """Press a button that posts its form, and wait for the answer: what comes next would overtake it."""
+    with page.expect_navigation():
+        page.get_by_role("button", name=press, exact=exact).first.click()

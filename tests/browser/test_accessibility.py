@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.polling import wait_until_all_there
 from tests.browser.test_portal_in_chromium import browser
 from tests.furnished_house import House, furnish, pleasant
 from tests.site_walk import one_of_each, walk_as
@@ -52,6 +53,7 @@ def looked_at(page: Page, route: str, address: str) -> Iterator[str]:
     answer = page.goto(address)
     assert answer is not None
     assert answer.status == 200, (address, answer.status)
+    wait_until_all_there(page)
     page.evaluate(AXE)
     for size, viewport in SIZES.items():
         page.set_viewport_size(viewport)  # type: ignore[arg-type]
@@ -96,6 +98,7 @@ def test_axe_finds_nothing_serious_before_signing_in(browser: Browser, live_serv
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: House, browser: Browser, live_server: Any) -> None:
     window = signed_in(browser, live_server.url, "finance")
     window.goto("/?month=2026-10")
+    wait_until_all_there(window)
     window.keyboard.press("Tab")
     skip = window.get_by_role("link", name="Skip to content")
     expect(skip).to_be_focused()
@@ -104,6 +107,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: House, bro
     window.keyboard.press("Tab")
     assert window.evaluate("document.querySelector('main').contains(document.activeElement)")
     window.reload()
+    wait_until_all_there(window)
     reached = []
     for _ in range(200):
         window.keyboard.press("Tab")
@@ -128,6 +132,5 @@ def test_a_line_is_reached_from_the_overview_without_a_mouse(house: House, brows
     for name in ("NLP Research", "NVIDIA-H800"):
         window.get_by_role("link", name=name).first.focus()
         window.keyboard.press("Enter")
-        window.wait_for_load_state()
-    expect(window.get_by_role("heading", level=1)).to_contain_text("NVIDIA-H800")
+        expect(window.get_by_role("heading", level=1)).to_contain_text(name)
     window.context.close()

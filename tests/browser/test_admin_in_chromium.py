@@ -63,7 +63,7 @@ def test_what_stands_in_a_page_of_the_admin_does_not_run(window: Any) -> None:
     window.evaluate(
         """() => { const script = document.createElement('script'); script.textContent = 'window.ran = 1';
                    document.body.append(script);
-                   document.body.insertAdjacentHTML('beforeend', '<img src=x onerror="window.ran = 2">'); }"""
+                   document.body.insertAdjacentHTML('beforeend', '<img src=x onerror="window.ran = 2">');
+                   return new Promise((failed) => document.body.lastElementChild.addEventListener('error', failed)); }"""
     )
-    window.wait_for_timeout(300)
     assert window.evaluate("window.ran === undefined")

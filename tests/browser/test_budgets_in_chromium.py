@@ -89,5 +89,5 @@ def test_a_lead_answers_an_unusual_day(past: Budget, page: Page) -> None:
     page.get_by_role("button", name="Was planned").click()
     expect(page.locator("main")).to_contain_text("release week")
     page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    wait_until_true(page, f"document.documentElement.scrollWidth <= {PHONE['width']}")
     picture(page, "anomalies-phone")

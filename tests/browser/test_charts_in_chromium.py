@@ -77,6 +77,8 @@ def test_a_pointer_is_told_the_value_and_a_click_leads_on(house: House, browser:
     box = chart.bounding_box()
     assert box is not None
     chart.hover(position={"x": box["width"] * 0.3, "y": box["height"] * 0.5})
+    tip = "Chart.getChart(document.querySelector('section:has(#trend-title) canvas')).tooltip"
+    wait_until_true(window, f"{tip}?.body?.length > 0")  # told with the next picture
     told = chart.evaluate("canvas => Chart.getChart(canvas).tooltip.body.flatMap(part => part.lines)")
     assert told == ["Total 356.00 CNY"]
     chart.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.5})

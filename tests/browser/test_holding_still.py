@@ -4,6 +4,7 @@ Every late part is held back until the page stands, and is let go only then: the
 """
 
 import re
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +20,7 @@ from billing.rates.services import cost_sheet_put, price_draft_create
 from metering.intervals import month_of, previous_month
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests import factories
-from tests.browser.polling import wait_until_true
+from tests.browser.polling import ALL_THERE, PATIENCE
 from tests.browser.test_accessibility import SIZES
 from tests.browser.test_budgets_in_chromium import past
 from tests.browser.test_portal_in_chromium import browser
@@ -57,15 +58,18 @@ class Late:
         else:
             route.continue_()
 
-    def let_go(self) -> int:
-        """Answer them, and wait until each stands in its place; how many there were."""
-        going, self.held = self.held, []
-        for route in going:
-            with self.page.expect_response(route.request.url):
-                route.continue_()
-        wait_until_true(self.page, "!document.querySelector('.htmx-request, .htmx-swapping, .htmx-settling')")
+    def let_go(self, least: int) -> None:
+        """Answer them as soon as there are so many, and wait until each stands in its place."""
+        end = time.monotonic() + PATIENCE
+        while len(self.held) < least:
+            assert time.monotonic() < end, f"{self.page.url}: {len(self.held)} late parts were asked for, not {least}"
+            self.page.wait_for_timeout(25)
+        while self.held or not self.page.evaluate(ALL_THERE):
+            assert time.monotonic() < end, f"{self.page.url}: a late part does not stand"
+            if self.held:
+                self.held.pop(0).continue_()
+            self.page.wait_for_timeout(25)
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        return len(going)
 
 
 @pytest.fixture
@@ -105,8 +109,7 @@ def moved(page: Page, late: Late, address: str, least: int) -> list[Any]:
     page.goto(address)
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     page.evaluate(REMEMBER)
-    came = late.let_go()
-    assert came >= least, (address, came)
+    late.let_go(least)
     found: list[Any] = page.evaluate(ELSEWHERE)
     shifts = page.evaluate("window.moved")
     return found + (shifts if sum(shift[0] for shift in shifts) >= STILL else [])
@@ -132,7 +135,7 @@ def test_a_click_that_a_late_part_overtakes_is_not_lost(
     page.goto(next(iter(pages)))
     page.get_by_role("link", name="NLP Research").hover()
     page.mouse.down()
-    assert late.let_go() >= 2
+    late.let_go(2)
     page.mouse.up()
     expect(page).to_have_url(re.compile("/teams/nlp/"))
     page.context.close()

@@ -74,7 +74,7 @@ def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, h
     admin.station("replay-refused")
     record.fill(json.dumps(corrected))
     why.fill("the gateway used an id twice")
-    admin.press("Take it in")
+    admin.send("Take it in")
     admin.page.goto("/quarantine/?status=replayed")
     admin.reads("the gateway used an id twice")
     admin.station("taken-in")

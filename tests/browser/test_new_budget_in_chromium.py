@@ -39,7 +39,8 @@ def test_finance_writes_a_plan_is_refused_and_makes_it(tmp_path: Path, page: Pag
             page.set_viewport_size(size)
             wait_until_true(page, FITS)
             picture(page, f"new-budget-{name}-{language}")
-            page.locator("button.primary[type=submit]").last.click()
+            with page.expect_navigation():
+                page.locator("button.primary[type=submit]").last.click()
             expect(page.locator("#e-team")).to_be_visible()
             wait_until_true(page, FITS)
             picture(page, f"new-budget-refused-{name}-{language}")

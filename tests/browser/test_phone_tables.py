@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
+from tests.browser.polling import wait_until_all_there
 from tests.browser.test_accessibility import SIZES, signed_in
 from tests.browser.test_portal_in_chromium import browser
 from tests.furnished_house import furnish, pleasant
@@ -31,6 +32,7 @@ def test_no_table_hangs_over_the_edge_of_a_phone(tmp_path: Path, browser: Browse
     found = {}
     for address in pages.values():
         window.goto(address)
+        wait_until_all_there(window)
         if faults := window.evaluate(DRAGGED):
             found[address] = faults
     window.context.close()

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from billing.invoicing.services import invoices_issue, period_close
 from tests import factories
+from tests.browser.polling import wait_until_all_there
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,6 +71,7 @@ def sign_in(page: Page, *, staff: bool) -> None:
     page.get_by_label("User name").fill("somebody")
     page.get_by_label("Password").fill("a long pass phrase")
     page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
 @pytest.mark.usefixtures("month")
@@ -112,6 +114,7 @@ def test_an_empty_installation_says_what_to_do_next(page: Page) -> None:
 def test_the_month_reads_well_on_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     sign_in(page, staff=True)
+    wait_until_all_there(page)
     overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
 

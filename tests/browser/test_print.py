@@ -11,6 +11,7 @@ from pypdf import PdfReader
 
 from billing.invoicing.models import Invoice
 from billing.invoicing.services import invoices_issue, period_close
+from tests.browser.polling import wait_until_all_there
 from tests.browser.test_accessibility import signed_in
 from tests.browser.test_portal_in_chromium import browser
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, person
@@ -49,6 +50,7 @@ def on_paper(page: Page, address: str) -> list[str]:
     answer = page.goto(address)
     assert answer is not None
     assert answer.status in (200, 403), (address, answer.status)  # a walk also tries doors that are closed to its person
+    wait_until_all_there(page)
     page.emulate_media(media="print", color_scheme="dark")
     return [f"{address}: {fault}" for fault in page.evaluate(FAULTS, TO_PRESS)]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from django.contrib.auth.models import User
@@ -21,6 +22,7 @@ from billing.budgets.models import Budget
 from billing.invoicing.models import Dispute
 from billing.rates.models import PriceDraft
 from billing.usage.models import QuarantinedRecord
+from tests.browser.polling import PATIENCE, send, wait_until_all_there
 from tests.browser.test_portal_in_chromium import browser
 from tests.furnished_house import House, furnish, pleasant
 
@@ -46,10 +48,17 @@ class Person:
 
     def follow(self, text: str) -> None:
         """A link by its words, or by a name that nobody translates."""
-        self.page.get_by_role("link", name=self.words(text)).first.click()
+        link = self.page.get_by_role("link", name=self.words(text)).first
+        address = urljoin(self.page.url, link.get_attribute("href") or "")
+        link.click()
+        self.page.wait_for_url(address)
 
     def press(self, text: str) -> None:
         self.page.get_by_role("button", name=self.words(text), exact=True).first.click()
+
+    def send(self, text: str) -> None:
+        """Press a button that posts its form, and stand before the answer."""
+        send(self.page, self.words(text), exact=True)
 
     def field(self, label: str) -> Locator:
         return self.page.get_by_label(self.words(label), exact=True).first
@@ -64,6 +73,7 @@ class Person:
         """Nothing runs off the side, and everything is in one language; a picture where somebody asked for them."""
         self.stations += 1
         self.page.wait_for_load_state()  # the words of a page are there before its style is
+        wait_until_all_there(self.page)
         wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, (name, wide)
         if self.size == "desk":
@@ -107,7 +117,7 @@ def come(browser: Browser, live_server: Any, house: House, language: str, size: 
         ])  # fmt: skip
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("pageerror", lambda error: failures.append(str(error)))
         page.on("console", lambda said: failures.append(said.text) if "Security Policy" in said.text else None)
         page.goto("/?month=2026-10")
@@ -136,12 +146,12 @@ def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house:
     lead.reads("Course of the period")
     lead.station("budget")
     lead.field("One mail address or channel per line").fill("mei@example.cn")
-    lead.press("Save")
+    lead.send("Save")
     expect(lead.field("One mail address or channel per line")).to_have_value("mei@example.cn")
     lead.unfold("Change the thresholds")
     lead.field("Percent of spending").fill("60, 90")
     lead.field("Percent of the forecast").fill("110")
-    lead.press("Save the thresholds")
+    lead.send("Save the thresholds")
     expect(lead.page.locator("main")).to_contain_text("110%")
     lead.station("thresholds")
     assert (Budget.objects.get().thresholds, Budget.objects.get().forecast_thresholds) == ([60, 90], [110])
@@ -239,7 +249,7 @@ def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_b
     admin.unfold("Decide")
     admin.page.get_by_role("textbox", name=admin.words("Why"), exact=True).fill("sent twice by a test")
     admin.station("quarantine")
-    admin.press("Dismiss")
+    admin.send("Dismiss")
     admin.page.goto("/quarantine/?status=dismissed")
     admin.reads("sent twice by a test")
     assert QuarantinedRecord.objects.get().status == "dismissed"

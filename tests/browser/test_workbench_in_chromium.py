@@ -199,7 +199,7 @@ def test_a_stored_load_test_is_priced_by_three_methods(page: Page, october: Path
     page.get_by_role("button", name="Price it").click()
     expect(page.get_by_text("needs prefill_share")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wait_until_true(page, "document.documentElement.scrollWidth <= 390")
     shot(page, "tokens-390")
 
 
