@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoicing.lines import canonical_json
+from billing.invoicing.lines import canonical_json, numbered_document, numbered_text
 
 TEXTS = st.text(max_size=10)
 DOCUMENTS = st.dictionaries(
@@ -33,3 +33,9 @@ def test_every_character_is_written_as_the_standard_library_writes_it() -> None:
     for first in range(0, sys.maxunicode, 0x1000):
         text = "".join(chr(code) for code in range(first, first + 0x1000) if not 0xD800 <= code < 0xE000)
         assert canonical_json({"text": text, text: None}) == plain({"text": text, text: None})
+
+
+@given(DOCUMENTS, TEXTS, TEXTS)
+def test_a_draft_gets_its_number_as_if_it_were_written_anew(draft: dict[str, object], number: str, before: str) -> None:
+    anew = canonical_json(numbered_document(draft, number=number, previous_sha256=before))
+    assert numbered_text(canonical_json(draft), number=number, previous_sha256=before) == anew

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 from django.db import transaction
 
 from billing.invoicing.accrual import AccrualFacts, accrual_csv, accrual_of
@@ -101,7 +102,8 @@ def _documents(period: BillingPeriod, name: str, assessment: Assessment) -> Iter
     for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items()):
         if not shadow:
             parties = parties_of(period, setup, teams[code])
-            yield {**draft_document(parties, invoice_lines(charges)), "number": f"{name}-{code}"}
+            draft = msgspec.to_builtins(draft_document(parties, invoice_lines(charges)))
+            yield {**draft, "number": f"{name}-{code}"}
     for note in issued_notes(period.month):
         document = document_of(note)
         yield {**document, "number": f"{name}-{document['number']}"}
