@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
+from billing.budgets.bought import as_billed, bought_ahead
 from billing.budgets.forecast import Progress, forecast
-from billing.budgets.history import DAY, Past, midnight_before
+from billing.budgets.history import DAY, Past, midnight_before, past_until
 from billing.budgets.scope import Scope
 from billing.budgets.services.outlook import encumbered_by_day, progress_of
 from billing.budgets.spending import by_team, covered, running_jobs, spent_under
@@ -41,10 +43,13 @@ def expected_of(
     start, days, elapsed = progress_of(window.start, window.end, now, zone)
     today = start + int(elapsed) * DAY
     regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + today_so_far
-    jobs = covered(by_team(running_jobs(now, books)), scope)
-    progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, window.end, zone))
+    jobs, by_day = running_jobs(now, books), partial(encumbered_by_day, now=now, end=window.end, zone=zone)
+    progress = Progress(start, days, elapsed, regular, by_day(covered(by_team(jobs), scope)))
     answer, extra = forecast(progress, history), Fraction(spent) - regular
     if answer is None:
         return None
+    bought = bought_ahead(window.end, books, now=now, zone=zone)
+    if any(item.team in scope.teams for item in bought):
+        answer = as_billed(answer, progress, scope, bought, past_until(now, zone), jobs, by_day)
     low, high = (None if end is None else round_amount(end + extra) for end in (answer.p10, answer.p90))
     return Expected(round_amount(answer.p50 + extra), low, high, answer.method)

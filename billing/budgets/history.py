@@ -44,6 +44,20 @@ class Past:
         """Spending of today so far."""
         return sum((item.amount for item in self.today if scope.covers(item)), Fraction(0))
 
+    def of_devices(self, scope: Scope, team: str, accelerator: str) -> dict[date, Fraction]:
+        """What a team spent on whole devices of an accelerator, as far as the scope covers it; with today so far."""
+        remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last)
+        rows = SpendDay.objects.filter(remembered, team=team, kind="gpu", sku=accelerator)
+        sums: dict[date, Fraction] = defaultdict(Fraction)
+        for row in rows.iterator():
+            if scope.covers(row):
+                sums[row.day] += Fraction(row.amount)
+        days, today = filled(sums, self.last), self.last + DAY
+        for item in self.today:
+            if (item.team, item.kind, item.sku) == (team, "gpu", accelerator) and scope.covers(item):
+                days[today] = days.get(today, Fraction(0)) + item.amount
+        return days
+
     def by_sku(self) -> dict[tuple[str, str, str], dict[date, Fraction]]:
         """Spending per day of each (team, kind, SKU) of the last weeks, filled with zeros since its first day there."""
         sums: dict[tuple[str, str, str], dict[date, Fraction]] = defaultdict(dict)

@@ -3,20 +3,25 @@
 from collections.abc import Mapping
 from datetime import date, datetime
 from fractions import Fraction
+from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
 from django.db.models import Q, Sum
 
+from billing.budgets.bought import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import Forecast, Progress, forecast
 from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, last_stored_day, past_until
 from billing.budgets.models import BudgetStanding, SpendDay, TeamSpendDay
 from billing.budgets.repricing import prices_ahead
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
-from billing.budgets.spending import Running, Spent, by_team, covered, local_days, running_jobs, spent_in
+from billing.budgets.spending import Running, Spent, by_team, local_days, running_jobs, spent_in
+from billing.rates.selectors import commitment_book
+from billing.rating.selectors import books_known
 from billing.tenancy.selectors import billing_setup
+from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to
 
@@ -86,29 +91,44 @@ def forecasts_update(*, now: datetime) -> int:
     if not standings:
         return 0
     past, tree, jobs = past_until(now, zone), team_tree(), by_team(running_jobs(now))
-    prices = prices_ahead(now, max(standing.end for standing in standings), zone)
-    made = 0
+    until = max(standing.end for standing in standings)
+    prices, bought, made = prices_ahead(now, until, zone), _bought(until, now, zone), 0
     for standing in standings:
         scope = scope_of(standing.budget, tree)
-        own = covered(jobs, scope)
-        dearer = prices.dearer(scope, standing.end)
-        answer, extra = _forecast(standing, scope, past, own, dearer, now, zone)
+        own, hours = [job for team in scope.teams for job in jobs.get(team, ())], _until(bought, standing.end, zone)
+        answer, extra = _forecast(standing, scope, past, own, prices.dearer(scope, standing.end), hours, now, zone)
         made += answer is not None
         _keep(standing, answer, extra, now)
     return made
 
 
+def _bought(until: datetime, now: datetime, zone: str) -> list[Bought]:
+    return bought_ahead(until, books_known(last_ordinal() + 1), now=now, zone=zone) if commitment_book().commitments else []
+
+
+def _until(bought: list[Bought], end: datetime, zone: str) -> list[Bought]:
+    """What of it lies in a period that ends then."""
+    return [item for item in bought if item.first < end.astimezone(ZoneInfo(zone)).date()]
+
+
 def _forecast(
     standing: BudgetStanding, scope: Scope, past: Past, jobs: list[Running], dearer: Mapping[date, Fraction],
-    now: datetime, zone: str,
+    bought: list[Bought], now: datetime, zone: str,
 ) -> tuple[Forecast | None, Fraction]:
-    """The forecast of regular usage, and what is spent beyond it: adjustments and corrections, which do not go on."""
+    """The forecast of regular usage, and what is spent beyond it: adjustments and corrections, which do not go on.
+
+    `jobs`: those of all the scope's teams.
+    """
     history = past.of_scope(scope)
     start, days, elapsed = progress_of(standing.start, standing.end, now, zone)
     today = start + int(elapsed) * DAY
     regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + past.today_of(scope)
-    progress = Progress(start, days, elapsed, regular, encumbered_by_day(jobs, now, standing.end, zone), dearer)
-    return forecast(progress, history), Fraction(standing.spent) - regular
+    by_day = partial(encumbered_by_day, now=now, end=standing.end, zone=zone)
+    progress = Progress(start, days, elapsed, regular, by_day([job for job in jobs if scope.covers(job)]), dearer)
+    answer = forecast(progress, history)
+    if answer is not None:
+        answer = as_billed(answer, progress, scope, bought, past, jobs, by_day)
+    return answer, Fraction(standing.spent) - regular
 
 
 def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tuple[date, int, Fraction]:
