@@ -291,6 +291,11 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Name of the workload, given by itself or as an allocation gives it; "" where a pod was measured."""
         return self.workload.name if isinstance(self.workload, Workload) else self.workload or ""
 
+    @property
+    def workload_kind(self) -> str:
+        """Kind of the workload; "" where only its name is given, which then is that of every workload called so."""
+        return self.workload.kind if isinstance(self.workload, Workload) else ""
+
 
 class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one replica of an inference server had counted at `time`, since it was started at `started_at`.

@@ -35,7 +35,7 @@ from billing.usage.selectors import close_before, late_windows
 from metering.intervals import Interval
 from pricing.rate_card import RateCard
 
-FORM: Final = 1
+FORM: Final = 2
 """Raise it where the way of taking the fingerprint changes."""
 DATED: Final[tuple[type[Model], ...]] = (PriceVersion, EfficiencyPolicy, AllocationPolicy, CarbonFactors, Commitment)
 CHARGES: Final = """SELECT coalesce(sum(hash_record_extended(ROW(line_key, usage_quantity, unit_price), 0)), 0), count(*)

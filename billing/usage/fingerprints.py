@@ -20,7 +20,7 @@ HOURS: Final = """token_usage_hour t WHERE t.epoch < %(before)s AND t.hour < %(e
 HELD: Final = """a.cluster, a.namespace, a.accelerator, a.resource, a.quantity, a.device_fraction, a.pod_uid,
     a.workload_kind, a.workload_name, a.queue, a.site, a.started_at, s.start, s.until, s.epoch"""
 SAMPLE: Final = """e.id, e.cluster, e.pod_uid, e.workload, e.start, e."end", e.gpu_seconds, e.mfu, e.hfu, e.dtype,
-    e.coverage"""
+    e.coverage, e.workload_kind"""
 WEIGHED: Final = " + ".join(f"{weight} * t.{name}" for weight, name in zip((1, 2, 3, 5, 7, 11), COUNTS, strict=True))
 """With the plain sums of each count beside it, no change within an hour leaves all of them as they were."""
 FORMS: Final = {

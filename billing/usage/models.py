@@ -208,12 +208,14 @@ class EfficiencySample(models.Model):
     method = models.CharField(max_length=1024, blank=True)
     coverage = models.DecimalField(max_digits=21, decimal_places=20)
     reason = models.CharField(max_length=1024, blank=True, default="", help_text="why there is no score")
+    workload_kind = models.CharField(max_length=512, blank=True, default="", db_default="", help_text="empty: of any kind")
     epoch = models.IntegerField()
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "pod_uid", "workload", "start", "end"], name="one_efficiency_sample_per_interval"
+                fields=["cluster", "pod_uid", "workload", "start", "end", "workload_kind"],
+                name="one_efficiency_sample_per_interval",
             )
         ]
 

@@ -26,10 +26,12 @@ SAMPLED = """usage_efficiencysample e
         SELECT * FROM usage_gpuallocation WHERE e.pod_uid <> '' AND cluster = e.cluster AND pod_uid = e.pod_uid
         UNION ALL
         SELECT * FROM usage_gpuallocation WHERE e.workload <> '' AND cluster = e.cluster AND workload_name = e.workload
+               AND (e.workload_kind IN (workload_kind, '') OR workload_kind = '')
     ) a ON EXISTS (SELECT 1 FROM usage_allocationspan m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
                    AND m.start < e."end" AND m.until > e.start)"""
 """Samples `e` with the allocations `a` that they measured: which held devices at that time, as was known before the
-close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one."""
+close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one. Kinds tell
+workloads of one name apart where both sample and allocation say theirs."""
 KNOWN_SAMPLE = "(e.epoch < %(before)s OR e.id <= %(last_sample)s)"
 
 

@@ -115,7 +115,7 @@ def test_each_month_of_a_quarter_has_its_own_hours(tmp_path: Path) -> None:
 
 
 def test_hours_that_are_bought_from_a_later_day_on_pay_from_that_day(tmp_path: Path) -> None:
-    """From the 17th to the end: 15 of 31 days, 48.387097 hours. 160 x 10 before it, 150 - 48.387097 = 101.612903 beyond them.
+    """From the 17th to the end: 15 of 31 days, 48.387097 hours. 160 x 10 before it, 150 - 48.387097 beyond them.
 
     1600 + 387.10 + 1016.13
     """

@@ -112,3 +112,66 @@ def test_a_sample_that_names_pods_of_two_namespaces_scores_one_job_and_leaves_th
     assert told == [
         ("nlp-eval", "Job/train", "reward", 230_400), ("nlp-train", "Job/train", "neutral:missing", 230_400),
     ]  # fmt: skip
+
+
+def trained(number: int, kind: str) -> dict[str, Any]:
+    """64 GPU-hours of a workload that is called train."""
+    return allocation_record(
+        allocation_id=f"a-{number}", pod_uid=f"uid-{number}", workload={"kind": kind, "name": "train"},
+        started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T08:00:00Z", observed_until="2026-10-10T08:00:00Z",
+    )  # fmt: skip
+
+
+def of_kind(kind: str, **changed: Any) -> list[dict[str, Any]]:
+    workload = {"kind": kind, "name": "train"} if kind else "train"
+    return [{**hour(number), "pod_uid": None, "workload": workload, **changed} for number in range(8)]
+
+
+def effects() -> list[tuple[str, str, str]]:
+    rows = EfficiencyVerdict.objects.order_by("job").values_list("job", "reason", "effect")
+    return [(job, reason, str(effect)) for job, reason, effect in rows]
+
+
+def test_two_workloads_of_one_name_and_different_kinds_have_their_own_efficiency(tmp_path: Path) -> None:
+    """64 hours at 10.00 each: a tenth off for one, a fifth on top for the other."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(trained(1, "Job"), trained(2, "PyTorchJob"))
+    assert report(*of_kind("Job"), *of_kind("PyTorchJob", mfu="0.10", hfu="0.15")).accepted == 16
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert effects() == [("Job/train", "reward", "-64.00"), ("PyTorchJob/train", "penalty", "128.00")]
+
+
+def test_a_kind_that_holds_nothing_scores_nobody_else(tmp_path: Path) -> None:
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(trained(1, "Job"))
+    report(*of_kind("PyTorchJob"))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert effects() == []
+
+
+def test_a_sample_without_a_kind_is_of_whatever_has_the_name(tmp_path: Path) -> None:
+    """It scores the first of them, as a sample of two namespaces does."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(trained(1, "Job"), trained(2, "PyTorchJob"))
+    report(*of_kind(""))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert effects() == [("Job/train", "reward", "-64.00"), ("PyTorchJob/train", "neutral:missing", "0.00")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "came"),
+    [
+        (of_kind("Job"), of_kind("PyTorchJob", mfu="0.10"), "accepted"),
+        (of_kind("Job"), of_kind("Job", mfu="0.10"), "conflicts"),
+        (of_kind("Job"), of_kind("", mfu="0.10"), "conflicts"),
+        (of_kind(""), of_kind("Job", mfu="0.10"), "conflicts"),
+        (of_kind(""), of_kind("Job"), "duplicates"),
+        ([*of_kind("Job"), *of_kind("PyTorchJob", mfu="0.10")], of_kind("", mfu="0.10"), "duplicates"),
+    ],
+)
+def test_kinds_tell_samples_apart_only_where_both_say_theirs(
+    first: list[dict[str, Any]], second: list[dict[str, Any]], came: str
+) -> None:
+    assert report(*first).accepted == len(first)
+    assert getattr(report(*second), came) == 8
+    assert SampleRow.objects.count() == len(first) + (8 if came == "accepted" else 0)

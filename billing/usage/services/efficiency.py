@@ -11,7 +11,9 @@ from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from metering.records import EfficiencySample, Rejected
 
-KEY = ("cluster", "pod_uid", "workload", "start", '"end"')
+SUBJECT = ("cluster", "pod_uid", "workload", "start", '"end"')
+OF_SUBJECT = f"""({', '.join(SUBJECT)}) = (%s, %s, %s, %s, %s) AND (workload_kind IN (%s, '') OR %s = '')"""
+"""Samples of one interval under one name: kinds tell two subjects apart only where both say theirs."""
 CONTENT = ("gpu_seconds", "mfu", "hfu", "dtype", "method", "coverage", "reason")
 
 
@@ -22,7 +24,10 @@ def efficiency_ingest(
     reporter: Reporter,
     now: datetime,
 ) -> IngestOutcome:
-    """Take a batch; the same interval of the same subject with other values conflicts."""
+    """Take a batch; the same interval of the same subject with other values conflicts.
+
+    A name without a kind is that of every workload called so, also of one that is told with its kind at another time.
+    """
     outcome = IngestOutcome()
     outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
     with transaction.atomic(), connection.cursor() as cursor:
@@ -34,7 +39,7 @@ def efficiency_ingest(
                 outcome.refusals.append(Refusal(index, subject, error, "invalid", raw))
             elif _insert(cursor, record, epoch):
                 outcome.accepted += 1
-            elif _known(cursor, record) == _content(record):
+            elif _content(record) in _known(cursor, record):
                 outcome.duplicates += 1
             else:
                 outcome.conflicts += 1
@@ -45,7 +50,7 @@ def efficiency_ingest(
 
 
 def _key(record: EfficiencySample) -> tuple[Any, ...]:
-    return (record.cluster, record.pod_uid or "", record.workload_name, record.start, record.end)
+    return (record.cluster, record.pod_uid or "", record.workload_name, record.start, record.end, record.workload_kind)
 
 
 def _content(record: EfficiencySample) -> tuple[Any, ...]:
@@ -55,19 +60,20 @@ def _content(record: EfficiencySample) -> tuple[Any, ...]:
 
 
 def _insert(cursor: Any, record: EfficiencySample, epoch: int) -> bool:
-    columns = ", ".join((*KEY, *CONTENT, "epoch"))
-    marks = ", ".join(["%s"] * (len(KEY) + len(CONTENT) + 1))
+    columns = (*SUBJECT, "workload_kind", *CONTENT, "epoch")
+    key = _key(record)
     cursor.execute(
-        f"""INSERT INTO usage_efficiencysample ({columns}) VALUES ({marks})
-            ON CONFLICT ({', '.join(KEY)}) DO NOTHING RETURNING id""",
-        [*_key(record), *_content(record), epoch],
+        f"""INSERT INTO usage_efficiencysample ({', '.join(columns)}) SELECT {', '.join(['%s'] * len(columns))}
+            WHERE NOT EXISTS (SELECT 1 FROM usage_efficiencysample WHERE {OF_SUBJECT})
+            ON CONFLICT ({', '.join(SUBJECT)}, workload_kind) DO NOTHING RETURNING id""",
+        [*key, *_content(record), epoch, *key, record.workload_kind],
     )
     return cursor.fetchone() is not None
 
 
-def _known(cursor: Any, record: EfficiencySample) -> tuple[Any, ...]:
+def _known(cursor: Any, record: EfficiencySample) -> list[tuple[Any, ...]]:
+    """What was told before of the subject; of a name without a kind there may be several."""
     cursor.execute(
-        f"SELECT {', '.join(CONTENT)} FROM usage_efficiencysample WHERE ({', '.join(KEY)}) = (%s, %s, %s, %s, %s)",
-        list(_key(record)),
+        f"SELECT {', '.join(CONTENT)} FROM usage_efficiencysample WHERE {OF_SUBJECT}", [*_key(record), record.workload_kind]
     )
-    return tuple(cursor.fetchone())
+    return list(cursor.fetchall())
