@@ -62,7 +62,7 @@ class AllocationSpan(models.Model):
     documents of that close; what is learned later, also about an earlier time, belongs to the next.
     """
 
-    allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="spans")
+    allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="spans", db_index=False)
     epoch = models.IntegerField()
     start = models.DateTimeField()
     until = models.DateTimeField()
@@ -86,7 +86,7 @@ class AllocationEnd(models.Model):
     sees again what it saw.
     """
 
-    allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="ends")
+    allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="ends", db_index=False)
     epoch = models.IntegerField()
     ended_at = models.DateTimeField(null=True)
     end_reason = models.CharField(max_length=1024, blank=True)
