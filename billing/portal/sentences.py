@@ -112,6 +112,7 @@ REFUSALS: Final = (
     gettext_noop("change %(name)s moves charges of %(teams)s: %(missing)s has not taken note yet"),
     gettext_noop("%(actor)s asked for %(name)s: somebody else must take note of it for %(team)s"),
     gettext_noop("%(name)s %(text)s is not a decimal"),
+    gettext_noop("line %(n)s: %(text)s is not an amount"),
     gettext_noop("%(name)s %(text)s is not a number"),
     gettext_noop("%(what)s until %(text)s: must be a local date and time such as 2026-10-31T18:00"),
     gettext_noop("amount %(amount)s: must be above 0, with at most two decimals"),

@@ -40,7 +40,7 @@ def commitment_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: int = 200) -> HttpResponse:
-    now = timezone.now()
+    now, asked_of = timezone.now(), request.resolver_match.kwargs.get("pk")
     choice = month_choice(request.GET.get("month", ""), setup, now)
     visible = teams_visible_to(request.user)
     teams = visible.filter(commitments__isnull=False).distinct()
@@ -52,7 +52,8 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: 
         return file
     context = {
         "nav": "commitments", "setup": setup, "choice": choice, "period": choice.period, "month": month, "uses": uses,
-        "stage": stage_of(month), "drafts": drafts[:SHOWN], "refused": refused, "said": request.POST,
+        "stage": stage_of(month), "drafts": drafts[:SHOWN], "refused": refused, "asked_of": asked_of,
+        "said": {} if asked_of or request.POST.get("ends") else request.POST,
         "paid": sum((use.amount for use in uses), Decimal("0.00")),
         "unused_paid": sum((use.unused_amount for use in uses), Decimal("0.00")),
         "teams": visible.order_by("code") if access_of(request.user).may(Right.EDIT_PRICES) else (),

@@ -1,6 +1,6 @@
 """Corrections: what was credited or billed again, and for finance what waits to be asked for, approved and issued."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -119,18 +119,23 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
     invoice = invoice_or_404(request, pk)
     if invoice.number is None:
         raise Http404(f"invoice {pk} is not issued: change what it is made of instead")
-    refusal = ""
-    if request.method == "POST":
+    refusal, lines = "", lines_of(invoice)
+    figures, wrong = _figures(request, [row["position"] for row in lines])
+    if request.method == "POST" and not wrong:
         try:
-            credit_note_draft(number=invoice.number, credits=_credits(request, invoice), wanted=_wanted(request))
+            credits = _credits(request, [row["position"] for row in lines], figures)
+            credit_note_draft(number=invoice.number, credits=credits, wanted=_wanted(request))
             return redirect("portal:corrections")
         except (NoteError, AuthorityError) as error:
             refusal = str(error)
+    for row in lines:
+        name = _amount_of(row["position"])
+        row |= {"typed": request.POST.get(name, ""), "wrong": wrong.get(name, "")}
     context = {
-        "nav": "corrections", "setup": setup, "invoice": invoice, "refusal": refusal,
-        "lines": lines_of(invoice), "codes": Correction.Reason.values,
+        "nav": "corrections", "setup": setup, "invoice": invoice, "refusal": refusal, "wrong": wrong,
+        "lines": lines, "codes": Correction.Reason.values,
     }  # fmt: skip
-    return render(request, "portal/correction_new.html", context, status=422 if refusal else 200)
+    return render(request, "portal/correction_new.html", context, status=422 if refusal or wrong else 200)
 
 
 def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
@@ -142,13 +147,31 @@ def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
     return [{**row, "credited": credited.get(row["position"])} for row in rows]
 
 
-def _credits(request: HttpRequest, invoice: Invoice) -> list[LineCredit]:
-    """What the form asks for.  Raises NoteError."""
+def _amount_of(position: int) -> str:
+    return f"amount-{position}"
+
+
+def _figures(request: HttpRequest, positions: Iterable[int]) -> tuple[dict[str, Decimal | None], dict[str, str]]:
+    """The figures of the form by field, None for an empty one; and what is wrong, by field."""
+    figures: dict[str, Decimal | None] = {}
+    wrong: dict[str, str] = {}
+    lines = {_amount_of(position): position for position in positions}
+    for name in (*lines, "rebill_price", "rebill_quantity"):
+        try:
+            figures[name] = form_decimal(request, name)
+        except NoteError as error:
+            text = request.POST[name].strip()[:40]
+            wrong[name] = f"line {lines[name]}: {text!r} is not an amount" if name in lines else str(error)
+    return figures, wrong
+
+
+def _credits(request: HttpRequest, positions: Iterable[int], figures: Mapping[str, Decimal | None]) -> list[LineCredit]:
+    """What the form asks for."""
     whole = set(request.POST.getlist("whole"))
-    price, quantity = (form_decimal(request, name) for name in ("rebill_price", "rebill_quantity"))
+    price, quantity = figures["rebill_price"], figures["rebill_quantity"]
     credits = []
-    for position in invoice.lines.order_by("position").values_list("position", flat=True):
-        amount = form_decimal(request, f"amount-{position}")
+    for position in positions:
+        amount = figures[_amount_of(position)]
         if str(position) in whole and amount is None:
             credits.append(LineCredit(position, None, price, quantity))
         elif amount is not None:

@@ -1,6 +1,7 @@
 """Disputes: a team lead opens one from an invoice, finance works on it and decides."""
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -102,29 +103,34 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
     team_or_404(request, invoice.team.code, Right.DISPUTE)
     if invoice.number is None:
         raise Http404(f"invoice {pk} is not issued: talk to finance before it is")
-    refusal = ""
+    refusal, wrong = "", {}
     if request.method == "POST":
         try:
-            opened = dispute_open(
-                claim=_claim(request, invoice.number), actor=request.user.get_username(), now=timezone.now()
-            )
-            return redirect("portal:dispute", opened.pk)
-        except (DisputeError, NoteError, AuthorityError) as error:
-            refusal = str(error)
-    line = request.GET.get("line", "")
+            amount = form_decimal(request, "amount")
+        except NoteError as error:
+            wrong["amount"] = str(error)
+        else:
+            try:
+                claim = _claim(request, invoice.number, amount)
+                opened = dispute_open(claim=claim, actor=request.user.get_username(), now=timezone.now())
+                return redirect("portal:dispute", opened.pk)
+            except (DisputeError, NoteError, AuthorityError) as error:
+                refusal = str(error)
+    chosen = request.GET.get("line", "")
     context = {
-        "nav": "disputes", "setup": setup, "invoice": invoice, "refusal": refusal, "lines": lines_of(invoice),
-        "codes": Dispute.Reason.values, "chosen": int(line) if line.isdecimal() else None,
+        "nav": "disputes", "setup": setup, "invoice": invoice, "refusal": refusal, "wrong": wrong,
+        "lines": [{**row, "ticked": str(row["position"]) == chosen} for row in lines_of(invoice)],
+        "codes": Dispute.Reason.values,
     }  # fmt: skip
-    return render(request, "portal/dispute_new.html", context, status=422 if refusal else 200)
+    return render(request, "portal/dispute_new.html", context, status=422 if refusal or wrong else 200)
 
 
-def _claim(request: HttpRequest, number: str) -> Claim:
+def _claim(request: HttpRequest, number: str, amount: Decimal | None) -> Claim:
     positions = [int(text) for text in request.POST.getlist("line") if text.isdecimal()]
     code, statement, evidence = (
         request.POST.get(name, "").replace("\0", "").strip() for name in ("code", "statement", "evidence")
     )
-    return Claim(number, positions, code, statement, evidence, form_decimal(request, "amount"))
+    return Claim(number, positions, code, statement, evidence, amount)
 
 
 @require_safe

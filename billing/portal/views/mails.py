@@ -54,7 +54,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: 
     context = {
         "nav": "invoices", "setup": setup, "refusal": refusal, "mail_is_set": settings.MAIL_CONFIGURED,
         "page": Paginator(mails, PAGE_SIZE).get_page(request.GET.get("page")), "contacts": contacts_all(),
-        "teams": teams_visible_to(request.user).order_by("code"), "today": _today(setup),
+        "teams": teams_visible_to(request.user).order_by("code"), "today_text": _today(setup).isoformat(),
         "failed": mails.filter(status=DocumentMail.Status.FAILED).count(),
         "waiting": mails.filter(status=DocumentMail.Status.PENDING).count(),
     }  # fmt: skip
