@@ -1,8 +1,10 @@
 """The door of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.http import Http404, HttpResponse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import status
@@ -12,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from billing.api.admission import Busy
 from billing.api.authentication import has_scope, teams_of
 from billing.api.pagination import PageNumber
 from billing.api.problems import problem
@@ -19,9 +22,13 @@ from billing.api.schema import PROBLEM
 from billing.invoicing.focus.conformance import ConformanceError
 from billing.invoicing.issued import NoPeriodError, NotIssuedError
 from billing.invoicing.services.focus import DATA_SETS, UnexplainedError
-from billing.invoicing.services.focus_rows import focus_rows
+from billing.invoicing.services.focus_rows import KIND, FocusNotReadyError, focus_rows
+from billing.invoicing.services.operations import operation_request
+from billing.invoicing.tasks import operation_wake
 
 DEFAULT = "cost-and-usage"
+MADE_IN_SECONDS = 30
+"""A worker makes some 15,000 rows a second."""
 PARAMETERS = [
     OpenApiParameter("data_set", str, enum=list(DATA_SETS), default=DEFAULT, description="which data set of FOCUS 1.4"),
     OpenApiParameter("page", int),
@@ -36,7 +43,10 @@ class FocusDoor(APIView):
 
     @extend_schema(
         operation_id="focus_list", parameters=PARAMETERS,
-        responses={200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "the month's documents are not all issued")},
+        responses={
+            200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "the month's documents are not all issued"),
+            503: OpenApiResponse(PROBLEM, "the rows of a large month are being made; Retry-After says when to ask again"),
+        },
     )  # fmt: skip
     def get(self, request: Request, month: str) -> HttpResponse | Response:
         """Rows of the data set, their columns named as FOCUS names them: amounts and quantities are decimal strings."""
@@ -46,10 +56,20 @@ class FocusDoor(APIView):
         if chosen not in DATA_SETS:
             raise ParseError(f"data_set {chosen[:40]!r}: choose one of {', '.join(DATA_SETS)}")
         try:
-            rows: Any = focus_rows(month=month, data_set=chosen)
+            rows: Any = focus_rows(month=month, data_set=chosen, now=timezone.now(), request=_asking(request, month))
         except NoPeriodError:
             raise Http404 from None
+        except FocusNotReadyError as error:
+            raise Busy(str(error), wait=MADE_IN_SECONDS) from None
         except (NotIssuedError, UnexplainedError, ConformanceError) as error:
             return problem(status.HTTP_409_CONFLICT, "Conflict", str(error))
         pages = PageNumber()
         return pages.get_paginated_response(pages.paginate_queryset(rows, request, view=self) or [])
+
+
+def _asking(request: Request, month: str) -> Callable[[str], None]:
+    def ask(documents: str) -> None:
+        actor, parameters = str(request.user), {"documents": documents}
+        operation_request(kind=KIND, month=month, actor=actor, wake=operation_wake, parameters=parameters)
+
+    return ask

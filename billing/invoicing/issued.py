@@ -18,14 +18,18 @@ class NotIssuedError(Exception):
     """Nothing is issued, or drafts still wait: somebody has to act before the month is complete."""
 
 
-def issued_documents(month: str) -> tuple[BillingPeriod, list[Issued]]:
-    """The period and its invoices, then its notes, in order of their numbers.  Raises NoPeriodError, NotIssuedError."""
+def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, list[Issued]]:
+    """The period and its invoices, then its notes, in order of their numbers; without `texts` what they say stays unread.
+
+    Raises NoPeriodError, NotIssuedError.
+    """
     period = BillingPeriod.objects.filter(month=month).first()
     if period is None:
         raise NoPeriodError(f"month {month!r}: no such period")
     if period.status != BillingPeriod.Status.CLOSED:
         raise NotIssuedError(f"period {month} is {period.status}: close it with `manage.py period_close {month}`")
-    invoices = list(invoices_of(month).filter(shadow=False))
+    known = invoices_of(month).filter(shadow=False)
+    invoices = list(known.defer("draft") if texts else known.defer("draft", "document"))
     _refuse_unbuilt(period)
     waiting = [invoice.team.code for invoice in invoices if invoice.status != Invoice.Status.ISSUED]
     if waiting:

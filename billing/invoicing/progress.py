@@ -23,6 +23,7 @@ STEPS: Final = {
     "draft": gettext_noop("drafting invoices"),
     "issue": gettext_noop("numbering and issuing invoices"),
     "assess": gettext_noop("assessing the month"),
+    "focus": gettext_noop("making the rows of FOCUS"),
 }
 EVERY_S: Final = 0.5
 

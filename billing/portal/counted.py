@@ -24,6 +24,7 @@ SAID: Final[tuple[tuple[str, Say], ...]] = (
     ("n", lambda n: ngettext("%(n)s invoice drafted", "%(n)s invoices drafted", n)),
     ("n", lambda n: ngettext("%(n)s invoice issued", "%(n)s invoices issued", n)),
     ("n", lambda n: ngettext("%(n)s line or verdict assessed", "%(n)s lines and verdicts assessed", n)),
+    ("n", lambda n: ngettext("%(n)s row of FOCUS made", "%(n)s rows of FOCUS made", n)),
     ("n", lambda n: ngettext("period %(month)s cannot be closed: %(n)s exception holds it",
                              "period %(month)s cannot be closed: %(n)s exceptions hold it", n)),
     ("days", lambda n: ngettext("dispute %(n)s was decided more than %(days)s business day ago",

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.test import override_settings
+from django.utils import timezone
 
-from billing.invoicing.services import invoices_issue, period_close
+from billing.invoicing.models import FocusSet, Operation
+from billing.invoicing.services import focus_rows, invoices_issue, operation_run, operations_pending, period_close
+from billing.invoicing.services.focus import UnexplainedError
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -81,6 +84,104 @@ def test_a_month_that_is_not_issued_is_refused_as_by_the_command(get: Get, used:
     assert "invoice_issue 2026-10" in refused.json()["detail"]
     invoices_issue(month="2026-10", actor="ops", now=OVER)
     assert get("2026-10").json()["count"] == 4
+
+
+@pytest.fixture
+def large(issued: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The month has two lines, more than a request may make rows of by itself."""
+    monkeypatch.setattr(focus_rows, "AT_ONCE", 1)
+
+
+def work() -> str:
+    """What a worker makes of the operation that is asked for."""
+    (pending,) = operations_pending()
+    return operation_run(operation_id=pending).message
+
+
+def test_rows_of_a_large_month_are_made_by_a_worker_and_are_the_same(get: Get, large: None, tmp_path: Path) -> None:
+    for _ in range(2):  # who asks again asks for nothing new
+        answer = get("2026-10")
+        assert (answer.status_code, answer.headers["Content-Type"]) == (503, "application/problem+json")
+        assert int(answer.headers["Retry-After"]) > 0
+        assert "2026-10 are being made by a worker" in answer.json()["detail"]
+    assert FocusSet.objects.count() == 0
+    assert work() == "7 rows of FOCUS made"
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    for data_set, count in (("cost-and-usage", 4), ("invoice-detail", 2), ("billing-period", 1)):
+        page = get(f"2026-10?data_set={data_set}").json()
+        with (tmp_path / f"focus-{data_set}-2026-10.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert page["count"] == count
+        assert [{name: value or "" for name, value in row.items()} for row in page["results"]] == rows
+
+
+@pytest.mark.parametrize("rows_of_part", [1, 3, 4])
+def test_pages_are_the_same_however_the_rows_are_kept(
+    get: Get, large: None, monkeypatch: pytest.MonkeyPatch, rows_of_part: int
+) -> None:
+    monkeypatch.setattr(focus_rows, "ROWS_OF_PART", rows_of_part)
+    get("2026-10")
+    work()
+    whole = get("2026-10").json()["results"]
+    assert len(whole) == 4
+    for size in (1, 2, 3):
+        pages = [get(f"2026-10?page={number}&page_size={size}").json()["results"] for number in range(1, -(-4 // size) + 1)]
+        assert [row for page in pages for row in page] == whole
+    assert FocusSet.objects.get(data_set="cost-and-usage").parts.count() == -(-4 // rows_of_part)
+
+
+def test_what_is_kept_is_of_the_documents_that_are_issued(get: Get, large: None) -> None:
+    """A document that comes later makes them stale: they are made again, and nothing is shown of the month before that."""
+    get("2026-10")
+    work()
+    assert get("2026-10").status_code == 200
+    FocusSet.objects.update(documents="0" * 64)
+    assert get("2026-10").status_code == 503
+    assert work() == "7 rows of FOCUS made"
+    assert get("2026-10").json()["count"] == 4
+
+
+def test_a_line_that_its_usage_no_longer_explains_is_told_and_tried_again_later(
+    get: Get, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get("2026-10")
+    monkeypatch.setattr(focus_rows, "focus_export", unexplained)
+    assert work() == "line 1 no longer follows from its usage"
+    refused = get("2026-10")
+    assert (refused.status_code, refused.json()["detail"]) == (409, "line 1 no longer follows from its usage")
+    assert operations_pending() == []
+    monkeypatch.undo()
+    monkeypatch.setattr(focus_rows, "AT_ONCE", 1)
+    Operation.objects.update(finished_at=timezone.now() - focus_rows.ASKED_AGAIN)
+    assert get("2026-10").status_code == 503
+    assert work() == "7 rows of FOCUS made"
+    assert get("2026-10").json()["count"] == 4
+
+
+def unexplained(**_: Any) -> None:
+    raise UnexplainedError("line 1 no longer follows from its usage")
+
+
+def test_a_worker_that_dies_leaves_what_was_there_whole(get: Get, large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    get("2026-10")
+    work()
+    with monkeypatch.context() as dying:
+        dying.setattr(focus_rows.FocusPart.objects, "create", died)
+        with pytest.raises(KeyboardInterrupt):
+            focus_rows.focus_make(month="2026-10", now=OVER)
+    assert get("2026-10").json()["count"] == 4
+
+
+def died(**_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_only_the_months_that_were_made_last_are_kept(get: Get, issued: None) -> None:
+    for number, month in enumerate(("2026-01", "2026-02", "2026-03")):
+        made_at = OVER - timedelta(days=9 - number)
+        FocusSet.objects.create(month=month, data_set="cost-and-usage", documents="0" * 64, rows=0, made_at=made_at)
+    get("2026-10")
+    assert sorted(set(FocusSet.objects.values_list("month", flat=True))) == ["2026-02", "2026-03", "2026-10"]
 
 
 def test_who_may_not_see_every_team_finds_nothing(get: Get, issued: None) -> None:

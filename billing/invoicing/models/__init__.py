@@ -14,6 +14,7 @@ from billing.invoicing.models.disputes import (
     DisputeStep,
 )
 from billing.invoicing.models.energy import MeterReading
+from billing.invoicing.models.focus_sets import FocusPart, FocusSet
 from billing.invoicing.models.held import HeldTeam
 from billing.invoicing.models.holds import DisputeHold
 from billing.invoicing.models.invoices import (
@@ -45,6 +46,8 @@ __all__ = [
     "DocumentEvent",
     "DocumentMail",
     "ExceptionWaiver",
+    "FocusPart",
+    "FocusSet",
     "HeldTeam",
     "Invoice",
     "InvoiceLine",

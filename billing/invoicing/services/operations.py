@@ -13,9 +13,13 @@ from zlib import crc32
 from django.db import connection, transaction
 from django.utils import timezone
 
+from billing.invoicing.focus.conformance import ConformanceError
+from billing.invoicing.issued import NotIssuedError
 from billing.invoicing.models import Operation
 from billing.invoicing.progress import Tell, kept_with, nobody, told_to
 from billing.invoicing.services.closing import CloseRefusedError, PeriodError, period_close
+from billing.invoicing.services.focus import UnexplainedError
+from billing.invoicing.services.focus_rows import focus_make
 from billing.invoicing.services.invoices import invoices_issue
 from billing.invoicing.services.previews import month_assess
 
@@ -37,19 +41,32 @@ def _assess(operation: Operation, now: datetime, tell: Tell) -> str:
     return month_assess(month=operation.month, now=now)
 
 
+def _focus(operation: Operation, now: datetime, tell: Tell) -> str:
+    tell("focus", 0, 0)
+    try:
+        rows = focus_make(month=operation.month, now=now, tell=tell)
+    except (NotIssuedError, UnexplainedError, ConformanceError) as error:
+        raise PeriodError(str(error)) from error
+    return f"{rows} rows of FOCUS made"
+
+
 def _invoices(count: int) -> str:
     return "1 invoice" if count == 1 else f"{count} invoices"
 
 
-KINDS: dict[str, Callable[[Operation, datetime, Tell], str]] = {"close": _close, "issue": _issue, "assess": _assess}
+KINDS: dict[str, Callable[[Operation, datetime, Tell], str]] = {
+    "close": _close, "issue": _issue, "assess": _assess, "focus": _focus,
+}  # fmt: skip
 
 
-def operation_request(*, kind: str, month: str, actor: str, wake: Callable[[int], None] | None = None) -> Operation:
+def operation_request(
+    *, kind: str, month: str, actor: str, wake: Callable[[int], None] | None = None, parameters: dict[str, Any] | None = None
+) -> Operation:
     """Record what is to be done; `wake` is called with its id once that is committed."""
     if kind not in KINDS:
         raise ValueError(f"operation {kind!r} is none of {', '.join(KINDS)}")
     with transaction.atomic():
-        operation = Operation.objects.create(kind=kind, month=month, requested_by=actor)
+        operation = Operation.objects.create(kind=kind, month=month, requested_by=actor, parameters=parameters or {})
         if wake is not None:
             transaction.on_commit(lambda: wake(operation.pk))
     return operation

@@ -115,6 +115,7 @@ WORDS = {
     "close": _("Close"),
     "issue": _("Issue"),
     "assess": _("Assess"),
+    "focus": _("FOCUS"),
     "unowned_namespace": _("Namespace without owner"),
     "unowned_consumer": _("Consumer without owner"),
     "unpriced": _("No price"),
