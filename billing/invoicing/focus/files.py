@@ -24,26 +24,32 @@ FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
 
 
 class DataSetWriter:
-    """Both files of one data set."""
+    """Both files of one data set, or the Parquet alone."""
 
-    def __init__(self, csv: pc_csv.CSVWriter, parquet: pq.ParquetWriter) -> None:
+    def __init__(self, csv: pc_csv.CSVWriter | None, parquet: pq.ParquetWriter) -> None:
         self._csv = csv
         self._parquet = parquet
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows to both files."""
+        """Append rows."""
         self._parquet.write_table(rows)
-        self._csv.write_table(as_text(rows))
+        if self._csv is not None:
+            self._csv.write_table(as_text(rows))
 
 
 @contextmanager
-def data_set_files(directory: Path, name: str, schema: pa.Schema) -> Iterator[tuple[DataSetWriter, list[Path]]]:
-    """Writers for `name`.csv and `name`.parquet; both files appear when the block ends well."""
-    paths = [directory / f"{name}.csv", directory / f"{name}.parquet"]
+def data_set_files(
+    directory: Path, name: str, schema: pa.Schema, *, with_csv: bool = True
+) -> Iterator[tuple[DataSetWriter, list[Path]]]:
+    """Writers for `name`.csv and `name`.parquet; the files appear when the block ends well."""
     with ExitStack() as stack:
-        csv_draft, parquet_draft = (stack.enter_context(whole_file(path)) for path in paths)
-        csv = stack.enter_context(pc_csv.CSVWriter(csv_draft, pa.schema([(f.name, pa.string()) for f in schema])))
-        parquet = stack.enter_context(pq.ParquetWriter(parquet_draft, schema, compression="zstd"))
+        csv, paths = None, [directory / f"{name}.parquet"]
+        if with_csv:
+            paths.insert(0, directory / f"{name}.csv")
+            texts = pa.schema([(field.name, pa.string()) for field in schema])
+            csv = stack.enter_context(pc_csv.CSVWriter(stack.enter_context(whole_file(paths[0])), texts))
+        draft = stack.enter_context(whole_file(paths[-1]))
+        parquet = stack.enter_context(pq.ParquetWriter(draft, schema, compression="zstd"))
         yield DataSetWriter(csv, parquet), paths
 
 

@@ -53,8 +53,9 @@ class Exported:
 
 
 def focus_export(
-    *, month: str, directory: Path, with_1_0: bool = False, advance: Callable[[int], None] = lambda _: None
-) -> Exported:
+    *, month: str, directory: Path, with_1_0: bool = False, with_csv: bool = True,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Exported:  # fmt: skip
     """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued documents as CSV and Parquet.
 
     Contract Commitment is written where a document bills a commitment. with_1_0: also Cost and Usage with the columns of
@@ -74,8 +75,9 @@ def focus_export(
         writers = {}
         committed = {"contract-commitment": CONTRACT_COMMITMENT} if terms else {}
         for name, schema in (DATA_SETS | committed | ({EARLIER: COST_AND_USAGE_1_0} if with_1_0 else {})).items():
-            writer, paths = stack.enter_context(data_set_files(directory, f"focus-{name}-{month}", schema))
-            writers[name], files = writer, [*files, *paths]
+            named = f"focus-{name}-{month}"
+            writers[name], paths = stack.enter_context(data_set_files(directory, named, schema, with_csv=with_csv))
+            files += paths
         for stored in issued:
             document = document_of(stored)
             split = notes.split(stored, document) if isinstance(stored, Note) else source.split(document)

@@ -97,7 +97,7 @@ def focus_make(*, month: str, now: datetime, tell: Tell = nobody) -> int:
         tell(KIND, next(done), len(issued))
 
     with TemporaryDirectory() as name:
-        focus_export(month=month, directory=Path(name), advance=advance)
+        focus_export(month=month, directory=Path(name), with_csv=False, advance=advance)
         with transaction.atomic():
             FocusSet.objects.filter(month=month).delete()
             files = {data_set: Path(name, f"focus-{data_set}-{month}.parquet") for data_set in DATA_SETS}
