@@ -13,13 +13,10 @@ from zlib import crc32
 from django.db import connection, transaction
 from django.utils import timezone
 
-from billing.invoicing.focus.conformance import ConformanceError
 from billing.invoicing.issued import NotIssuedError
 from billing.invoicing.models import Operation
 from billing.invoicing.progress import Tell, kept_with, nobody, told_to
 from billing.invoicing.services.closing import CloseRefusedError, PeriodError, period_close
-from billing.invoicing.services.focus import UnexplainedError
-from billing.invoicing.services.focus_rows import focus_make
 from billing.invoicing.services.invoices import invoices_issue
 from billing.invoicing.services.previews import month_assess
 
@@ -42,6 +39,10 @@ def _assess(operation: Operation, now: datetime, tell: Tell) -> str:
 
 
 def _focus(operation: Operation, now: datetime, tell: Tell) -> str:
+    from billing.invoicing.focus.conformance import ConformanceError  # 50 MB of Arrow, which no other operation needs
+    from billing.invoicing.services.focus import UnexplainedError
+    from billing.invoicing.services.focus_rows import focus_make
+
     tell("focus", 0, 0)
     try:
         rows = focus_make(month=operation.month, now=now, tell=tell)
