@@ -1,7 +1,9 @@
 """FOCUS over HTTP: the rows of the files, page by page, of months whose documents are all issued."""
 
 import csv
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
@@ -169,6 +172,29 @@ def test_a_worker_that_dies_leaves_what_was_there_whole(get: Get, large: None, m
         dying.setattr(focus_rows.FocusPart.objects, "create", died)
         with pytest.raises(KeyboardInterrupt):
             focus_rows.focus_make(month="2026-10", now=OVER)
+    assert get("2026-10").json()["count"] == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_ask_first_at_once_are_both_answered(get: Get, issued: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, both = focus_rows.focus_export, threading.Barrier(2)
+
+    def together(**how: Any) -> Any:
+        found = made(**how)
+        both.wait(timeout=60)
+        return found
+
+    monkeypatch.setattr(focus_rows, "focus_export", together)
+
+    def make(_: int) -> int:
+        try:
+            return focus_rows.focus_make(month="2026-10", now=OVER)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(make, range(2))) == [7, 7]
+    assert FocusSet.objects.count() == 3
     assert get("2026-10").json()["count"] == 4
 
 
