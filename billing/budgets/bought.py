@@ -5,7 +5,7 @@ used up, further use adds nothing to what a team pays. A month to come adds its 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,7 +21,7 @@ from billing.rating.commitments import Slice, covered_usage, owned_usage
 from billing.rating.interruptions import interrupted_usage
 from billing.usage.selectors import EpochFilter, gpu_sums
 from metering.intervals import Interval, billing_month, month_of, next_month
-from pricing.commitments import KIND
+from pricing.commitments import KIND, CommitmentBook
 from pricing.rating import MICROSECONDS_PER_HOUR
 
 
@@ -46,8 +46,12 @@ class Bought:
         return scope.covers(Spent(self.team, KIND, "", "", "", self.accelerator, self.accelerator, Fraction(0)))
 
 
-def bought_ahead(until: datetime, books: Books, *, now: datetime, zone: str) -> list[Bought]:
-    """What is left of every commitment in the months from that of `now` to `until`, in the order of time."""
+def bought_ahead(until: datetime, books: Books, teams: Collection[str], *, now: datetime, zone: str) -> list[Bought]:
+    """What is left of every commitment of some teams in the months from that of `now` to `until`, in the order of time.
+
+    The running month's usage is read only where one of them has a commitment in it.
+    """
+    books = replace(books, commitments=CommitmentBook(one for one in books.commitments.commitments if one.team in teams))
     found, month, where = list[Bought](), month_of(now, zone), ZoneInfo(zone)
     while (window := billing_month(month, zone)).start < until:
         to_come = window.start > now

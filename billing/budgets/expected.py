@@ -48,8 +48,8 @@ def expected_of(
     answer, extra = forecast(progress, history), Fraction(spent) - regular
     if answer is None:
         return None
-    bought = bought_ahead(window.end, books, now=now, zone=zone)
-    if any(item.team in scope.teams for item in bought):
+    bought = bought_ahead(window.end, books, scope.teams, now=now, zone=zone)
+    if bought:
         answer = as_billed(answer, progress, scope, bought, past_until(now, zone), jobs, by_day)
     low, high = (None if end is None else round_amount(end + extra) for end in (answer.p10, answer.p90))
     return Expected(round_amount(answer.p50 + extra), low, high, answer.method)

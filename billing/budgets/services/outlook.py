@@ -103,7 +103,8 @@ def forecasts_update(*, now: datetime) -> int:
 
 
 def _bought(until: datetime, now: datetime, zone: str) -> list[Bought]:
-    return bought_ahead(until, books_known(last_ordinal() + 1), now=now, zone=zone) if commitment_book().commitments else []
+    buyers = {one.team for one in commitment_book().commitments}
+    return bought_ahead(until, books_known(last_ordinal() + 1), buyers, now=now, zone=zone) if buyers else []
 
 
 def _until(bought: list[Bought], end: datetime, zone: str) -> list[Bought]:
