@@ -1,8 +1,14 @@
-"""A running month is compared with as many days of the month before, rated by today's books."""
+"""A running month is compared with the month before up to the same day and time, rated by today's books.
+
+Not up to the last midnight: what the month has cost so far has today in it, and both are to be of the same length. The
+moment is a whole minute by the clock of the house, which the page names; where a night had an hour more or less, the clock
+counts and not the hours that passed.
+"""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Self
+from zoneinfo import ZoneInfo
 
 from billing.invoicing.lines import Line, invoice_lines
 from billing.invoicing.models import BillingPeriod
@@ -11,6 +17,13 @@ from billing.rating.assessment import Assessment, assess_slice
 from billing.rating.books import Books
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval, previous_month
+
+
+def same_moment(period: BillingPeriod, before: BillingPeriod, now: datetime) -> datetime:
+    """The day and time of the month before at which it is compared with `period` at `now`; its end where it is shorter."""
+    began, begun = (month.start.astimezone(ZoneInfo(month.zone)).replace(tzinfo=None) for month in (before, period))
+    here = now.astimezone(ZoneInfo(period.zone)).replace(tzinfo=None, second=0, microsecond=0)
+    return min((began + (here - begun)).replace(tzinfo=ZoneInfo(before.zone)).astimezone(UTC), before.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +37,9 @@ class DaysBefore:
 
     @classmethod
     def of(cls, period: BillingPeriod, now: datetime, books: Books) -> Self | None:
-        """As many days of the month before as `period` has had by `now`; None where it has not begun."""
+        """The month before up to where `period` is at `now`; None where it has not begun."""
         before = period_of(previous_month(period.month))
-        until = min(before.start + (now - period.start), before.end)
+        until = same_moment(period, before, now)
         if until <= before.start:
             return None
         window, closing = Interval(before.start, until), books.closing or last_ordinal() + 1

@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
-from billing.invoicing.days_before import DaysBefore
+from billing.invoicing.days_before import DaysBefore, same_moment
 from billing.invoicing.facets import (
     Charged,
     WastingJob,
@@ -210,9 +210,18 @@ class Board:
         return replace(self, period=period, month=shown)
 
     def bridge(self) -> Bridge | None:
-        """Against the month before; a running month against as many days of it. None where nothing was used then."""
+        """Against the month before; a running month against as much of it. None where nothing was used then."""
         before = self._lines_before()
         return bridge_of(before, _lines_of_pieces(self.pieces)) if before else None
+
+    @property
+    def compared_until(self) -> datetime | None:
+        """Up to when the month before is compared with a running one, as it was kept or as of now."""
+        if not self.running:
+            return None
+        preview = None if self.filters.of_jobs or self.month.as_of is None else preview_of(self.period)
+        kept = None if preview is None else facts_of(preview).compared_until
+        return kept or same_moment(self.period, period_shown(previous_month(self.period.month), self.setup), self.now)
 
     def _lines_before(self) -> Sequence[Charged]:
         if not self.running:

@@ -294,7 +294,7 @@ def test_a_running_month_says_where_it_will_end(october: None) -> None:
     assert board("2026-10", OCTOBER_OVER).expected() is None
 
 
-def test_a_running_month_is_compared_with_as_many_days_of_the_last(october: None) -> None:
+def test_a_running_month_is_compared_with_as_much_of_the_last(october: None) -> None:
     """10 days of November against those of October: 209.62 of the 10th came after the 10 days, so nothing is compared."""
     ingest_allocations(hold(7, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=4))
 

@@ -111,7 +111,7 @@ def _why(shown: Board) -> dict[str, Any]:
         bridge = None
     items = [] if bridge is None else bridge.largest(ITEMS_SHOWN)
     return {
-        "bridge": bridge, "items": items,
+        "bridge": bridge, "items": items, "until": shown.compared_until,
         "bridge_chart": None if bridge is None else bridge_chart(bridge, shown.setup.currency),
     }  # fmt: skip
 

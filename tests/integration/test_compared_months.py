@@ -1,0 +1,63 @@
+"""A running month is compared with the one before up to the same day and time; a printed page says when, in which zone."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+
+from billing.invoicing.days_before import same_moment
+from billing.invoicing.models import BillingPeriod
+from tests.factories import ingest_allocations, person
+from tests.integration.test_boards import board, october
+from tests.integration.test_exports import hold
+
+__all__ = ["october"]
+pytestmark = pytest.mark.django_db
+
+
+def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
+    """4 devices at 10.00 from 08:00 to 09:00 of the 5th in Shanghai: 30 of the 60 minutes are 20.00, 31 are 20.67."""
+    ingest_allocations(hold(7, "2026-10-05T00:00:00Z", "2026-10-05T01:00:00Z", quantity=4))
+    at = datetime(2026, 11, 5, 0, 30, tzinfo=UTC)
+
+    for now, cost, until in (
+        (at, "20.00", at), (at + timedelta(seconds=59, microseconds=999_999), "20.00", at),
+        (at + timedelta(minutes=1), "20.67", at + timedelta(minutes=1)),
+    ):  # fmt: skip
+        shown = board("2026-11", now)
+        found = shown.bridge()
+        assert found is not None
+        assert (str(found.before), shown.compared_until) == (cost, until.replace(month=10))
+
+
+def test_the_comparison_goes_by_the_clock_of_the_house() -> None:
+    """In Berlin the night of 25 October has an hour more: noon of the 10th is 10:00 UTC before it, 11:00 UTC after it."""
+
+    def month(name: str, start: datetime, end: datetime) -> BillingPeriod:
+        return BillingPeriod(month=name, zone="Europe/Berlin", start=start, end=end)
+
+    september, october = datetime(2026, 9, 30, 22, tzinfo=UTC), datetime(2026, 10, 31, 23, tzinfo=UTC)
+    before, now = month("2026-10", september, october), month("2026-11", october, datetime(2026, 11, 30, 23, tzinfo=UTC))
+    assert same_moment(now, before, datetime(2026, 11, 10, 11, tzinfo=UTC)) == datetime(2026, 10, 10, 10, tzinfo=UTC)
+    january, february = datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 28, 23, tzinfo=UTC)
+    short, march = month("2026-02", january, february), month("2026-03", february, datetime(2026, 3, 31, 22, tzinfo=UTC))
+    assert same_moment(march, short, datetime(2026, 3, 30, 10, tzinfo=UTC)) == february
+
+
+def test_the_page_says_up_to_when_it_compares(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 11, 11, 2, 30, 40, tzinfo=UTC)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: at)
+    client = Client()
+    client.force_login(person("ann", "finance"))
+
+    text = client.get("/spending/?month=2026-11&part=why").content.decode()
+    assert "up to 2026-10-11 10:30, the same day and time" in text
+
+
+def test_a_printed_page_tells_the_time_of_the_house(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """22:05 UTC of 31 October is the next day in Shanghai."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 10, 31, 22, 5, 59, tzinfo=UTC))
+    client = Client()
+    client.force_login(person("ann", "finance"))
+
+    assert '<p class="printed">Suanpan · 2026-11-01 06:05 Asia/Shanghai · ann' in client.get("/prices/").content.decode()
