@@ -23,6 +23,7 @@ from billing.rating.interruptions import carried_rules
 from billing.rating.selectors import books_known
 from billing.usage.interruptions import ENDS_OF_HOLD, FOREVER
 from billing.usage.selectors import JOB, EpochFilter, last_ordinal, late_epochs
+from billing.usage.token_hours import OF_THE_NAMES, whole_hours
 from billing.usage.token_sums import COUNTS
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
@@ -43,8 +44,6 @@ CLASS_SUM = {
 EVERY_PROMPT = Context(0, None)
 OF_THE_LINE = "{row}.input_tokens >= %(shortest)s AND (%(longest)s::bigint IS NULL OR {row}.input_tokens <= %(longest)s)"
 """Which requests the line prices, by the length of their prompts."""
-OF_THE_NAMES = "ANY (ARRAY(SELECT id FROM token_dimension WHERE consumer = %(consumer)s AND model = %(model)s))"
-"""The line's own names, so that of each hour they alone are read."""
 
 EVERYTHING = "SELECT '-infinity'::timestamptz"
 CARRIED = f"""SELECT greatest(a.started_at, CASE WHEN %(cap_us)s::bigint IS NULL THEN a.started_at
@@ -298,14 +297,8 @@ def _tokens(line: StatementLine, scope: Scope, columns: str, *, group: str) -> l
                  e AS (SELECT source, lo, CASE WHEN %(in_buckets)s THEN hi ELSE least(first, hi) END AS hi FROM r
                        WHERE %(in_buckets)s OR lo < first
                        UNION ALL SELECT source, last, hi FROM r WHERE NOT %(in_buckets)s AND first <= last AND last < hi),
-                 t AS (SELECT x.hour AS at, x.dimension, x.requests, r.source, {names} FROM r
-                       CROSS JOIN LATERAL generate_series(r.first, r.last - interval '1 hour', interval '1 hour') AS h (at)
-                       JOIN token_hour x ON x.hour = h.at AND x.dimension = {OF_THE_NAMES}
-                       WHERE x.epoch >= %(first)s AND x.epoch < %(before)s AND NOT %(in_buckets)s
-                       UNION ALL
-                       SELECT x.hour, x.dimension, x.requests, r.source, {names} FROM r
-                       JOIN token_hour_delta x ON x.hour >= r.first AND x.hour < r.last AND x.dimension = {OF_THE_NAMES}
-                       WHERE x.epoch >= %(first)s AND x.epoch < %(before)s AND NOT %(in_buckets)s
+                 w AS (SELECT source, first, last FROM r WHERE NOT %(in_buckets)s),
+                 t AS ({whole_hours("w")}
                        UNION ALL
                        SELECT x.time, x.dimension, 1, e.source, {names} FROM e CROSS JOIN LATERAL (
                            SELECT * FROM token_event x
