@@ -60,11 +60,11 @@ class Bridge:
         return sorted(self.compared, key=lambda item: (-abs(item.change), *item[:4]))
 
     def largest(self, most: int) -> list[ItemChange]:
-        """The first of `items`, without putting all of them in order."""
+        """The first of `items` that changed, without putting all of them in order."""
         changes = nlargest(most, (abs(item.after - item.before) for item in self.compared))
         if not changes:
             return []
-        found = [item for item in self.compared if abs(item.after - item.before) >= changes[-1]]
+        found = [item for item in self.compared if item.change and abs(item.change) >= changes[-1]]
         return sorted(found, key=lambda item: (-abs(item.change), *item[:4]))[:most]
 
     @property

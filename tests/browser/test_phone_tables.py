@@ -1,4 +1,4 @@
-"""On a phone every table of the portal stands on the screen as a whole: nobody drags it sideways to see an amount."""
+"""Every table of the portal stands on the screen as a whole, on a desk and on a phone: nobody drags it to see an amount."""
 
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,16 @@ DRAGGED = """() => [...document.querySelectorAll("main .scroll")]
 """Tables by name with the pixels that hang over; hours of the week are a picture of 24 columns, which is dragged."""
 
 
+@pytest.mark.parametrize("size", list(SIZES))
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_no_table_hangs_over_the_edge_of_a_phone(tmp_path: Path, browser: Browser, live_server: Any, language: str) -> None:
+def test_no_table_hangs_over_the_edge(
+    tmp_path: Path, browser: Browser, live_server: Any, language: str, size: str
+) -> None:
     house = furnish(tmp_path, pleasant)
     pages = one_of_each(walk_as("finance", house))
     window = signed_in(browser, live_server.url, "finance")
     window.context.add_cookies([{"name": "django_language", "value": language, "url": live_server.url}])
-    window.set_viewport_size(SIZES["phone"])  # type: ignore[arg-type]
+    window.set_viewport_size(SIZES[size])  # type: ignore[arg-type]
     found = {}
     for address in pages.values():
         window.goto(address)
