@@ -7,6 +7,7 @@ The server still listens, ends and tells the time; the receiver is what the appl
 
 import asyncio
 from collections import deque
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -31,6 +32,7 @@ META: Final = {
     b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"expect": "HTTP_EXPECT",
 }  # fmt: skip
 """What is kept of the head, under the names that the doors of the web process know."""
+_AS_WRITTEN: Final = META | {name.title(): known for name, known in META.items()}
 _SAFE: Final = b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store"
 _GOOD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json" + _SAFE + b"\r\nContent-Length: %d\r\n%b\r\n%b"
 
@@ -173,7 +175,7 @@ class ReportConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        known = META.get(name) or META.get(name.lower())
+        known = _AS_WRITTEN.get(name) or META.get(name.lower())
         if known and self._request:
             self._request.META[known] = value.decode("latin-1")
 
@@ -216,8 +218,18 @@ class ReportConnection(asyncio.Protocol):
 
     def _heard(self, request: Request) -> None:
         self._request = None
-        self._waiting.append(request)
-        self._take_next()
+        if self._taken is None and not self._busy:
+            self._take(request)
+        else:
+            self._waiting.append(request)
+            self._flow()
+
+    def _take(self, request: Request) -> None:
+        self._taken = request
+        if request.refusal is None:
+            self._receiver.take(request)
+        else:
+            self.answer(request, request.refusal)
 
     def _take_next(self) -> None:
         """Take what waits, unless one is being taken; those that are answered at once follow each other here."""
@@ -225,11 +237,7 @@ class ReportConnection(asyncio.Protocol):
             return
         self._busy = True
         while self._waiting and self._taken is None:
-            request = self._taken = self._waiting.popleft()
-            if request.refusal is None:
-                self._receiver.take(request)
-            else:
-                self.answer(request, request.refusal)
+            self._take(self._waiting.popleft())
         self._busy = False
         self._flow()
 
@@ -246,12 +254,12 @@ class ReportConnection(asyncio.Protocol):
         self._since = self._loop.time()
         if ends:
             self._end()
-        else:
+        elif self._waiting:
             self._take_next()
 
     def _written(self, answer: Answer, *, ends: bool) -> bytes:
         status, kind, body, extra = answer
-        common = b"".join(b"%b: %b\r\n" % pair for pair in self._state.default_headers)
+        common = _lines(tuple(self._state.default_headers))
         if ends:
             common += b"Connection: close\r\n"
         if status == HTTPStatus.OK and not extra and kind == "application/json":
@@ -292,3 +300,9 @@ class ReportConnection(asyncio.Protocol):
         self._ending = True
         if self._taken is None and self._transport is not None:
             self._transport.close()
+
+
+@lru_cache(maxsize=4)
+def _lines(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """Those of the server, among them the time of day, which is the same for a second."""
+    return b"".join(b"%b: %b\r\n" % pair for pair in headers)

@@ -21,7 +21,7 @@ from rest_framework.exceptions import APIException
 
 from billing.api.admission import gate
 from billing.api.authentication import token_of
-from billing.api.bodies import RECORD_BODIES, TooLarge, declared_bytes, read_body
+from billing.api.bodies import RECORD_BODIES, TooLarge, check_content_type, declared_bytes, read_body
 from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON
 from billing.api.report_connection import Answer, Request
@@ -200,6 +200,9 @@ def _is_small(request: Request) -> bool:
 def _read(request: Request) -> TokenBatch:
     if request.admitted is None:
         raise RuntimeError("a report is read after it was answered")
+    if _is_small(request):  # and counted in as it came
+        check_content_type(request, RECORD_BODIES)
+        return report_read(request.read(LARGE_BYTES), request.reporter)
     return report_read(read_body(request, request.admitted, RECORD_BODIES), request.reporter)
 
 
