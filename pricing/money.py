@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_05UP, ROUND_HALF_UP, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cache
+from math import lcm
 from typing import Final
 
 AMOUNT_PLACES: Final = 2
@@ -132,13 +133,28 @@ def split_amount(total: Number, weights: Sequence[Number], places: int = AMOUNT_
     units = fraction_of(total) * 10**places
     if units.denominator != 1:
         raise MoneyError(f"total {total} has more than {places} decimals")
-    parts = [fraction_of(weight) for weight in weights]
-    whole = sum(parts, Fraction(0))
-    if whole <= 0 or any(part < 0 for part in parts):
+    parts = _as_integers(weights)
+    whole = sum(parts)
+    if whole <= 0 or min(parts) < 0:
         raise MoneyError(f"weights {[str(weight) for weight in weights]} must not be negative and sum above zero")
-    shares = _largest_remainder([abs(units) * part / whole for part in parts], int(abs(units)))
+    amount = abs(units.numerator)
+    divided = [divmod(amount * part, whole) for part in parts]
+    shares = [share for share, _ in divided]
+    by_remainder = sorted(range(len(divided)), key=lambda index: (-divided[index][1], index))
+    for index in by_remainder[: amount - sum(shares)]:
+        shares[index] += 1
     sign = -1 if units < 0 else 1
     return [EXACT.scaleb(Decimal(sign * share), -places) for share in shares]
+
+
+def _as_integers(weights: Sequence[Number]) -> list[int]:
+    """Whole numbers in the proportions of the weights: thousands of hours are split several times as fast as fractions."""
+    ratios = []
+    for weight in weights:
+        exact = fraction_of(weight) if not isinstance(weight, Decimal) or not weight.is_finite() else weight
+        ratios.append(exact.as_integer_ratio())
+    common = lcm(*{denominator for _, denominator in ratios})
+    return [numerator * (common // denominator) for numerator, denominator in ratios]
 
 
 @dataclass(frozen=True, slots=True)

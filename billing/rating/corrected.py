@@ -119,6 +119,11 @@ class CorrectedOwnershipBook(OwnershipBook):
                 return row.owner
         return self._below.owner(scope, name, instant)
 
+    def teams(self, scope: str, name: str) -> set[str]:
+        """Every team that may own (scope, name) at some instant."""
+        corrected = {row.owner.team for row in self._corrections if row.names(scope, name)}
+        return self._below.teams(scope, name) | corrected
+
     def changes(self) -> set[datetime]:
         """Every instant at which some ownership begins or ends."""
         bounds = {at for row in self._corrections for at in (row.valid_from, row.valid_until) if at is not None}

@@ -34,10 +34,14 @@ def _microseconds(hours: Decimal | None) -> int | None:
 
 
 def interrupted_usage(
-    pieces: Sequence[Interval], epochs: EpochFilter, books: "Books", month: str, *, correction: bool
-) -> list[InterruptedUsage]:
-    """Carried time of teams in the pieces; what nobody owns or the platform holds itself is not in here."""
-    carried = carried_times(pieces, epochs, books.carried)
+    pieces: Sequence[Interval], epochs: EpochFilter, books: "Books", month: str, *, correction: bool,
+    namespaces: Sequence[tuple[str, str]] | None = None,
+) -> list[InterruptedUsage]:  # fmt: skip
+    """Carried time of teams in the pieces; what nobody owns or the platform holds itself is not in here.
+
+    `namespaces`: only of these, (cluster, namespace).
+    """
+    carried = carried_times(pieces, epochs, books.carried, namespaces=namespaces)
     found = (interrupted_of(item, pieces, books.namespaces, month, correction) for item in carried)
     return [item for item in found if item is not None]
 

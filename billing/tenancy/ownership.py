@@ -81,6 +81,10 @@ class OwnershipBook:
             known = self._matching[scope, name] = [*self._exact.get((scope, name), ()), *fitting]
         return known
 
+    def teams(self, scope: str, name: str) -> set[str]:
+        """Every team that may own (scope, name) at some instant; which one does, only the instant says."""
+        return {row.owner.team for row in self.rows_of(scope, name)}
+
     def changes(self) -> set[datetime]:
         """Every instant at which some ownership begins or ends."""
         rows = [row for group in self._exact.values() for row in group] + self._patterns

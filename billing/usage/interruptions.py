@@ -60,13 +60,15 @@ class CarriedTime:
 
 
 def carried_times(
-    pieces: Sequence[Interval], epochs: EpochFilter, rules: Sequence[CarriedRule], *, job: str | None = None
-) -> list[CarriedTime]:
+    pieces: Sequence[Interval], epochs: EpochFilter, rules: Sequence[CarriedRule], *, job: str | None = None,
+    namespaces: Sequence[tuple[str, str]] | None = None,
+) -> list[CarriedTime]:  # fmt: skip
     """What the rules say of the time that was learned in `epochs`, by ends that were known before them.
 
     The end of a hold decides of all of its pieces, and a rule's cap is counted back from it through them.
 
-    `job`: only of that one. Time that a close had billed before its end was known is not in any later close's epochs.
+    `job`: only of that one; `namespaces`: only of these, (cluster, namespace).
+    Time that a close had billed before its end was known is not in any later close's epochs.
     """
     if not pieces or not rules:
         return []
@@ -97,13 +99,17 @@ def carried_times(
                     least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)
                 WHERE {_LAST_KNOWN.format(end="e")} AND s.epoch >= %(first)s AND s.epoch < %(before)s
                   AND (%(job)s::text IS NULL OR {JOB} = %(job)s)
+                  AND (%(everywhere)s OR (a.cluster, a.namespace) IN (
+                       SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[])))
                 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10""",
             {
                 "policies": [rule.policy for rule in rules], "reasons": [rule.reason for rule in rules],
                 "froms": [rule.valid_from for rule in rules], "caps": [rule.cap_us for rule in rules],
                 "untils": [rule.valid_until or FOREVER for rule in rules], "job": job,
                 "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
-                "first": epochs.first, "before": epochs.before,
+                "first": epochs.first, "before": epochs.before, "everywhere": namespaces is None,
+                "clusters": [cluster for cluster, _ in namespaces or ()],
+                "namespaces": [namespace for _, namespace in namespaces or ()],
             },
         )  # fmt: skip
         return [CarriedTime(*row) for row in cursor.fetchall()]

@@ -74,11 +74,10 @@ def rows_of(document: Mapping[str, Any], split: Sequence[SplitLine]) -> pa.Table
     constant_schema = pa.schema([field for field in COST_AND_USAGE if field.name not in VARYING])
     constants = pa.Table.from_pylist([_constants(document, item) for item in split], schema=constant_schema)
     repeated = constants.take(pa.array([i for i, item in enumerate(split) for _ in item.shares], type=pa.int64()))
-    rows = [_varying(item, share) for item in split for share in item.shares]
+    values = zip(*(_varying(item, share) for item in split for share in item.shares), strict=True)
+    varying = dict(zip(VARYING, values, strict=True)) if len(repeated) else dict.fromkeys(VARYING, ())
     columns = [
-        pa.array([row[VARYING.index(field.name)] for row in rows], type=field.type)
-        if field.name in VARYING
-        else repeated.column(field.name)
+        pa.array(varying[field.name], type=field.type) if field.name in varying else repeated.column(field.name)
         for field in COST_AND_USAGE
     ]
     return pa.Table.from_arrays(columns, schema=COST_AND_USAGE)

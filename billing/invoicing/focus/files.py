@@ -5,9 +5,8 @@ never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps types and tex
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -72,21 +71,27 @@ def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Ar
     if pa.types.is_timestamp(kind):
         return pc.strftime(column.cast(pa.timestamp("s", tz="UTC")), format="%Y-%m-%dT%H:%M:%SZ")
     if pa.types.is_decimal(kind):
-        trim = kind.scale > SHORTEST_SCALE
-        return pa.array(_plain(column.to_pylist(), trim=trim), type=pa.string())
+        return _plain(column, trim=kind.scale > SHORTEST_SCALE)
     return _harmless(column) if pa.types.is_string(kind) else column
 
 
 def _harmless(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text that a spreadsheet would run as a formula gets a leading apostrophe, as in every CSV; Parquet has it as it is."""
-    return pc.if_else(pc.match_substring_regex(column, FORMULA), pc.binary_join_element_wise("'", column, ""), column)
+    formulas = pc.match_substring_regex(column, FORMULA)
+    if not pc.any(formulas).as_py():
+        return column
+    return pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
 
 
-def _plain(values: Iterable[Decimal | None], *, trim: bool) -> Iterator[str | None]:
-    """Arrow would write small decimals with an exponent, which FOCUS forbids."""
-    for value in values:
-        if value is None:
-            yield None
-        else:
-            text = format(value, "f")
-            yield text.rstrip("0").rstrip(".") if trim else text
+def _plain(column: pa.ChunkedArray, *, trim: bool) -> pa.ChunkedArray | pa.Array:
+    """Decimals as text: Arrow writes small ones with an exponent, which FOCUS forbids, so these are written here."""
+    text = pc.cast(column, pa.string())
+    small = pc.fill_null(pc.match_substring(text, "E"), False)
+    if pc.any(small).as_py():
+        written = [format(value, "f") for value in column.filter(small).to_pylist()]
+        text = pc.replace_with_mask(_whole(text), _whole(small), pa.array(written, type=pa.string()))
+    return pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".") if trim else text
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

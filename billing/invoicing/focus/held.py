@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
+from billing.invoicing.focus.readings import Reading
 from billing.invoicing.focus.shares import Place
 from billing.rating.books import Books
 from billing.rating.commitments import Slice, covered_usage
@@ -47,14 +48,14 @@ Waiting = dict[UsageId, HeldLine]
 
 
 class HeldLines:
-    """The lines of the device usage of one slice of time."""
+    """The lines of the device usage of some teams in one slice of time."""
 
-    def __init__(self, books: Books, part: Slice) -> None:
-        self._books, self._part = books, part
+    def __init__(self, books: Books, part: Slice, reading: Reading) -> None:
+        self._books, self._part, self._reading = books, part, reading
         self._lines: dict[tuple[int, str, str, str, str], HeldLine | None] = {}
 
     def line(self, index: int, cluster: str, namespace: str, accelerator: str, resource: str) -> HeldLine | None:
-        """The line of usage in the `index`-th piece of time; None where no team pays for it."""
+        """The line of usage in the `index`-th piece of time; None where none of the teams pays for it."""
         name = (index, cluster, namespace, accelerator, resource)
         if name not in self._lines:
             self._lines[name] = self._found(*name)
@@ -63,7 +64,7 @@ class HeldLines:
     def _found(self, index: int, cluster: str, namespace: str, accelerator: str, resource: str) -> HeldLine | None:
         at = self._part.pieces[index].start
         owner = self._books.namespaces.owner(cluster, namespace, at)
-        if owner is None or owner.platform:
+        if owner is None or owner.platform or owner.team not in self._reading.teams:
             return None
         usage = GpuUsage(
             owner.team, False, cluster, namespace, accelerator, resource, at, NOTHING, NOTHING, self._part.month,
@@ -82,8 +83,12 @@ class HeldLines:
         if not books.commitments.of_month(part.window):
             return []
         waiting = {usage_id(line.usage): line for line in self._lines.values() if line is not None and line.committed}
-        carried = interrupted_usage(part.pieces, part.epochs, books, part.month, correction=part.correction)
-        teams = {one.team for one in books.commitments.commitments}
+        teams = {one.team for one in books.commitments.commitments if one.team in self._reading.teams}
+        if not teams:
+            return []
+        carried = interrupted_usage(
+            part.pieces, part.epochs, books, part.month, correction=part.correction, namespaces=self._reading.namespaces
+        )
 
         def of(some: Collection[str]) -> list[HeldPart]:
             return self._parted({name: line for name, line in waiting.items() if line.usage.team in some}, some, carried)

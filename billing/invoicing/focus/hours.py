@@ -5,15 +5,17 @@ line add up to the usage that the line charges; `billing.invoicing.services.focu
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db import connection
 
 from billing.invoicing.focus.held import HeldLines
+from billing.invoicing.focus.readings import NamesByTeam, Reading
 from billing.invoicing.focus.shares import HOUR, Evidence, Place
 from billing.invoicing.models import BillingPeriod
 from billing.rates.selectors import PolicyBook, allocation_policy_at
@@ -35,6 +37,7 @@ from pricing.rate_card import MILLION_TOKENS, RateCard
 from pricing.rating import LineKey, gpu_key, measured
 
 FETCHED = 20_000
+HOURS_KEPT = 10_000
 CLASS_SUMS = {
     "input": "input_tokens - cache_read_input_tokens - cache_creation_input_tokens",
     "cache_read": "cache_read_input_tokens",
@@ -60,32 +63,53 @@ class HourlyUsage:
     def add(self, key: LineKey, place: Place, usage: Decimal) -> None:
         """Count `usage` at a place; nothing used leaves no trace."""
         if usage and (self.only is None or key in self.only):
-            places = self.places[key]
-            places[place] = EXACT.add(places.get(place, Decimal(0)), usage)
+            count_at(self.places[key], place, usage)
 
 
-def hourly_usage(
-    period: BillingPeriod, *, only: Set[LineKey] | None = None, known: int | None = None
-) -> HourlyUsage:
+def count_at(places: dict[Place, Decimal], place: Place, usage: Decimal) -> None:
+    """Count `usage` at a place of a line."""
+    before = places.get(place)
+    places[place] = usage if before is None else EXACT.add(before, usage)
+
+
+class UsageOfClose:
     """The usage that the close of `period` charged: its own, and what came late for windows closed before it.
 
-    Priced and owned as that close knew it, or as the changes of closed time through the `known`-th say.
+    Priced and owned as that close knew it, or as the changes of closed time through the `known`-th say. A large month has
+    more hours than memory holds, so they are read for some teams at a time; what the hours hang on is found once.
     """
-    this = period.ordinal or 0
-    found = HourlyUsage(only)
-    changes = changes_known(this)
-    late_change = known is not None and known != last_change(changes)
-    books = books_with(changes_through(known or 0) if late_change else changes)
-    own = Interval(period.start, period.end)
-    verdicts = _verdicts_under(found, books, own, period) if late_change else _verdicts(this)
-    found_in = _Books(books, verdicts)
-    _read_window(found, found_in, own, EpochFilter(before=this), month_of(own.start, period.zone), correction=False)
-    _read_allocated(found, books, own, period)
-    for late in late_windows(this):
-        window = Interval(late.start, late.end)
-        epochs = late_epochs(this)
-        _read_window(found, found_in, window, epochs, month_of(window.start, period.zone), correction=True)
-    return found
+
+    def __init__(self, period: BillingPeriod, *, known: int | None = None) -> None:
+        this, own = period.ordinal or 0, Interval(period.start, period.end)
+        changes = changes_known(this)
+        late_change = known is not None and known != last_change(changes)
+        books = books_with(changes_through(known or 0) if late_change else changes)
+        assessed = None
+        if late_change or allocation_policy_at(own.start) is not None:
+            assessed = assess_slice(
+                window=own, zone=period.zone, books=books, closing=this, correction=False, isolate=True
+            )
+        self._faults = dict(assessed.faults) if assessed else {}
+        self._allocated = _allocated(assessed) if assessed else {}
+        self._own = own
+        self._books = _Books(books, _judged(assessed) if late_change and assessed else _verdicts(this))
+        self._names = NamesByTeam(books)
+        self._parts = [_part(books, own, EpochFilter(before=this), period.zone, correction=False)]
+        for late in late_windows(this):
+            window = Interval(late.start, late.end)
+            self._parts.append(_part(books, window, late_epochs(this), period.zone, correction=True))
+
+    def of(self, teams: Set[str], only: Set[LineKey] | None = None) -> HourlyUsage:
+        """The hours of these teams: of all of their lines, or `only` of some."""
+        found = HourlyUsage(only, faults=dict(self._faults))
+        reading = Reading(teams, self._names.namespaces(teams), self._names.dimensions(teams))
+        for part in self._parts:
+            _read_devices(found, self._books, part, reading)
+            _read_tokens(found, self._books, part, reading)
+        for team in teams:
+            for key, usage in self._allocated.get(team, ()):
+                found.add(key, Place(self._own.start, "", "", self._own.end), usage)
+        return found
 
 
 def windows_closed_before(ordinal: int) -> list[Interval]:
@@ -94,14 +118,17 @@ def windows_closed_before(ordinal: int) -> list[Interval]:
     return [Interval(row.start, row.end) for row in rows]
 
 
-def _read_allocated(found: HourlyUsage, books: Books, window: Interval, period: BillingPeriod) -> None:
-    """Parts of idle time and shared cost have the month as their only place."""
-    if allocation_policy_at(window.start) is None:
-        return
-    assessed = _assessed(found, books, window, period)
+def _part(books: Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool) -> Slice:
+    return Slice(window, window.cut(books.device_changes()), month_of(window.start, zone), epochs, correction)
+
+
+def _allocated(assessed: Assessment) -> dict[str, list[tuple[LineKey, Decimal]]]:
+    """Parts of idle time and shared cost by team; they have the month as their only place."""
+    found: dict[str, list[tuple[LineKey, Decimal]]] = defaultdict(list)
     for charge in assessed.charges:
         if charge.key.kind in ALLOCATED:
-            found.add(charge.key, Place(window.start, "", "", window.end), charge.usage_quantity)
+            found[charge.key.team].append((charge.key, charge.usage_quantity))
+    return found
 
 
 @dataclass(frozen=True)
@@ -123,62 +150,39 @@ def _verdicts(ordinal: int) -> dict[tuple[str, ...], EfficiencyVerdict]:
     return {(row.team, row.cluster, row.namespace, row.job, row.policy): row for row in rows}
 
 
-def _assessed(found: HourlyUsage, books: Books, window: Interval, period: BillingPeriod) -> Assessment:
-    assessed = assess_slice(
-        window=window, zone=period.zone, books=books, closing=period.ordinal or 0, correction=False, isolate=True
-    )
-    found.faults |= assessed.faults
-    return assessed
-
-
-def _verdicts_under(
-    found: HourlyUsage, books: Books, window: Interval, period: BillingPeriod
-) -> dict[tuple[str, ...], Verdict]:
+def _judged(assessed: Assessment) -> dict[tuple[str, ...], Verdict]:
     """What the policies say of the jobs of a closed window under other owners or prices than its close knew."""
-    assessed = _assessed(found, books, window, period)
     judged = [verdict for verdict in assessed.verdicts if not verdict.shadow and verdict.multiplier != 1]
     return {(item.team, item.cluster, item.namespace, item.job, item.policy): item for item in judged}
 
 
-def _read_window(
-    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, *, correction: bool
-) -> None:
-    _read_devices(found, books, window, epochs, month, correction=correction)
-    _read_tokens(found, books, window, epochs, month, correction)
-
-
-def _read_devices(
-    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, *, correction: bool
-) -> None:
-    part = Slice(window, window.cut(books.books.device_changes()), month, epochs, correction)
+def _read_devices(found: HourlyUsage, books: _Books, part: Slice, reading: Reading) -> None:
     policies = [books.policies.at(piece.start) for piece in part.pieces]
-    lines = HeldLines(books.books, part)
-    for index, hour, cluster, namespace, accelerator, resource, job, site, device_us, unit_us in _held(part.pieces, epochs):
+    lines = HeldLines(books.books, part, reading)
+    for index, hour, cluster, namespace, accelerator, resource, job, site, device_us, unit_us in _held(part, reading):
         line = lines.line(index, cluster, namespace, accelerator, resource)
         if line is None:
             continue
-        place, quantity = Place(hour, job, site), unit_us if line.by_unit else device_us
+        place, quantity = Place(hour_of(hour), job, site), unit_us if line.by_unit else device_us
         if line.committed:
             line.places[place] = EXACT.add(line.places.get(place, Decimal(0)), quantity)
         else:
             found.add(line.key, place, quantity)
         policy = policies[index]
-        if policy is not None and not correction:
+        if policy is not None and not part.correction:
             _add_adjustment(found, books, line.key, policy.name, place, quantity)
     for item in lines.parted(found.faults):
         found.add(item.key, item.place, item.quantity)
         if item.list_price is not None:
             found.list_prices[item.key] = item.list_price
-    _read_carried(found, books, part.pieces, epochs, month, correction)
+    _read_carried(found, books, part, reading)
 
 
-def _read_carried(
-    found: HourlyUsage, books: _Books, pieces: Sequence[Interval], epochs: EpochFilter, month: str, correction: bool
-) -> None:
+def _read_carried(found: HourlyUsage, books: _Books, part: Slice, reading: Reading) -> None:
     owners = books.books.namespaces
-    for item in carried_times(pieces, epochs, books.books.carried):
-        interrupted = interrupted_of(item, pieces, owners, month, correction)
-        if interrupted is None:
+    for item in carried_times(part.pieces, part.epochs, books.books.carried, namespaces=reading.namespaces):
+        interrupted = interrupted_of(item, part.pieces, owners, part.month, part.correction)
+        if interrupted is None or interrupted.usage.team not in reading.teams:
             continue
         usage = interrupted.usage
         version, price = books.card.gpu_price(usage.accelerator, usage.resource, usage.at)
@@ -198,62 +202,119 @@ def _add_adjustment(
     found.evidence[adjusted][place.resource] = Evidence(verdict.mfu, verdict.hfu, verdict.coverage)
 
 
-def _held(pieces: Sequence[Interval], epochs: EpochFilter) -> Iterator[tuple[Any, ...]]:
-    """Devices held per piece, UTC hour, namespace, SKU, job and site, in device- and unit-microseconds."""
+@lru_cache(maxsize=HOURS_KEPT)
+def hour_of(seconds: int) -> datetime:
+    """The hour that begins so many seconds after 1970: rows come by the million, hours by the hundred."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _held(part: Slice, reading: Reading) -> Iterator[tuple[Any, ...]]:
+    """Devices held per piece, UTC hour (in seconds), namespace, SKU, job and site, in device- and unit-microseconds."""
     inside = "microseconds(least(s.until, p.hi, h.hour + interval '1 hour') - greatest(s.start, p.lo, h.hour))"
     yield from _rows(
-        f"""SELECT (p.i - 1)::int, h.hour, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.site,
-                   sum(a.quantity * a.device_fraction * {inside}), sum(a.quantity::numeric * {inside})
+        f"""SELECT (p.i - 1)::int, extract(epoch FROM h.hour)::bigint, a.cluster, a.namespace, a.accelerator, a.resource,
+                   {JOB}, a.site, sum(a.quantity * a.device_fraction * {inside}), sum(a.quantity::numeric * {inside})
             FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
             JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
             JOIN usage_gpuallocation a ON a.id = s.allocation_id
             CROSS JOIN LATERAL generate_series(
                 date_trunc('hour', greatest(s.start, p.lo), 'UTC'),
                 least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)
-            WHERE s.epoch >= %(first)s AND s.epoch < %(before)s
+            WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND (a.cluster, a.namespace) IN (
+                SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))
             GROUP BY 1, 2, 3, 4, 5, 6, 7, 8""",  # noqa: S608 - made of this module's own words
         {
-            "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
-            "first": epochs.first, "before": epochs.before,
+            "lo": [piece.start for piece in part.pieces], "hi": [piece.end for piece in part.pieces],
+            "first": part.epochs.first, "before": part.epochs.before,
+            "clusters": [cluster for cluster, _ in reading.namespaces],
+            "namespaces": [namespace for _, namespace in reading.namespaces],
         },
     )  # fmt: skip
 
 
-def _read_tokens(
-    found: HourlyUsage, books: _Books, window: Interval, epochs: EpochFilter, month: str, correction: bool
-) -> None:
-    owners = books.books.consumers
-    pieces = window.cut(books.card.changes() | owners.changes())
+def _read_tokens(found: HourlyUsage, books: _Books, part: Slice, reading: Reading) -> None:
+    pieces = part.window.cut(books.card.changes() | books.books.consumers.changes())
     bounds = [books.card.context_bounds(piece.start) for piece in pieces]
-    for index, hour, source, consumer, model, site, bucket, *counts in _counted(pieces, epochs, bounds):
-        at = pieces[index].start
-        context = "" if bucket is None else str(contexts_of(bounds[index][model])[bucket])
-        owner = owners.owner(source, consumer, at)
-        if owner is None:
+    lines = _TokenLines(found, books, part, reading.teams, pieces, bounds)
+    for index, hour, source, consumer, model, site, bucket, *counts in _counted(pieces, part.epochs, bounds, reading):
+        of_classes = lines.of(index, source, consumer, model, bucket)
+        if of_classes is None:
             continue
+        place = Place(hour_of(hour), of_classes.resource, site)
         for token_class, count in zip(CLASS_SUMS, counts, strict=True):
-            if not count:
-                continue
-            priced = priced_class(token_class, context)
-            version, _ = books.card.token_price(model, priced, at)
-            key = LineKey(
-                team=owner.team, platform=False, correction=correction, charge_period=month, kind="tokens",
-                consumer=consumer, sku=model, token_class=priced, unit=MILLION_TOKENS, price_version=version.name,
-            )  # fmt: skip
-            found.add(key, Place(hour, f"{source}/{model}", site), Decimal(count))
+            if count:
+                places = of_classes.places(token_class)
+                if places is not None:
+                    count_at(places, place, Decimal(count))
+
+
+class _TokenLines:
+    """The lines of the tokens of some teams in one window, found once for all of their hours."""
+
+    def __init__(
+        self, found: HourlyUsage, books: _Books, part: Slice, teams: Set[str], pieces: Sequence[Interval],
+        bounds: Sequence[Bounds],
+    ) -> None:  # fmt: skip
+        self._found, self._books, self._part, self._teams = found, books, part, teams
+        self._pieces, self._bounds = pieces, bounds
+        self._lines: dict[tuple[int, str, str, str, int | None], _OfClasses | None] = {}
+
+    def of(self, index: int, source: str, consumer: str, model: str, bucket: int | None) -> "_OfClasses | None":
+        """The lines of the classes of tokens in the `index`-th piece; None where none of the teams pays."""
+        name = (index, source, consumer, model, bucket)
+        if name not in self._lines:
+            self._lines[name] = self._of(*name)
+        return self._lines[name]
+
+    def _of(self, index: int, source: str, consumer: str, model: str, bucket: int | None) -> "_OfClasses | None":
+        at = self._pieces[index].start
+        owner = self._books.books.consumers.owner(source, consumer, at)
+        if owner is None or owner.team not in self._teams:
+            return None
+        context = "" if bucket is None else str(contexts_of(self._bounds[index][model])[bucket])
+        facts = LineKey(
+            team=owner.team, platform=False, correction=self._part.correction, charge_period=self._part.month,
+            kind="tokens", consumer=consumer, sku=model, unit=MILLION_TOKENS,
+        )  # fmt: skip
+        return _OfClasses(self._found, f"{source}/{model}", partial(_of_class, facts, self._books.card, context, at))
+
+
+def _of_class(facts: LineKey, card: RateCard, context: str, at: datetime, token_class: str) -> LineKey:
+    priced = priced_class(token_class, context)
+    version, _ = card.token_price(facts.sku, priced, at)
+    return facts.changed(token_class=priced, price_version=version.name)
+
+
+class _OfClasses:
+    """The places of the lines of one consumer and model, by class; a class that nobody used needs no price."""
+
+    def __init__(self, found: HourlyUsage, resource: str, key: Callable[[str], LineKey]) -> None:
+        self.resource = resource
+        self._found, self._key = found, key
+        self._places: dict[str, dict[Place, Decimal] | None] = {}
+
+    def places(self, token_class: str) -> dict[Place, Decimal] | None:
+        """Where the tokens of a class are counted; None where nobody asks for the line."""
+        if token_class not in self._places:
+            key = self._key(token_class)
+            wanted = self._found.only is None or key in self._found.only
+            self._places[token_class] = self._found.places[key] if wanted else None
+        return self._places[token_class]
 
 
 def _counted(
-    pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds]
+    pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds], reading: Reading
 ) -> Iterator[tuple[Any, ...]]:
-    """Tokens by class per piece, UTC hour, source, consumer, model, site and bucket of prompt lengths.
+    """Tokens by class per piece, UTC hour (in seconds), source, consumer, model, site and bucket of prompt lengths.
 
     Cut hours, and models that have buckets, are read from the events; the bucket is None for all other models.
     """
     ranges = [(index, *bounds) for index, piece in enumerate(pieces) for bounds in _whole_and_cut_hours(piece)]
     parts = (_counts("token_usage_hour", "hour", "w", ranges, True), _counts("token_event", "time", "c", ranges, False))
     sums = ", ".join(f"sum({expression})::bigint" for expression in CLASS_SUMS.values())
-    parameters: dict[str, Any] = {"first": epochs.first, "before": epochs.before, **bucketed(bounds)}
+    parameters: dict[str, Any] = {
+        "first": epochs.first, "before": epochs.before, "dimensions": reading.dimensions, **bucketed(bounds),
+    }  # fmt: skip
     for _, named in parts:
         parameters |= named
     columns = "u.i, u.hour, d.source, d.consumer, d.model, coalesce(d.site, '')"
@@ -282,11 +343,11 @@ def _counts(
     table: str, instant: str, prefix: str, ranges: Sequence[tuple[int, datetime, datetime, bool]], whole: bool
 ) -> tuple[str, dict[str, Any]]:
     ours = [item for item in ranges if item[3] == whole]
-    statement = f"""SELECT r.i, date_trunc('hour', t.{instant}, 'UTC') AS hour, t.dimension, t.input_tokens,
-            t.cache_read_input_tokens, t.cache_creation_input_tokens, t.output_tokens
+    statement = f"""SELECT r.i, extract(epoch FROM date_trunc('hour', t.{instant}, 'UTC'))::bigint AS hour, t.dimension,
+            t.input_tokens, t.cache_read_input_tokens, t.cache_creation_input_tokens, t.output_tokens
         FROM unnest(%({prefix}_i)s::int[], %({prefix}_lo)s::timestamptz[], %({prefix}_hi)s::timestamptz[]) AS r (i, lo, hi)
         JOIN {table} t ON t.{instant} >= r.lo AND t.{instant} < r.hi
-        WHERE t.epoch >= %(first)s AND t.epoch < %(before)s"""  # noqa: S608 - made of this module's own words
+        WHERE t.epoch >= %(first)s AND t.epoch < %(before)s AND t.dimension = ANY(%(dimensions)s::int[])"""  # noqa: S608 - made of this module's own words
     names = (f"{prefix}_i", f"{prefix}_lo", f"{prefix}_hi")
     return statement, {name: [item[column] for item in ours] for column, name in enumerate(names)}
 

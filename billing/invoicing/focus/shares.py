@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from billing.invoicing.lines import ENERGY_PLACES, QUANTITY_PLACES
 from metering.intervals import Interval
@@ -20,8 +20,7 @@ HOUR = timedelta(hours=1)
 TOKENS_PER_UNIT = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(NamedTuple):
     """Where in time and in the house a part of a line lies: `resource` is a job, or source and model of an endpoint.
 
     It lasts an hour, unless `until` says otherwise: what a commitment leaves unused has no hour of its own.
@@ -42,8 +41,7 @@ class Evidence:
     coverage: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A part of a line; quantities are null on an adjustment, which prices nothing by itself."""
 
     start: datetime

@@ -1,12 +1,14 @@
 """Exporting a month as FOCUS 1.4: all files, checked, or none."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 
@@ -18,11 +20,11 @@ from billing.invoicing.focus.conformance import Conformance
 from billing.invoicing.focus.contract_commitments import Issue, Terms, commitment_rows
 from billing.invoicing.focus.cost_and_usage import SplitLine, of_commitment, rows_of
 from billing.invoicing.focus.files import data_set_files
-from billing.invoicing.focus.hours import HourlyUsage, hourly_usage, windows_closed_before
+from billing.invoicing.focus.hours import HourlyUsage, UsageOfClose, windows_closed_before
 from billing.invoicing.focus.shares import shares_of
 from billing.invoicing.focus.version_1_0 import COST_AND_USAGE_1_0, as_1_0
 from billing.invoicing.issued import Issued, issued_documents
-from billing.invoicing.models import BillingPeriod, Note, NoteLine
+from billing.invoicing.models import BillingPeriod, Invoice, Note, NoteLine
 from billing.invoicing.selectors import document_of
 from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
@@ -34,6 +36,8 @@ from pricing.money import split_amount
 from pricing.rating import LineKey
 
 RATIO_PLACES = 12
+DOCUMENTS_AT_ONCE = 20
+"""Of which hourly usage is in memory: fewer take less of it, but every reading looks through the hours of the month."""
 DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL, "billing-period": BILLING_PERIOD}
 EARLIER = "1.0-cost-and-usage"
 
@@ -64,8 +68,7 @@ def focus_export(
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
     """
     period, issued = issued_documents(month)
-    source = _Source(period)
-    notes = _NoteSource([document for document in issued if isinstance(document, Note)])
+    sources = _Sources(period)
     window = Interval(period.start, period.end)
     conformance = Conformance(window, windows_closed_before(period.ordinal or 0))
     totals = {document.number or "": document.total for document in issued}
@@ -78,9 +81,7 @@ def focus_export(
             named = f"focus-{name}-{month}"
             writers[name], paths = stack.enter_context(data_set_files(directory, named, schema, with_csv=with_csv))
             files += paths
-        for stored in issued:
-            document = document_of(stored)
-            split = notes.split(stored, document) if isinstance(stored, Note) else source.split(document)
+        for stored, document, split in _split(issued, sources):
             due = due_of(stored, document["period"]["zone"], calendar)
             rows, details = rows_of(document, split), detail_rows(document, _issued_at(stored), due)
             conformance.cost_and_usage(rows)
@@ -104,7 +105,7 @@ def focus_export(
 
 def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
     """The commitments that a document bills, with the list price where they began in the month."""
-    lines = [line for document in documents for line in document_of(document)["lines"]]
+    lines = chain.from_iterable(document_of(document)["lines"] for document in documents)
     named = {line["policy"] for line in lines if of_commitment(line)}
     if not named:
         return []
@@ -135,16 +136,96 @@ def _issued_at(document: Issued) -> Any:
     return document.issued_at
 
 
-class _Source:
-    """The usage behind the lines of a period, each line checked against its charge before it is split."""
+Document = TypeVar("Document", Invoice, Note)
+Split = tuple[Issued, Mapping[str, Any], list[SplitLine]]
+"""A document as it is stored and as it reads, with its lines by hour and job."""
+
+
+def _split(issued: Sequence[Issued], sources: "_Sources") -> Iterator[Split]:
+    """Each document with its lines; the hours of some documents are read at a time, and let go before the next are.
+
+    Raises UnexplainedError.
+    """
+    for invoices in _together([document for document in issued if isinstance(document, Invoice)]):
+        yield from _split_invoices(invoices, sources)
+    for notes in _together([document for document in issued if isinstance(document, Note)]):
+        yield from _split_notes(notes, sources)
+
+
+def _together(documents: Sequence[Document]) -> Iterator[Sequence[Document]]:
+    for first in range(0, len(documents), DOCUMENTS_AT_ONCE):
+        yield documents[first : first + DOCUMENTS_AT_ONCE]
+
+
+def _split_invoices(invoices: Sequence[Invoice], sources: "_Sources") -> Iterator[Split]:
+    documents = [(invoice, document_of(invoice)) for invoice in invoices]
+    source = sources.of_invoices({document["recipient"]["team"] for _, document in documents})
+    for invoice, document in documents:
+        yield invoice, document, source.split(document)
+
+
+def _split_notes(notes: Sequence[Note], sources: "_Sources") -> Iterator[Split]:
+    source = sources.of_notes(notes)
+    for note in notes:
+        document = document_of(note)
+        yield note, document, source.split(note, document)
+
+
+class _Sources:
+    """The usage behind the documents of a period, of some of them at a time."""
 
     def __init__(self, period: BillingPeriod) -> None:
-        self._usage: HourlyUsage = hourly_usage(period)
-        rows = Charge.objects.filter(closing=period.ordinal, platform=False)
-        self._charged = dict(rows.values_list("line_key", "usage_quantity"))
-        self._ratios = _ratios(rows.filter(kind__in=ALLOCATED))
-        months = BillingPeriod.objects.filter(ordinal__lte=period.ordinal)
-        self._windows = {row.month: Interval(row.start, row.end) for row in months}
+        self._period = period
+        self._months = month_of_closing()
+        self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
+        self._closes: dict[tuple[int, int | None], UsageOfClose] = {}
+
+    @cached_property
+    def _charged(self) -> "_Charged":
+        return _Charged(Charge.objects.filter(closing=self._period.ordinal, platform=False))
+
+    def of_invoices(self, teams: Set[str]) -> "_Source":
+        """What invoices of these teams bill."""
+        return _Source(self._close(self._period.ordinal or 0, None).of(teams), self._charged, self._windows)
+
+    def of_notes(self, notes: Sequence[Note]) -> "_NoteSource":
+        """What these notes are about: of the close which charged it first, as the changes until then say."""
+        lines = {note.pk: [(self._key(note, row), row) for row in note.lines.order_by("position")] for note in notes}
+        wanted: dict[tuple[int, int], set[LineKey]] = defaultdict(set)
+        for key, row in chain.from_iterable(lines.values()):
+            wanted[row.closing, row.known].add(key)
+        usage = {
+            (closing, known): self._close(closing, known).of({key.team for key in keys}, only=keys)
+            for (closing, known), keys in wanted.items()
+        }
+        return _NoteSource(lines, usage, self._windows)
+
+    def _close(self, closing: int, known: int | None) -> UsageOfClose:
+        name = (closing, known)
+        if name not in self._closes:
+            period = self._period if closing == self._period.ordinal else BillingPeriod.objects.get(ordinal=closing)
+            self._closes[name] = UsageOfClose(period, known=known)
+        return self._closes[name]
+
+    def _key(self, note: Note, row: NoteLine) -> LineKey:
+        return row_key(row, note.team.code, correction=row.charge_period != self._months[row.closing])
+
+
+class _Charged:
+    """What a close charged, by line."""
+
+    def __init__(self, rows: QuerySet[Charge]) -> None:
+        self.usage = dict(rows.values_list("line_key", "usage_quantity"))
+        self.ratios = _ratios(rows.filter(kind__in=ALLOCATED))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The usage behind the lines of invoices, each line checked against its charge before it is split."""
+
+    usage: HourlyUsage
+    charged: _Charged
+    windows: Mapping[str, Interval]
 
     def split(self, document: Mapping[str, Any]) -> list[SplitLine]:
         """The lines of a document by hour and job.  Raises UnexplainedError."""
@@ -152,15 +233,15 @@ class _Source:
 
     def _line(self, document: Mapping[str, Any], line: Mapping[str, Any]) -> SplitLine:
         key = line_key(document["recipient"]["team"], line)
-        places = self._usage.places.get(key, {})
-        if sum(places.values()) != self._charged.get(key.digest()):
+        places, digest = self.usage.places.get(key, {}), key.digest()
+        if sum(places.values()) != self.charged.usage.get(digest):
             raise UnexplainedError(
                 f"line {line['position']} of {document['number']} no longer follows from its usage; run "
-                f"`manage.py period_verify {document['period']['month']}`{_unrated(self._usage)}"
+                f"`manage.py period_verify {document['period']['month']}`{_unrated(self.usage)}"
             )
-        shares = shares_of(line, places, self._windows[line["charge_period"]])
-        return SplitLine(line, shares, self._usage.evidence.get(key, {}), self._usage.list_prices.get(key),
-                         self._ratios.get(key.digest()))  # fmt: skip
+        shares = shares_of(line, places, self.windows[line["charge_period"]])
+        return SplitLine(line, shares, self.usage.evidence.get(key, {}), self.usage.list_prices.get(key),
+                         self.charged.ratios.get(digest))  # fmt: skip
 
 
 def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
@@ -175,40 +256,27 @@ def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
     return found
 
 
+@dataclass(frozen=True)
 class _NoteSource:
-    """The usage behind the lines of notes: of the close which charged it first, as the changes until then say."""
+    """The usage behind the lines of notes: their rows with their keys by note, and the hours by close and changes."""
 
-    def __init__(self, notes: list[Note]) -> None:
-        self._months = month_of_closing()
-        self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
-        self._rows: dict[int, list[NoteLine]] = {note.pk: list(note.lines.order_by("position")) for note in notes}
-        wanted: dict[tuple[int, int], set[LineKey]] = {}
-        for note in notes:
-            for row in self._rows[note.pk]:
-                wanted.setdefault((row.closing, row.known), set()).add(self._key(note, row))
-        periods = {row.ordinal: row for row in BillingPeriod.objects.filter(ordinal__in={closing for closing, _ in wanted})}
-        self._usage = {
-            (closing, known): hourly_usage(periods[closing], only=keys, known=known)
-            for (closing, known), keys in wanted.items()
-        }
-
-    def _key(self, note: Note, row: NoteLine) -> LineKey:
-        return row_key(row, note.team.code, correction=row.charge_period != self._months[row.closing])
+    lines: Mapping[int, Sequence[tuple[LineKey, NoteLine]]]
+    usage: Mapping[tuple[int, int], HourlyUsage]
+    windows: Mapping[str, Interval]
 
     def split(self, note: Note, document: Mapping[str, Any]) -> list[SplitLine]:
         """The lines of a note by hour and job of the usage that they are about.  Raises UnexplainedError."""
-        rows = self._rows[note.pk]
-        return [self._line(note, row, line) for row, line in zip(rows, document["lines"], strict=True)]
+        rows = self.lines[note.pk]
+        return [self._line(note, key, row, line) for (key, row), line in zip(rows, document["lines"], strict=True)]
 
-    def _line(self, note: Note, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
-        key = self._key(note, row)
-        usage = self._usage[row.closing, row.known]
+    def _line(self, note: Note, key: LineKey, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
+        usage = self.usage[row.closing, row.known]
         places = usage.places.get(key, {})
         if not places:
             raise UnexplainedError(
                 f"line {row.position} of {note.number} no longer follows from any usage{_unrated(usage)}"
             )
-        shares = shares_of(line, places, self._windows[row.charge_period])
+        shares = shares_of(line, places, self.windows[row.charge_period])
         return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key))
 
 
