@@ -5,7 +5,7 @@ never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps types and tex
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,29 +69,37 @@ def as_records(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
     if pa.types.is_timestamp(kind):
-        return pc.strftime(column.cast(pa.timestamp("s", tz="UTC")), format="%Y-%m-%dT%H:%M:%SZ")
+        return _by_value(column, _instants)
     if pa.types.is_decimal(kind):
-        return _plain(column, trim=kind.scale > SHORTEST_SCALE)
+        return _by_value(column, _trimmed if kind.scale > SHORTEST_SCALE else _plain)
     return _harmless(column) if pa.types.is_string(kind) else column
+
+
+def _by_value(column: pa.ChunkedArray, text: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """The text of each value, made once: most columns say the same in hundreds of rows."""
+    encoded = column.combine_chunks().dictionary_encode()
+    return text(encoded.dictionary).take(encoded.indices)
+
+
+def _instants(values: pa.Array) -> pa.Array:
+    return pc.strftime(values.cast(pa.timestamp("s", tz="UTC")), format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def _harmless(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text that a spreadsheet would run as a formula gets a leading apostrophe, as in every CSV; Parquet has it as it is."""
-    formulas = pc.match_substring_regex(column, FORMULA)
-    if not pc.any(formulas).as_py():
+    if not pc.any(pc.match_substring_regex(pc.unique(column), FORMULA)).as_py():
         return column
+    formulas = pc.match_substring_regex(column, FORMULA)
     return pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
 
 
-def _plain(column: pa.ChunkedArray, *, trim: bool) -> pa.ChunkedArray | pa.Array:
+def _trimmed(values: pa.Array) -> pa.Array:
+    return pc.utf8_rtrim(pc.utf8_rtrim(_plain(values), "0"), ".")
+
+
+def _plain(values: pa.Array) -> pa.Array:
     """Decimals as text: Arrow writes small ones with an exponent, which FOCUS forbids, so these are written here."""
-    text = pc.cast(column, pa.string())
-    small = pc.fill_null(pc.match_substring(text, "E"), False)
-    if pc.any(small).as_py():
-        written = [format(value, "f") for value in column.filter(small).to_pylist()]
-        text = pc.replace_with_mask(_whole(text), _whole(small), pa.array(written, type=pa.string()))
-    return pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".") if trim else text
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    text = pc.cast(values, pa.string())
+    small = pc.match_substring(text, "E")
+    written = [format(value, "f") for value in values.filter(small).to_pylist()]
+    return pc.replace_with_mask(text, small, pa.array(written, type=pa.string())) if written else text

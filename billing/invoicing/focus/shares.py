@@ -17,7 +17,7 @@ from pricing.money import EXACT, split_amount
 from pricing.rate_card import MILLION_TOKENS
 
 HOUR = timedelta(hours=1)
-TOKENS_PER_UNIT = 1_000_000
+TOKENS_PER_UNIT = Decimal(1_000_000)
 
 
 class Place(NamedTuple):
@@ -67,12 +67,11 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
     quantities = [*split_amount(Decimal(line["quantity"]), weights, QUANTITY_PLACES)] if priced else nothing
     energy = line["energy_kwh"]
     energies = nothing if energy is None else [*split_amount(Decimal(energy), weights, ENERGY_PLACES)]
+    price = Decimal(line["unit_price"]) if priced else None
     return [
         Share(
-            start=max(place.hour, window.start), end=min(place.until or place.hour + HOUR, window.end),
-            place=place, amount=amount,
-            list_cost=_list_cost(line, quantity, amount), quantity=quantity, consumed=_consumed(line, quantity),
-            energy_kwh=kwh,
+            max(place.hour, window.start), min(place.until or place.hour + HOUR, window.end), place, amount,
+            _list_cost(price, quantity, amount), quantity, _consumed(line, quantity), kwh,
         )
         for place, amount, quantity, kwh in zip(ordered, amounts, quantities, energies, strict=True)
     ]  # fmt: skip
@@ -83,13 +82,13 @@ def is_usage(line: Mapping[str, Any]) -> bool:
     return line["kind"] in ("gpu", "tokens", COMMITMENT)
 
 
-def _list_cost(line: Mapping[str, Any], quantity: Decimal | None, amount: Decimal) -> Decimal:
+def _list_cost(price: Decimal | None, quantity: Decimal | None, amount: Decimal) -> Decimal:
     """FOCUS: the product where there is a price, else the billed amount."""
-    return amount if quantity is None else EXACT.multiply(Decimal(line["unit_price"]), quantity)
+    return amount if price is None or quantity is None else EXACT.multiply(price, quantity)
 
 
 def _consumed(line: Mapping[str, Any], quantity: Decimal | None) -> Decimal | None:
     """Tokens are consumed one by one and priced by the million; everything else is consumed as it is priced."""
     if quantity is None or line["unit"] != MILLION_TOKENS:
         return quantity
-    return EXACT.multiply(quantity, Decimal(TOKENS_PER_UNIT))
+    return EXACT.multiply(quantity, TOKENS_PER_UNIT)
