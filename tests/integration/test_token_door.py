@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from billing.config.wsgi import application
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage import epochs
 from tests.factories import token_record
+from tests.integration.usage_held import usage_held
 
 Answer = tuple[int, dict[str, str], Any]
 
@@ -186,27 +186,11 @@ def test_a_lock_that_is_not_given_in_time_is_a_503_and_nothing_is_taken(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(epochs, "ENTER", epochs.ENTER.replace("10s", "50ms"))
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [epochs.USAGE_LOCK])
-            held.set()
-            done.wait(timeout=30)
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [epochs.USAGE_LOCK])
-        connection.close()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert held.wait(timeout=30)
-    try:
+    with usage_held():
         for send in (through_wsgi, through_django):
             status, head, answer = send(body(token_record()), token)
             assert (status, head["Retry-After"], head["Content-Type"]) == (503, "2", "application/problem+json")
             assert "nothing is acknowledged" in answer["detail"]
-    finally:
-        done.set()
-        holder.join(timeout=30)
     assert through_wsgi(body(token_record()), token)[2]["accepted"] == 1
 
 

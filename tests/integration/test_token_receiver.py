@@ -24,6 +24,7 @@ from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_crea
 from billing.usage import epochs
 from tests.factories import token_record
 from tests.integration.test_token_door import CASES, EXPECTED, body, through_django
+from tests.integration.usage_held import usage_held
 from tests.integration.web_process import receiver_process
 
 DOOR = "/api/v1/usage/tokens"
@@ -73,29 +74,6 @@ def stored() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM token_entry")
         return int(cursor.fetchone()[0])
-
-
-@contextmanager
-def usage_held() -> Iterator[None]:
-    """Nothing can be written meanwhile, as during the first moment of a close."""
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [epochs.USAGE_LOCK])
-            held.set()
-            done.wait(timeout=60)
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [epochs.USAGE_LOCK])
-        connection.close()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert held.wait(timeout=30)
-    try:
-        yield
-    finally:
-        done.set()
-        holder.join(timeout=30)
 
 
 @contextmanager
