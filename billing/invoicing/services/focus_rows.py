@@ -25,7 +25,7 @@ from billing.invoicing.models import FocusPart, FocusSet, InvoiceLine, NoteLine,
 from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.services.focus import DATA_SETS, UnexplainedError, focus_export
 
-AT_ONCE: Final = 400
+AT_ONCE: Final = 1_000
 """Lines of a month up to which a request may make its data sets: each has up to 744 rows, 20,000 rows take a second."""
 ROWS_OF_PART: Final = 5_000
 STORE_LOCK: Final = 0x464F4355
