@@ -31,6 +31,10 @@ _SURROGATES = re.compile(
 """Every escape of a JSON text; the group holds half a character alone, which is JSON by its grammar but no text."""
 
 
+Answer = tuple[int, str, bytes, list[tuple[str, str]]]
+"""What a door outside of Django says: status, content type, body, and what other headers it needs."""
+
+
 class Incoming(Protocol):
     """What is read of a request: Django's has it, and so has the short way in for token records."""
 

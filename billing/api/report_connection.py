@@ -14,17 +14,14 @@ from typing import Any, Final, Protocol
 import httptools
 
 from billing.api.admission import Admitted
-
-Headers = list[tuple[str, str]]
-Answer = tuple[int, str, bytes, Headers]
-"""Status, content type, body, and what other headers it needs."""
+from billing.api.bodies import Answer
 
 MOST_HEAD: Final = 64 * 1024
 """Bytes of a request before its body."""
 MOST_WAITING: Final = 16
 """Requests that a client may send ahead of their answers."""
 IDLE_SECONDS: Final = 75
-"""How long a connection stays open between requests, and how long a request may take to come in."""
+"""How long a connection stays open of which nothing is heard, between requests or within one."""
 LINGER_SECONDS: Final = 2
 """How long what a client still sends is thrown away after an answer that ends the connection: else it might not see it."""
 META: Final = {
@@ -113,7 +110,7 @@ class ReportConnection(asyncio.Protocol):
         self._loop.call_later(IDLE_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Close a connection of which nothing was heard for long, or a request that takes for ever to come in."""
+        """Close a connection of which nothing was heard for long."""
         if self._transport is None:
             return
         left = self._since + IDLE_SECONDS - self._loop.time()
@@ -149,7 +146,7 @@ class ReportConnection(asyncio.Protocol):
         """Bytes of one or more requests."""
         if self._deaf:
             return
-        self._fresh = False
+        self._fresh, self._since = False, self._loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -165,7 +162,6 @@ class ReportConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._request = Request(self)
-        self._since = self._loop.time()
         self._came, self._in_head, self._fresh = 0, True, True
 
     def on_url(self, url: bytes) -> None:

@@ -22,7 +22,7 @@ from rest_framework.exceptions import APIException, NotAuthenticated, Permission
 
 from billing.api.admission import Admitted, Busy, gate
 from billing.api.authentication import token_of
-from billing.api.bodies import MAX_RECORDS, RECORD_BODIES, Incoming, declared_bytes, raw_records, read_body
+from billing.api.bodies import MAX_RECORDS, RECORD_BODIES, Answer, Incoming, declared_bytes, raw_records, read_body
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, Reporter, batch_ingest, report_ingest, token_batch
@@ -34,8 +34,6 @@ DOOR: Final = "usage/tokens"
 PATH: Final = f"/api/v1/{DOOR}"
 SCOPE: Final = "usage:write"
 
-Answer = tuple[int, str, bytes, list[tuple[str, str]]]
-"""Status, content type, body, and what other headers it needs."""
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 LARGE_BYTES: Final = 32_768
 LARGE_WAIT_SECONDS: Final = 15

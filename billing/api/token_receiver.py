@@ -21,10 +21,10 @@ from rest_framework.exceptions import APIException
 
 from billing.api.admission import gate
 from billing.api.authentication import token_of
-from billing.api.bodies import RECORD_BODIES, TooLarge, check_content_type, declared_bytes, read_body
+from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_type, declared_bytes, read_body
 from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON
-from billing.api.report_connection import Answer, Request
+from billing.api.report_connection import Request
 from billing.api.token_door import LARGE_BYTES, NOT_OURS, PATH, is_ours, refused, report_read, reporter_of, taken
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS
