@@ -1,11 +1,12 @@
 """`POST usage/tokens` in a process of its own, for gateways that report each request by itself, thousands in a second.
 
-One thread reads, decodes and answers; another one writes what waits, all of it in one transaction. It is the same door with
-the same answers as that of the web process (`token_door`), which gives every request a thread of its own that waits.
+One thread reads, decodes, writes what waits in one transaction, and answers. It is the same door with the same answers as
+that of the web process (`token_door`), which gives every request a thread of its own that waits.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -25,7 +26,17 @@ from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_ty
 from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON
 from billing.api.report_connection import Request
-from billing.api.token_door import LARGE_BYTES, NOT_OURS, PATH, is_ours, refused, report_read, reporter_of, taken
+from billing.api.token_door import (
+    AT_ONCE_BYTES,
+    LARGE_BYTES,
+    NOT_OURS,
+    PATH,
+    is_ours,
+    refused,
+    report_read,
+    reporter_of,
+    taken,
+)
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS
 from billing.usage.services import IngestOutcome, Reporter, Result, TokenWriter, tokens_writer
@@ -57,6 +68,7 @@ class TokenReceiver:
         self._bearers = dict[str, _Bearer]()
         self._asking = dict[str, asyncio.Future[_Bearer]]()
         self._later = set[asyncio.Task[None]]()
+        self._unread = deque[Request]()
         self._database = ThreadPoolExecutor(1, "bearers")
         self._loop: asyncio.AbstractEventLoop
         self._writer: TokenWriter[Request]
@@ -71,22 +83,21 @@ class TokenReceiver:
                 scope["state"]["receiver"] = self
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                await asyncio.to_thread(self.stop)
+                await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     def start(self) -> None:
         """Begin to write."""
         self._loop = asyncio.get_running_loop()
-        self._writer = tokens_writer(lambda results: self._loop.call_soon_threadsafe(self._answer_all, results))
-        self._writer.start()
+        self._writer = tokens_writer(self._answer_all)
         self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Write what waits, and end. Asks of who reports end with it."""
-        self._writer.stop()
+        await self._writer.stop()
         self._database.submit(connections.close_all)
-        self._database.shutdown()
+        await asyncio.to_thread(self._database.shutdown)
 
     def _look(self) -> None:
         self._answer_all(self._writer.overdue())
@@ -139,16 +150,31 @@ class TokenReceiver:
             request.admitted = None
 
     def take(self, request: Request) -> None:
-        """Have the report written; small ones are read here, at once."""
+        """Have the report written. Small ones are read here; those of many records one by one, so that the database never
+        waits longer for what it is to be told next.
+        """
         if request.reporter is None or not _is_small(request):
             task = self._loop.create_task(self._take_later(request))
             self._later.add(task)
             task.add_done_callback(self._later.discard)
-            return
+        elif request.size < AT_ONCE_BYTES:
+            self._take_now(request)
+        else:
+            self._unread.append(request)
+            if len(self._unread) == 1:
+                self._loop.call_soon(self._take_next)
+
+    def _take_now(self, request: Request) -> None:
         try:
             self._writer.submit(request, _read(request))
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client is told
             request.connection.answer(request, _answer(error))
+
+    def _take_next(self) -> None:
+        self._take_now(self._unread[0])
+        self._unread.popleft()
+        if self._unread:
+            self._loop.call_soon(self._take_next)
 
     async def _take_later(self, request: Request) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
 from billing.api import report_connection, token_door
@@ -22,6 +22,7 @@ from billing.api.token_receiver import TokenReceiver
 from billing.config.house import free_port
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
+from billing.usage.services import token_wire, token_writer
 from tests.factories import token_record
 from tests.integration.test_token_door import CASES, EXPECTED, body, through_django
 from tests.integration.usage_held import usage_held
@@ -71,9 +72,13 @@ def post(
 
 
 def stored() -> int:
+    return int(queried("SELECT count(*) FROM token_entry")[0][0])
+
+
+def queried(statement: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM token_entry")
-        return int(cursor.fetchone()[0])
+        cursor.execute(statement)
+        return list(cursor.fetchall())
 
 
 @contextmanager
@@ -372,6 +377,46 @@ def test_connections_of_the_database_that_died_cost_no_report(port: int, token: 
     codes = [post(port, body(token_record(number)), token).status_code for number in (2, 3)]
     assert codes[1] == 200
     assert codes[0] in (200, 503)
+
+
+@pytest.mark.parametrize("number", [1, 300])
+def test_a_connection_that_dies_while_it_writes_is_a_new_one_and_the_report_is_written_again(
+    port: int, token: str, number: int
+) -> None:
+    assert post(port, body(token_record()), token).status_code == 200
+    content = body(*[token_record(place) for place in range(2, 2 + number)])
+    waits = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+    with dialled(port) as channel:
+        with usage_held():
+            channel.sendall(head(token, len(content)) + content)
+            until(lambda: queried(waits) != [])
+            ((writing,),) = queried(waits)
+            queried(f"SELECT pg_terminate_backend({writing})")
+            until(lambda: queried(waits) not in ([], [(writing,)]))
+        ((status, said),) = answers(channel, 1)
+    assert (status, said["accepted"], said["duplicates"]) == (200, number, 0)
+    assert stored() == 1 + number
+
+
+def test_a_database_that_is_away_is_a_503_at_once_and_the_next_report_is_taken(
+    port: int, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise OperationalError("connection refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(token_writer._Wire, "__init__", away)
+        answers = [post(port, body(token_record(place)), token) for place in range(2)]
+    assert [(answer.status_code, answer.headers["Retry-After"]) for answer in answers] == [(503, "2")] * 2
+    assert post(port, body(token_record()), token).json()["accepted"] == 1
+
+
+def test_a_report_that_no_buffer_holds_is_written_piece_by_piece(
+    port: int, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_wire, "PIECE_BYTES", 50_000_000)
+    content = body(*[token_record(place, id=f"{place}-{'x' * 200}") for place in range(10_000)])
+    assert post(port, content, token).json()["accepted"] == stored() == 10_000
 
 
 def test_an_error_of_ours_is_told_and_logged(port: int, token: str, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

@@ -14,7 +14,7 @@ from billing.usage.epochs import ENTER
 from billing.usage.models import ClosedWindow
 from billing.usage.services import Reporter, token_wire, tokens
 from billing.usage.services.token_batch import TokenBatch, token_batch
-from billing.usage.services.token_wire import copy_in_epoch
+from billing.usage.services.token_wire import at_once, copy_in_epoch
 from metering.records import TokenUsage
 from tests.factories import ingest_tokens, token_record
 
@@ -36,39 +36,43 @@ def query(statement: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
+def copied(enter: str, epoch: int, copies: list[tuple[str, bytes]]) -> int:
+    return at_once(connection.connection, copy_in_epoch(enter, epoch, copies))
+
+
 def close_once() -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     ClosedWindow.objects.create(ordinal=1, start=day, end=day.replace(day=2))
 
 
 def test_what_was_made_for_another_epoch_is_not_written(table: None) -> None:
-    assert copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n")]) == 0
+    assert copied(ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n")]) == 0
     close_once()
-    assert copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
+    assert copied(ENTER, 0, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
     assert query("SELECT number FROM copied ORDER BY 1") == [(1,), (2,)]
-    assert copy_in_epoch(connection.connection, ENTER, 1, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
+    assert copied(ENTER, 1, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
     assert query("SELECT number FROM copied ORDER BY 1") == [(1,), (2,), (3,), (4,)]
 
 
 def test_a_copy_that_fails_takes_the_one_before_it_along(table: None) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation):
-        copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n1\n")])
+        copied(ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n1\n")])
     assert query("SELECT count(*) FROM copied") == [(0,)]
     with pytest.raises(psycopg.errors.UndefinedTable):
-        copy_in_epoch(connection.connection, ENTER, 0, [(INTO, b"1\n"), ("COPY nowhere FROM STDIN", b"")])
+        copied(ENTER, 0, [(INTO, b"1\n"), ("COPY nowhere FROM STDIN", b"")])
     assert query("SELECT count(*) FROM copied") == [(0,)], "and the connection goes on"
 
 
 def test_what_fails_before_the_first_copy_is_an_error_and_no_other_epoch(table: None) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
-        copy_in_epoch(connection.connection, "SELECT 5; SELECT 1 / 0", 0, [(INTO, b"1\n")])
+        copied("SELECT 5; SELECT 1 / 0", 0, [(INTO, b"1\n")])
 
 
 def test_a_connection_that_was_lost_is_told_as_such(table: None) -> None:
     lost = psycopg.connect(connection.connection.info.dsn, password=connection.connection.info.password, autocommit=True)
     query(f"SELECT pg_terminate_backend({lost.info.backend_pid})")
     with pytest.raises(psycopg.OperationalError) as error:
-        copy_in_epoch(lost, ENTER, 0, [(INTO, b"1\n")])
+        at_once(lost, copy_in_epoch(ENTER, 0, [(INTO, b"1\n")]))
     assert error.value.sqlstate in (None, "57P01")
     assert query("SELECT count(*) FROM copied") == [(0,)]
 
@@ -76,7 +80,7 @@ def test_a_connection_that_was_lost_is_told_as_such(table: None) -> None:
 def test_rows_go_in_pieces(table: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_wire, "PIECE_BYTES", 7)
     rows = "".join(f"{number}\n" for number in range(100_000)).encode()
-    assert copy_in_epoch(connection.connection, ENTER, 0, [(INTO, rows)]) == 0
+    assert copied(ENTER, 0, [(INTO, rows)]) == 0
     assert query("SELECT count(*), sum(number)::bigint FROM copied") == [(100_000, 4_999_950_000)]
 
 

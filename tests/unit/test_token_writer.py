@@ -1,17 +1,20 @@
 """The writer of a process that never waits: what it writes together, what becomes of errors, and how it ends."""
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 from django.db import DataError, OperationalError
 
 from billing.usage.services import IngestOutcome, Reporter, Result, TokenWriter
 from billing.usage.services.token_batch import TokenBatch
+from billing.usage.services.token_steps import Writing
 
 REPORTER = Reporter("tests", "usage/tokens", "", None)
 Batches = Sequence[TokenBatch]
+PATIENCE = 30
 
 
 def batch(records: int) -> TokenBatch:
@@ -24,7 +27,7 @@ def sizes(batches: Batches) -> list[int]:
 
 
 class Told:
-    """What the writer said of each group, and a database that can be held up."""
+    """What the writer said of each group, and a database that can be held up. Made in a running loop."""
 
     def __init__(self, write: Callable[[Batches], list[IngestOutcome]] | None = None, *, most: int = 10) -> None:
         self.groups: list[list[int]] = []
@@ -32,40 +35,61 @@ class Told:
         self.write = write or (lambda batches: [IngestOutcome(accepted=size) for size in sizes(batches)])
         self.open, self.busy = threading.Event(), threading.Event()
         self.open.set()
-        self.writer = TokenWriter[str](self._write, lambda results: self.results.update(results), most=most)
+        self.writer = TokenWriter[str](self._writing, self.results.update, most=most)
+
+    def _writing(self, batches: Batches) -> Writing[list[IngestOutcome]]:
+        """One step, which another thread waits for."""
+        return (yield lambda: self._write(batches))
 
     def _write(self, batches: Batches) -> list[IngestOutcome]:
         self.busy.set()
-        assert self.open.wait(timeout=30)
+        assert self.open.wait(timeout=PATIENCE)
         self.groups.append(sizes(batches))
         return self.write(batches)
 
-    @contextmanager
-    def held_up(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def held_up(self) -> AsyncIterator[None]:
         """The first report is being written, whatever comes in the block waits."""
         self.open.clear()
         self.writer.submit("first", batch(1))
-        assert self.busy.wait(timeout=30)
+        assert await asyncio.to_thread(self.busy.wait, PATIENCE)
         yield
         self.open.set()
 
 
-def told(**how: int) -> Told:
-    found = Told(**how)
-    found.writer.start()
-    return found
+def in_a_loop(work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work(), PATIENCE)
+
+    asyncio.run(bounded())
+
+
+def accepted(found: Told) -> dict[str, int]:
+    return {name: result.accepted for name, result in found.results.items() if isinstance(result, IngestOutcome)}
 
 
 def test_what_comes_while_a_group_is_written_is_the_next_up_to_the_limit() -> None:
-    found = told(most=10)
-    with found.held_up():
-        for number, size in enumerate((3, 4, 3, 2, 50, 1)):
-            found.writer.submit(str(number), batch(size))
-    found.writer.stop()
-    assert found.groups == [[1], [3, 4, 3], [2], [50], [1]]
-    assert {name: result.accepted for name, result in found.results.items() if isinstance(result, IngestOutcome)} == {
-        "first": 1, "0": 3, "1": 4, "2": 3, "3": 2, "4": 50, "5": 1,
-    }  # fmt: skip
+    async def work() -> None:
+        found = Told(most=10)
+        async with found.held_up():
+            for number, size in enumerate((3, 4, 3, 2, 50, 1)):
+                found.writer.submit(str(number), batch(size))
+        await found.writer.stop()
+        assert found.groups == [[1], [3, 4, 3], [2], [50], [1]]
+        assert accepted(found) == {"first": 1, "0": 3, "1": 4, "2": 3, "3": 2, "4": 50, "5": 1}
+
+    in_a_loop(work)
+
+
+def test_what_came_in_at_once_is_written_together() -> None:
+    async def work() -> None:
+        found = Told()
+        for number in range(4):
+            found.writer.submit(str(number), batch(2))
+        await found.writer.stop()
+        assert found.groups == [[2, 2, 2, 2]]
+
+    in_a_loop(work)
 
 
 def test_a_report_that_the_database_does_not_take_stands_alone() -> None:
@@ -76,15 +100,17 @@ def test_a_report_that_the_database_does_not_take_stands_alone() -> None:
             raise refusal
         return [IngestOutcome(accepted=size) for size in sizes(batches)]
 
-    found = Told(write)
-    found.writer.start()
-    with found.held_up():
-        for size in (2, 7, 1):
-            found.writer.submit(str(size), batch(size))
-    found.writer.stop()
-    assert found.groups == [[1], [2, 7, 1], [2], [7], [1]]
-    assert found.results["7"] is refusal
-    assert [found.results[name] for name in ("2", "1")] == [IngestOutcome(accepted=2), IngestOutcome(accepted=1)]
+    async def work() -> None:
+        found = Told(write)
+        async with found.held_up():
+            for size in (2, 7, 1):
+                found.writer.submit(str(size), batch(size))
+        await found.writer.stop()
+        assert found.groups == [[1], [2, 7, 1], [2], [7], [1]]
+        assert found.results["7"] is refusal
+        assert accepted(found) == {"first": 1, "2": 2, "1": 1}
+
+    in_a_loop(work)
 
 
 def test_an_error_is_told_to_everybody_of_the_group_and_to_nobody_else() -> None:
@@ -95,46 +121,58 @@ def test_an_error_is_told_to_everybody_of_the_group_and_to_nobody_else() -> None
             raise away
         return [IngestOutcome(accepted=size) for size in sizes(batches)]
 
-    found = Told(write, most=2)
-    found.writer.start()
-    with found.held_up():
-        for name in ("a", "b", "c"):
-            found.writer.submit(name, batch(1))
-    found.writer.stop()
-    assert (found.results["a"], found.results["b"]) == (away, away)
-    assert found.results["c"] == found.results["first"] == IngestOutcome(accepted=1)
+    async def work() -> None:
+        found = Told(write, most=2)
+        async with found.held_up():
+            for name in ("a", "b", "c"):
+                found.writer.submit(name, batch(1))
+        await found.writer.stop()
+        assert (found.results["a"], found.results["b"]) == (away, away)
+        assert found.results["c"] == found.results["first"] == IngestOutcome(accepted=1)
+
+    in_a_loop(work)
 
 
 def test_what_waits_too_long_is_given_back_and_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("billing.usage.services.token_writer.QUEUE_SECONDS", -1)
-    found = told()
-    with found.held_up():
-        found.writer.submit("late", batch(5))
-        ((ticket, error),) = found.writer.overdue()
-        assert found.writer.overdue() == []
-    found.writer.stop()
-    assert (ticket, type(error)) == ("late", OperationalError)
-    assert found.groups == [[1]]
-    assert set(found.results) == {"first"}
+
+    async def work() -> None:
+        found = Told()
+        async with found.held_up():
+            found.writer.submit("late", batch(5))
+            ((ticket, error),) = found.writer.overdue()
+            assert found.writer.overdue() == []
+        await found.writer.stop()
+        assert (ticket, type(error)) == ("late", OperationalError)
+        assert found.groups == [[1]]
+        assert set(found.results) == {"first"}
+
+    in_a_loop(work)
 
 
 def test_the_end_waits_for_what_was_submitted() -> None:
-    found = told()
-    with found.held_up():
-        for number in range(5):
-            found.writer.submit(str(number), batch(4))
-        ending = threading.Thread(target=found.writer.stop)
-        ending.start()
-    ending.join(timeout=30)
-    assert not ending.is_alive()
-    assert set(found.results) == {"first", "0", "1", "2", "3", "4"}
+    async def work() -> None:
+        found = Told()
+        async with found.held_up():
+            for number in range(5):
+                found.writer.submit(str(number), batch(4))
+            ending = asyncio.ensure_future(found.writer.stop())
+            await asyncio.sleep(0.05)
+            assert not ending.done()
+        await ending
+        assert set(found.results) == {"first", "0", "1", "2", "3", "4"}
+
+    in_a_loop(work)
 
 
-def test_an_idle_writer_wakes_for_each_report() -> None:
-    found = told()
-    for number in range(50):
-        found.writer.submit(str(number), batch(1))
-        while str(number) not in found.results:
-            threading.Event().wait(0.001)
-    found.writer.stop()
-    assert found.groups == [[1]] * 50
+def test_an_idle_writer_begins_with_each_report() -> None:
+    async def work() -> None:
+        found = Told()
+        for number in range(50):
+            found.writer.submit(str(number), batch(1))
+            while str(number) not in found.results:
+                await asyncio.sleep(0.001)
+        await found.writer.stop()
+        assert found.groups == [[1]] * 50
+
+    in_a_loop(work)

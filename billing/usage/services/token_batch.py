@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +14,7 @@ from billing.usage.services.token_columns import ReportedColumns, reported_colum
 from metering.records import LATEST, Rejected, TokenUsage
 
 COLUMNS_FROM = 64
+_nothing = frozenset({None})
 _number = attrgetter("sequence")
 _times = attrgetter("time")
 _sources = attrgetter("source")
@@ -35,7 +37,7 @@ class TokenBatch:
 
     def prepare(self, columns: ReportedColumns | None) -> None:
         """What its writer will ask of the records; `columns` are those of all records that were reported."""
-        self.is_numbered = any(number is not None for number in map(_number, self.records))
+        self.is_numbered = not _nothing.issuperset(map(_number, self.records))
         if columns is not None and len(columns.records) == len(self.records):
             self.columns = columns
         elif len(self.records) >= COLUMNS_FROM:
@@ -63,12 +65,15 @@ def token_batch(
     return batch
 
 
+_seconds = lru_cache(partial(timedelta, 0))
+
+
 def _sort_out(batch: TokenBatch, now: datetime) -> None:
     records, where, reporter = batch.records, batch.places, batch.reporter
     bound = reporter.source
     latest = LATEST
     if reporter.future_limit_s is not None:
-        latest = now + timedelta(seconds=reporter.future_limit_s)
+        latest = now + _seconds(reporter.future_limit_s)
     if all(map(latest.__ge__, map(_times, records))) and (not bound or set(map(_sources, records)) <= {bound}):
         return
     admitted = [record.time <= latest and bound in ("", record.source) for record in records]

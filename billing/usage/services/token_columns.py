@@ -163,11 +163,17 @@ class TokenColumns:
 
     def without(self, rows: Rows, numbers: Collection[int]) -> Rows:
         """These rows but for the records of these numbers."""
-        return rows[~np.isin(self.place[rows], list(numbers))]
+        return rows[~self._are_among(rows, numbers)]
 
     def among(self, rows: Rows, numbers: Collection[int]) -> Rows:
         """Of these rows those of the records of these numbers."""
-        return rows[np.isin(self.place[rows], list(numbers))] if numbers else rows[:0]
+        return rows[self._are_among(rows, numbers)] if numbers else rows[:0]
+
+    def _are_among(self, rows: Rows, numbers: Collection[int]) -> Flags:
+        wanted = np.zeros(len(self.place), np.bool_)
+        wanted[list(numbers)] = True
+        found: Flags = wanted[self.place[rows]]
+        return found
 
 
 def reported_columns(records: Sequence[UncheckedTokenUsage]) -> ReportedColumns:

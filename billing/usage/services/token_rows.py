@@ -4,16 +4,21 @@ Counts are stored in 32 bits each, those of output and reasoning in 16. A record
 `rest`, with -1 in their places; the view `token_event` gives the same 64-bit counts for both.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from struct import Struct, calcsize, pack
+from typing import Any, Final
 
 import msgspec
 
 from billing.usage.services.token_columns import LARGEST_INT, LARGEST_SHORT
-from metering.records import Content, Counts, Dimension, TokenUsage
+from metering.records import Content, Counts, Dimension, TokenUsage, microseconds
 from metering.token_keys import is_masked
 
 _json = msgspec.json.Encoder(order="deterministic").encode
+_UUID, _TIMESTAMPTZ, _INTEGER, _TEXT = 2950, 1184, 23, 25
+"""Types of PostgreSQL by their numbers, which never change."""
+_UUID_LENGTH: Final = pack(">i", 16)
 
 
 def is_narrow(records: Iterable[TokenUsage]) -> bool:
@@ -21,27 +26,44 @@ def is_narrow(records: Iterable[TokenUsage]) -> bool:
     return all(record.input_tokens <= LARGEST_INT and record.output_tokens <= LARGEST_SHORT for record in records)
 
 
-def narrow_columns(keys: Iterable[bytes], records: Sequence[TokenUsage], dimensions: Sequence[int]) -> list[bytes]:
-    """Arguments of `token_take`: a column each as PostgreSQL writes an array, all counts narrow."""
+def narrow_columns(keys: Collection[bytes], records: Sequence[TokenUsage], dimensions: Sequence[int]) -> list[bytes]:
+    """Arguments of `token_take`: a column each as PostgreSQL reads an array in binary, all counts narrow."""
+    number = len(records)
     counts = zip(*(record.counts for record in records), strict=True)
     return [
-        _array([key.hex() for key in keys]),
-        _array([record.time.isoformat() for record in records]),
-        _array(map(str, dimensions)),
-        *(_array(map(str, column)) for column in counts),
+        _head(_UUID, number) + b"".join([part for key in keys for part in (_UUID_LENGTH, key)]),
+        _integers(_TIMESTAMPTZ, "q", [microseconds(record.time) for record in records]),
+        _integers(_INTEGER, "i", dimensions),
+        *(_integers(_INTEGER, "i", column) for column in counts),
         _texts(["" if is_masked(record.id) else record.id for record in records]),
         _texts([f'{{"attributes":{_json(record.attributes).decode()}}}' if record.attributes else "" for record in records]),
     ]
 
 
-def _array(items: Iterable[str]) -> bytes:
-    return f"{{{','.join(items)}}}".encode()
+@lru_cache(maxsize=1024)
+def _head(kind: int, number: int) -> bytes:
+    """What an array of so many values begins with: one dimension, no NULL, its type and length, counted from 1."""
+    return pack(">iiIii", 1, 0, kind, number, 1)
+
+
+@lru_cache(maxsize=1024)
+def _packed(code: str, number: int) -> Struct:
+    return Struct(">" + f"i{code}" * number)
+
+
+def _integers(kind: int, code: str, column: Sequence[int]) -> bytes:
+    """Each value behind its length."""
+    number = len(column)
+    parts = [calcsize(f">{code}")] * (2 * number)
+    parts[1::2] = column
+    return _head(kind, number) + _packed(code, number).pack(*parts)
 
 
 def _texts(items: Sequence[str]) -> bytes:
     if not any(items):
-        return _array(['""'] * len(items))
-    return _array('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+        return _head(_TEXT, len(items)) + bytes(4 * len(items))
+    written = [item.encode() for item in items]
+    return _head(_TEXT, len(items)) + b"".join([part for item in written for part in (pack(">i", len(item)), item)])
 
 
 class _Rest(msgspec.Struct):

@@ -1,109 +1,234 @@
-"""The writer of a process that never waits: one thread that writes what an event loop brings, group after group.
+"""The writer of a process that never waits: it writes what an event loop brings, group after group, within that loop.
 
-The same group commit as `token_group`, whose reports each wait in a thread of their own. Here nobody waits: what became of a
-group is told to the loop at once, and while the database writes one group the loop reads the reports of the next.
+The same group commit as `token_group`, whose reports each wait in a thread of their own. Here one thread reads, writes and
+answers: while the database works on one group it reads the reports of the next, and that one is on its way before the
+first is answered. What may wait for something else, which is rare, is left to another thread.
 """
 
-import threading
+import asyncio
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connections
+from django.db import DEFAULT_DB_ALIAS, DataError, OperationalError, close_old_connections, connections
+from psycopg import pq
 
+from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
-from billing.usage.services.token_group import QUEUE_SECONDS, Result, Turn, Write, write_group
+from billing.usage.services.token_group import QUEUE_SECONDS, Result
+from billing.usage.services.token_steps import AFRESH, Waiting, Writing, done
+from billing.usage.services.token_wire import SOON, OnWire, Said
 
 T = TypeVar("T")
-CONNECTION_CHECK_SECONDS = 5
-"""How often the writer looks whether its connection is too old, as Django does around each request."""
+Write = Callable[[Sequence[TokenBatch]], Writing[list[IngestOutcome]]]
+SOON_MS = 1
+"""How long the loop stands still for an answer that comes at once; what it began instead could take longer."""
 
 
 class TokenWriter(Generic[T]):
     """Writes batches in the order in which they come, as many together as wait, up to about `most` records.
 
-    `done` is called in the writer's thread, with the tickets of a group and what became of each. `turn`: what the writer of
-    so many records waits for, so that groups of other processes do not come in between.
+    Made and called in the thread of the running loop. `told` is called with the tickets of a group and what became of each.
     """
 
-    def __init__(
-        self, write: Write, done: Callable[[Sequence[tuple[T, Result]]], None], *, most: int, turn: Turn = nullcontext
-    ) -> None:
-        self._write, self._done, self._most, self._turn = write, done, most, turn
-        self._lock = threading.Lock()
+    def __init__(self, write: Write, told: Callable[[Sequence[tuple[T, Result]]], None], *, most: int) -> None:
+        self._write, self._told, self._most = write, told, most
+        self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[T, TokenBatch, float]] = deque()
-        self._wake = threading.Lock()  # taken: the writer sleeps on it, and who ends its sleep releases it
-        self._wake.acquire()
-        self._sleeping = self._ending = False
-        self._thread = threading.Thread(target=self._run, name="token-writer", daemon=True)
-
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
+        self._alone: deque[tuple[T, TokenBatch, float]] = deque()
+        self._group: list[tuple[T, TokenBatch, float]] = []
+        self._writing: Writing[list[IngestOutcome]] | None = None
+        self._begins = False
+        self._wire: _Wire | None = None
+        self._thread = ThreadPoolExecutor(1, "token-writer")
+        self._idle: asyncio.Future[None] | None = None
 
     def submit(self, ticket: T, batch: TokenBatch) -> None:
-        """Have this batch written; `done` will be told with its ticket, unless `overdue` gives it back before."""
-        with self._lock:
-            self._queue.append((ticket, batch, monotonic()))
-            wakes, self._sleeping = self._sleeping, False
-        if wakes:
-            self._wake.release()
+        """Have this batch written; `told` will hear of its ticket, unless `overdue` gives it back before."""
+        self._queue.append((ticket, batch, monotonic()))
+        if self._writing is None and not self._begins:  # with whatever else came in by now
+            self._begins = True
+            self._loop.call_soon(self._begin)
 
     def overdue(self) -> list[tuple[T, Result]]:
         """Take back what no group had room for in QUEUE_SECONDS, with the error that its reporters are to be told."""
-        with self._lock:
-            late = list[T]()
-            while self._queue and monotonic() - self._queue[0][2] > QUEUE_SECONDS:
-                late.append(self._queue.popleft()[0])
+        late = list[T]()
+        while self._queue and monotonic() - self._queue[0][2] > QUEUE_SECONDS:
+            late.append(self._queue.popleft()[0])
         error = OperationalError(f"no report was written for {QUEUE_SECONDS} s: the database may be slow")
         return [(ticket, error) for ticket in late]
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Write what waits, and end; nothing may be submitted any more."""
-        with self._lock:
-            wakes, self._sleeping, self._ending = self._sleeping, False, True
-        if wakes:
-            self._wake.release()
-        self._thread.join()
+        if self._begins or self._writing is not None:
+            self._idle = self._loop.create_future()
+            await self._idle
+        self._leave()
+        self._thread.submit(connections.close_all)
+        await asyncio.to_thread(self._thread.shutdown)
 
-    def _run(self) -> None:
-        looked = monotonic()
-        try:
-            while self._waits_for_work():
-                if monotonic() - looked > CONNECTION_CHECK_SECONDS:
-                    close_old_connections()
-                    looked = monotonic()
-                self._write_next()
-        finally:
-            connections.close_all()
+    def _begin(self) -> None:
+        """Write the next group, if one waits."""
+        self._begins = False
+        self._group = self._join()
+        if self._group:
+            self._writing = self._write([batch for _, batch, _ in self._group])
+            self._go_on()
+        elif self._idle is not None:
+            self._idle.set_result(None)
 
-    def _write_next(self) -> None:
-        group = self._join([])
-        with self._turn(sum(len(batch.records) for _, batch, _ in group)):
-            group = self._join(group)
-            results = write_group(self._write, [batch for _, batch, _ in group])
-        if any(isinstance(result, DatabaseError | InterfaceError) for result in results):
-            close_old_connections()
-        self._done([(ticket, result) for (ticket, _, _), result in zip(group, results, strict=True)])
-
-    def _waits_for_work(self) -> bool:
-        """True once something waits; False at the end."""
-        while True:
-            with self._lock:
-                if self._queue:
-                    return True
-                if self._ending:
-                    return False
-                self._sleeping = True
-            self._wake.acquire()
-
-    def _join(self, group: list[tuple[T, TokenBatch, float]]) -> list[tuple[T, TokenBatch, float]]:
-        """The group with what waits and still has room in it; the first always has."""
-        size = sum(len(batch.records) for _, batch, _ in group)
-        with self._lock:
-            while self._queue and (not group or size + len(self._queue[0][1].records) <= self._most):
-                group.append(self._queue.popleft())
-                size += len(group[-1][1].records)
+    def _join(self) -> list[tuple[T, TokenBatch, float]]:
+        """What waits, as far as there is room for it; the first always has room."""
+        if self._alone:
+            return [self._alone.popleft()]
+        group, size = list[tuple[T, TokenBatch, float]](), 0
+        while self._queue and (not group or size + len(self._queue[0][1].records) <= self._most):
+            group.append(self._queue.popleft())
+            size += len(group[-1][1].records)
         return group
+
+    def _go_on(self, answer: Any = None, error: Exception | None = None) -> None:
+        """Go from step to step, until one has to be waited for or the group is written."""
+        writing = self._writing
+        while writing is not None:
+            try:
+                step = writing.send(answer) if error is None else writing.throw(error)
+            except StopIteration as end:
+                return self._end(end.value)
+            except Exception as failed:  # noqa: BLE001 - the edge: every request of the group answers it by itself
+                return self._fail(failed)
+            answer, error = None, None
+            if step is AFRESH:
+                self._leave()
+            elif not isinstance(step, OnWire):
+                return self._wait(step, self._go_on)
+            elif self._wire is None:
+                return self._wait(_Wire, lambda wire=None, error=None, step=step: self._connected(wire, error, step))
+            else:
+                self._wire.begin(step)
+                return self._hear()
+        return None
+
+    def _wait(self, work: Waiting, then: Callable[..., None]) -> None:
+        """Leave this to the thread that may wait; `then` is called with what came of it, or with the error."""
+
+        def ended(future: asyncio.Future[Any]) -> None:
+            error = future.exception()
+            then(None, error) if error else then(future.result())
+
+        self._loop.run_in_executor(self._thread, _waited, work).add_done_callback(ended)
+
+    def _connected(self, wire: "_Wire | None", error: Exception | None, step: OnWire[Any]) -> None:
+        if wire is None:
+            return self._go_on(error=error)
+        self._wire = wire
+        self._loop.add_reader(wire.descriptor, self._hear, select.POLLIN)
+        wire.begin(step)
+        return self._hear()
+
+    def _hear(self, came: int | None = None) -> None:
+        """Say more, now that these events came, or for the first time."""
+        wire = self._wire
+        if wire is None or not wire.is_busy:  # the database has nothing to say by itself but that it goes away
+            return self._leave()
+        answer, failed = None, None
+        try:
+            wanted = wire.go_on(came)
+            while wanted & SOON and wire.has_heard():
+                wanted = wire.go_on(select.POLLIN)
+            wire.wait_for(self._loop, wanted, self._hear)
+            return None
+        except StopIteration as end:
+            answer = end.value
+        except Exception as error:  # noqa: BLE001 - whoever wrote the step decides
+            failed = error
+        if not wire.is_good:
+            self._leave()
+        return self._go_on(answer, failed)
+
+    def _leave(self) -> None:
+        """End the connection; the next is a new one."""
+        if self._wire is not None:
+            self._loop.remove_reader(self._wire.descriptor)
+            self._loop.remove_writer(self._wire.descriptor)
+            self._wire.connection.close()
+            self._wire = None
+
+    def _fail(self, error: Exception) -> None:
+        """One whose values the database does not take stands alone: the others are written without it."""
+        if isinstance(error, DataError) and len(self._group) > 1:
+            self._alone.extend(self._group)
+            self._writing = None
+            self._begin()
+        else:
+            self._end([error] * len(self._group))
+
+    def _end(self, results: Sequence[Result]) -> None:
+        """The next group is on its way before these are answered."""
+        group, self._writing = self._group, None
+        self._begin()
+        self._told([(ticket, result) for (ticket, _, _), result in zip(group, results, strict=True)])
+
+
+class _Wire:
+    """A connection of the loop's own, and what is being said over it."""
+
+    def __init__(self) -> None:
+        """Connect, in a thread that may wait.  Raises what Django does."""
+        self._django = connections[DEFAULT_DB_ALIAS].copy()
+        self._django.inc_thread_sharing()
+        self._django.connect()
+        self.connection = self._django.connection
+        self.descriptor: int = self.connection.pgconn.socket
+        self._said: Said[Any] | None = None
+        self._sends = False
+        self._poll = select.poll()
+        self._poll.register(self.descriptor, select.POLLIN)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being said."""
+        return self._said is not None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the next thing may be said."""
+        return bool(self.connection.pgconn.transaction_status == pq.TransactionStatus.IDLE)
+
+    def begin(self, what: OnWire[Any]) -> None:
+        """Say this next."""
+        self._said = what.said(self.connection)
+
+    def go_on(self, came: int | None) -> int:
+        """Say more; returns the events that it waits for.  Raises StopIteration with what came of it, or as Django does."""
+        said = self._said
+        if said is None:
+            raise RuntimeError("nothing is being said")
+        try:
+            with self._django.wrap_database_errors:
+                return next(said) if came is None else said.send(came)
+        except BaseException:
+            self._said = None
+            raise
+
+    def has_heard(self) -> bool:
+        """Whether the database answers within SOON_MS."""
+        return bool(self._poll.poll(SOON_MS))
+
+    def wait_for(self, loop: asyncio.AbstractEventLoop, events: int, then: Callable[[int], None]) -> None:
+        """Have `then` called with the events that came; that there is something to read it is always told."""
+        sends = bool(events & select.POLLOUT)
+        if sends != self._sends:
+            self._sends = sends
+            if sends:
+                loop.add_writer(self.descriptor, then, select.POLLOUT)
+            else:
+                loop.remove_writer(self.descriptor)
+
+
+def _waited(work: Waiting) -> Any:
+    close_old_connections()
+    return done(work)

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter
@@ -44,7 +44,8 @@ from billing.usage.services.token_columns import (
 )
 from billing.usage.services.token_group import GroupCommit, Result
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
-from billing.usage.services.token_wire import copy_in_epoch, token_take
+from billing.usage.services.token_steps import AFRESH, Writing, here
+from billing.usage.services.token_wire import OnWire, Prepared, copy_in_epoch, rows_of, token_take
 from billing.usage.services.token_writer import TokenWriter
 from billing.usage.services.writing_turn import WritingTurn
 from metering.records import Dimension, Rejected, TokenUsage
@@ -66,8 +67,11 @@ COUNT_FIELDS = (
 COUNTS = ", ".join(COUNT_FIELDS)
 COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
 COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
-KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
-                 FROM token_entry WHERE key = ANY(%s::uuid[])"""  # as bytes, which cost least to read
+KNOWN_ROWS = Prepared(
+    b"suanpan_known_rows",
+    f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
+        FROM token_entry WHERE key = ANY($1::uuid[])""".encode(),  # as bytes, which cost least to read
+)
 
 T = TypeVar("T")
 Indexed = tuple[int, TokenUsage, bytes]
@@ -105,35 +109,40 @@ def report_ingest(read: Callable[[], TokenBatch], *, size: int) -> IngestOutcome
 
 
 def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
-    """All batches in one transaction, which is repeated when another writer came first."""
+    """All batches in one transaction, in this thread."""
+    return here(_writing(batches))
+
+
+def _writing(batches: Sequence[TokenBatch]) -> Writing[list[IngestOutcome]]:
+    """All batches in one transaction, which is repeated when another writer came first.
+
+    It is repeated also where the connection was dead, as after a restart of the database. Writing again is safe even if the
+    transaction had been committed: its keys are known then.
+    """
     global _look_first
     doubtful: set[int] | None = None
     for attempt in range(ATTEMPTS):
         group = _Group(batches, doubtful)
         try:
-            missed = _write(group, look_first=attempt > 0 or _look_first > 0)
+            missed = yield from _written(group, look_first=attempt > 0 or _look_first > 0)
         except (IntegrityError, OperationalError) as error:
-            again = isinstance(error.__cause__, ANOTHER_CAME_FIRST) or (attempt == 0 and _connection_lost(error))
-            if not again or attempt == ATTEMPTS - 1:
+            lost = attempt == 0 and _is_lost(error)
+            if attempt == ATTEMPTS - 1 or not (lost or isinstance(error.__cause__, ANOTHER_CAME_FIRST)):
                 raise
             doubtful = group.doubtful
+            if lost:
+                yield AFRESH
         else:
             _look_first = LOOK_AHEAD if missed else max(_look_first - 1, 0)
             return group.outcomes
     raise AssertionError("unreachable")
 
 
-def _connection_lost(error: Exception) -> bool:
-    """Whether the connection was dead, as after a restart of the database; it is closed then, the next is a new one.
-
-    Writing again is safe even if the transaction had been committed: its keys are known then.
-    """
+def _is_lost(error: Exception) -> bool:
+    """Whether the connection was dead, and nobody's transaction with it."""
     cause = error.__cause__
     state = cause.sqlstate if isinstance(cause, psycopg.OperationalError) else "-"
-    if connection.in_atomic_block or not (state is None or state.startswith(CONNECTION_STATES)):
-        return False
-    connection.close()
-    return True
+    return not connection.in_atomic_block and (state is None or state.startswith(CONNECTION_STATES))
 
 
 @cache
@@ -156,17 +165,16 @@ _groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS, tur
 
 
 def tokens_writer(done: Callable[[Sequence[tuple[T, Result]]], None]) -> TokenWriter[T]:
-    """The writer of a process that reads reports in an event loop; `done` is told in its thread what became of each."""
-    return TokenWriter(_write_batches, done, most=GROUPED_RECORDS, turn=_turn_of)
+    """The writer of the running event loop; `done` is told what became of each report."""
+    return TokenWriter(_writing, done, most=GROUPED_RECORDS)
 
 
-def _write(group: "_Group", *, look_first: bool) -> bool:
+def _written(group: "_Group", *, look_first: bool) -> Writing[bool]:
     """Everything of these batches; returns whether the ledger knew keys that this machine did not remember."""
-    with connection.wrap_database_errors:
-        if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
-            _take(group)
-            return False
-        return _copy(group, look_first=look_first)
+    if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
+        yield from _take(group)
+        return False
+    return (yield from _copy(group, look_first=look_first))
 
 
 class _Group:
@@ -229,7 +237,7 @@ class _Group:
             quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
 
 
-def _take(group: _Group) -> None:
+def _take(group: _Group) -> Writing[None]:
     """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer."""
     records, wanted = group.records, dict[bytes, int]()
     for number, record in enumerate(records):
@@ -239,34 +247,35 @@ def _take(group: _Group) -> None:
     if wanted:
         kept = records if len(wanted) == len(records) else [records[number] for number in wanted.values()]
         dimensions = list(map(_dimension, kept))
-        ids = _dimensions(dimensions)
+        ids = yield from _known_dimensions(dimensions)
         memory = _recent_keys()
         if memory:
             memory.add_few(wanted)
-        connection.ensure_connection()
-        known = token_take(connection.connection, narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
+        known = yield token_take(narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
         if known:
-            _count_known(group, _known_rows(known), wanted)
+            yield from _count_known(group, (yield _known_rows(known)), wanted)
     group.accept()
     if any(outcome.refusals for outcome in group.outcomes):
-        with transaction.atomic():
-            epoch_enter()
-            group.keep_refused()
+        yield partial(_write_with_others, group)
 
 
-def _copy(group: _Group, *, look_first: bool) -> bool:
+def _copy(group: _Group, *, look_first: bool) -> Writing[bool]:
     """With COPY. Returns whether keys were found that were not remembered.
 
     Rows are never changed, so a key that is found before the transaction is found for ever.
     """
     columns = group.columns() if group.records else None
-    rows, missed = _sort_out(group, columns, look_first=look_first) if columns else (None, False)
+    rows, missed = (yield from _sort_out(group, columns, look_first=look_first)) if columns else (None, False)
     group.accept()
-    alone = not (group.is_numbered or connection.in_atomic_block or any(outcome.refusals for outcome in group.outcomes))
-    if alone and columns is not None and rows is not None:
-        if len(rows):
-            _copy_alone(columns, rows)
-        return missed
+    if group.is_numbered or connection.in_atomic_block or any(outcome.refusals for outcome in group.outcomes):
+        yield partial(_write_with_others, group, columns, rows)
+    elif columns is not None and rows is not None and len(rows):
+        yield from _copy_alone(columns, rows)
+    return missed
+
+
+def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows: Rows | None = None) -> None:
+    """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused."""
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
         if columns is not None and rows is not None and len(rows):
@@ -276,10 +285,9 @@ def _copy(group: _Group, *, look_first: bool) -> bool:
         if group.is_numbered:
             sequences_note(cursor, group.taken())
         group.keep_refused()
-    return missed
 
 
-def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tuple[Rows, bool]:
+def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writing[tuple[Rows, bool]]:
     """The rows that are new as far as is known, and whether keys were found that were not remembered."""
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
@@ -287,7 +295,7 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tupl
     if group.doubtful is None:
         group.doubtful = _remembered(columns, rows)
     asked = rows if look_first else columns.among(rows, group.doubtful)
-    found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
+    found = (yield _known_rows(columns.hex_keys(asked))) if len(asked) else []
     if found:
         at = columns.rows_by_key(asked)
         taken = np.fromiter((at[key] for key, *_ in found), np.intp, len(found))
@@ -295,7 +303,7 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tupl
         group.repeat_same(columns.place[taken[same]])
         others = [row for row, alike in zip(found, same.tolist(), strict=True) if not alike]
         if others:
-            _count_known(group, others, columns.numbers_by_key(asked))
+            yield from _count_known(group, others, columns.numbers_by_key(asked))
         known = set(columns.place[taken].tolist())
         rows, missed = columns.without(rows, known), not known <= group.doubtful
     return rows, missed
@@ -311,14 +319,13 @@ def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) 
     return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
-def _copy_alone(columns: TokenColumns, rows: Rows) -> None:
+def _copy_alone(columns: TokenColumns, rows: Rows) -> Writing[None]:
     """The rows and what they add to the hours, in a transaction of nothing else."""
     global _epoch
-    ids = dimension_ids(columns, _dimensions(columns.names))
-    connection.ensure_connection()
+    ids = dimension_ids(columns, (yield from _known_dimensions(columns.names)))
     for _ in range(ATTEMPTS):
         epoch = _epoch
-        current = copy_in_epoch(connection.connection, ENTER, epoch, _copies(columns, rows, ids, epoch))
+        current = yield copy_in_epoch(ENTER, epoch, _copies(columns, rows, ids, epoch))
         if current == epoch:
             return
         _epoch = current
@@ -352,31 +359,30 @@ def _recent_keys() -> RecentKeys | None:
         return None
 
 
-def _known_rows(keys: str) -> list[Known]:
+def _known_rows(keys: str) -> OnWire[list[Known]]:
     """What the ledger has under these keys, in hex with commas between."""
-    return _prepared(KNOWN_ROWS, [f"{{{keys}}}"])
+    return rows_of(KNOWN_ROWS, [f"{{{keys}}}".encode()])
 
 
-def _prepared(statement: str, arguments: Sequence[Any]) -> list[Any]:
-    """The rows of a statement that the database parses and plans once for each connection.
-
-    Django writes the arguments into the statement, which is parsed as a new one each time: for a single record that was
-    measured to cost three times what storing it costs.
-    """
-    connection.ensure_connection()
-    with psycopg.Cursor(connection.connection) as cursor:
-        return cursor.execute(statement, arguments, prepare=True).fetchall()
-
-
-def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
+def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> Writing[None]:
     """Count each of these records, found by their keys, as duplicate or conflict."""
     numbered = [(numbers[key], dimension, row) for key, dimension, *row in known]
     cached = _dimension_ids.get(connection.settings_dict["NAME"], {})
     names = {cached.get(name): name for name in {group.records[number].dimension for number, *_ in numbered}}
-    names |= _dimension_names({dimension for _, dimension, _ in numbered} - names.keys())
+    others = {dimension for _, dimension, _ in numbered} - names.keys()
+    if others:
+        names |= yield partial(_dimension_names, others)
     for number, dimension, row in numbered:
         content = group.records[number].content
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
+
+
+def _known_dimensions(wanted: Sequence[Dimension]) -> Writing[Mapping[Dimension, int]]:
+    """Ids of at least these dimensions; hardly ever is one of them new."""
+    remembered = _dimension_ids.get(connection.settings_dict["NAME"], {})
+    if all(map(remembered.__contains__, wanted)):
+        return remembered
+    return (yield partial(_dimensions, wanted))
 
 
 def _dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
@@ -400,8 +406,6 @@ def _dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
 
 
 def _dimension_names(wanted: set[int]) -> dict[int, Dimension]:
-    if not wanted:
-        return {}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, source, consumer, model, site, provider, status FROM token_dimension WHERE id = ANY(%s)",
