@@ -21,12 +21,13 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Database, broker and schema are there; 503 with what is missing otherwise."""
-    parts = {"database": _database(), "migrations": _migrations(), "broker": _broker()}
+    parts = {"database": database_state(), "migrations": _migrations(), "broker": _broker()}
     ready = all(state == "ok" for state in parts.values())
     return JsonResponse({"status": "ok" if ready else "unavailable", **parts}, status=200 if ready else 503)
 
 
-def _database() -> str:
+def database_state() -> str:
+    """Whether the database answers: "ok" or "unreachable"."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")

@@ -23,12 +23,12 @@ from rest_framework.exceptions import APIException
 from billing.api.admission import gate
 from billing.api.authentication import token_of
 from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_type, declared_bytes, read_body
+from billing.api.health import database_state
 from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON
 from billing.api.report_connection import Request
 from billing.api.token_door import (
     AT_ONCE_BYTES,
-    LARGE_BYTES,
     NOT_OURS,
     PATH,
     is_ours,
@@ -44,9 +44,13 @@ from billing.usage.services.token_batch import TokenBatch
 
 logger = logging.getLogger(__name__)
 LOOK_EVERY_SECONDS: Final = 1.0
+READY_SECONDS: Final = 5.0
+"""How long after the database answered a receiver is ready to take reports."""
 FRAMING: Final = 8
 """How many bytes a client may send for one of the body: chunks of a byte each take six."""
 MOST_BEARERS: Final = 10_000
+HERE_BYTES: Final = 1024 * 1024
+"""What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -70,7 +74,10 @@ class TokenReceiver:
         self._later = set[asyncio.Task[None]]()
         self._unread = deque[Request]()
         self._database = ThreadPoolExecutor(1, "bearers")
+        self._reached = float("-inf")
+        self._reaching: asyncio.Future[str] | None = None
         self._loop: asyncio.AbstractEventLoop
+        self._looking: asyncio.TimerHandle
         self._writer: TokenWriter[Request]
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -91,17 +98,26 @@ class TokenReceiver:
         """Begin to write."""
         self._loop = asyncio.get_running_loop()
         self._writer = tokens_writer(self._answer_all)
-        self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
+        self._look()
 
     async def stop(self) -> None:
         """Write what waits, and end. Asks of who reports end with it."""
+        self._looking.cancel()
         await self._writer.stop()
         self._database.submit(connections.close_all)
         await asyncio.to_thread(self._database.shutdown)
 
     def _look(self) -> None:
         self._answer_all(self._writer.overdue())
-        self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
+        if self._reaching is None:
+            self._reaching = self._loop.run_in_executor(self._database, _reach)
+            self._reaching.add_done_callback(self._reach_ended)
+        self._looking = self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
+
+    def _reach_ended(self, reaching: asyncio.Future[str]) -> None:
+        self._reaching = None
+        if not reaching.cancelled() and reaching.exception() is None and reaching.result() == "ok":
+            self._reached = monotonic()
 
     @property
     def most_bytes(self) -> int:
@@ -125,6 +141,10 @@ class TokenReceiver:
             return None if is_ours(request.META.get("HTTP_HOST", "")) else NOT_OURS
         if path == b"/healthz":
             return 200, "application/json", b'{"status":"ok"}', []
+        if path == b"/readyz":
+            ready = monotonic() - self._reached < READY_SECONDS
+            state = {"status": "ok" if ready else "unavailable", "database": "ok" if ready else "unreachable"}
+            return 200 if ready else 503, "application/json", msgspec.json.encode(state), []
         if path == b"/metrics":
             return 200, CONTENT_TYPE_LATEST, process_metrics(), []
         if path == PATH.encode():
@@ -150,10 +170,10 @@ class TokenReceiver:
             request.admitted = None
 
     def take(self, request: Request) -> None:
-        """Have the report written. Small ones are read here; those of many records one by one, so that the database never
+        """Have the report written. It is read here unless it is huge; of many records one by one, so that the database never
         waits longer for what it is to be told next.
         """
-        if request.reporter is None or not _is_small(request):
+        if request.reporter is None or not _is_read_here(request):
             task = self._loop.create_task(self._take_later(request))
             self._later.add(task)
             task.add_done_callback(self._later.discard)
@@ -180,7 +200,7 @@ class TokenReceiver:
         try:
             if request.reporter is None:
                 request.reporter = (await self._ask(request.META)).reporter
-            read = _read(request) if _is_small(request) else await asyncio.to_thread(_read, request)
+            read = _read(request) if _is_read_here(request) else await asyncio.to_thread(_read, request)
             self._writer.submit(request, read)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client is told
             request.connection.answer(request, _answer(error))
@@ -218,17 +238,17 @@ class TokenReceiver:
             request.connection.answer(request, _answer(result))
 
 
-def _is_small(request: Request) -> bool:
-    """Whether it is read in less time than another thread would need to begin with it."""
-    return request.size <= LARGE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META
+def _is_read_here(request: Request) -> bool:
+    """Whether the loop itself reads it; what is packed may be of any size."""
+    return request.size <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META
 
 
 def _read(request: Request) -> TokenBatch:
     if request.admitted is None:
         raise RuntimeError("a report is read after it was answered")
-    if _is_small(request):  # and counted in as it came
+    if _is_read_here(request):  # and counted in as it came
         check_content_type(request, RECORD_BODIES)
-        return report_read(request.read(LARGE_BYTES), request.reporter)
+        return report_read(request.read(HERE_BYTES), request.reporter)
     return report_read(read_body(request, request.admitted, RECORD_BODIES), request.reporter)
 
 
@@ -240,6 +260,11 @@ def _bearer(meta: dict[str, Any]) -> _Bearer:
     except (DatabaseError, InterfaceError):
         close_old_connections()
         raise
+
+
+def _reach() -> str:
+    close_old_connections()
+    return database_state()
 
 
 def _answer(result: Result) -> Answer:

@@ -118,7 +118,7 @@ def check_argv(port: int, application: str = "billing.config.budget_check:applic
 def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
     if port is None:
         return []
-    ready = partial(_answers, f"http://127.0.0.1:{port}/healthz")
+    ready = partial(_answers, f"http://127.0.0.1:{port}/readyz")
     return [Child(name="receiver", argv=receiver_argv(port), env=environment, ready=ready)]
 
 

@@ -1,7 +1,7 @@
 """What the ingest benchmarks send and how: made-up live traffic, prepared requests, senders that cost next to nothing."""
 
 import multiprocessing
-import selectors
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -105,38 +105,44 @@ def shares(items: Sequence[Any], number: int) -> list[Sequence[Any]]:
 
 
 def send(port: int, requests: Sequence[bytes], connections: int = 1) -> None:
-    """Send all requests over so many connections, one at a time on each; every answer must be a 2xx."""
-    waiting = iter(requests)
-    with selectors.DefaultSelector() as selector:
+    """Send all requests over so many connections, one at a time on each; every answer must be a 2xx.
+
+    Answers of a second have the same heads: each is read once.
+    """
+    waiting, begun, bodies = iter(requests), dict[int, bytes](), dict[bytes, int]()
+    channels = dict[int, socket.socket]()
+    with select.epoll() as poll:
         for _ in range(min(connections, len(requests))):
             channel = socket.create_connection(("127.0.0.1", port))
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel.sendall(next(waiting))
-            selector.register(channel, selectors.EVENT_READ, bytearray())
-        while selector.get_map():
-            for key, _ in selector.select():
-                channel, answer = key.fileobj, key.data
-                assert isinstance(channel, socket.socket)
+            channels[channel.fileno()] = channel
+            poll.register(channel, select.EPOLLIN)
+        while channels:
+            for number, _ in poll.poll():
+                channel = channels[number]
                 received = channel.recv(65_536)
                 assert received, "the server closed the connection"
-                answer += received
-                if not _complete(answer):
+                answer = begun.pop(number, b"") + received
+                head, _, body = answer.partition(b"\r\n\r\n")
+                if head not in bodies and len(head) < len(answer):
+                    assert int(head[9:12]) in ALLOWED, answer
+                    bodies[head] = _length(head)
+                if len(body) < bodies.get(head, 1):
+                    begun[number] = answer
                     continue
-                assert int(answer[9:12]) in ALLOWED, bytes(answer)
-                answer.clear()
                 following = next(waiting, None)
                 if following is None:
-                    selector.unregister(channel)
-                    channel.close()
+                    poll.unregister(channel)
+                    channels.pop(number).close()
                 else:
                     channel.sendall(following)
 
 
-def _complete(answer: bytearray) -> bool:
-    end = answer.find(b"\r\n\r\n")
-    if end < 0:
-        return False
-    head = bytes(answer[:end]).lower()
-    start = head.find(b"content-length:")
-    length = int(head[start + 15 :].split(b"\r", 1)[0]) if start >= 0 else 0
-    return len(answer) >= end + 4 + length
+def _length(head: bytes) -> int:
+    """What Content-Length says."""
+    for line in head.lower().split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name == b"content-length":
+            return int(value)
+    return 0

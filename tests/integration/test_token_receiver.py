@@ -15,7 +15,7 @@ import uvicorn
 from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
-from billing.api import report_connection, token_door
+from billing.api import report_connection, token_door, token_receiver
 from billing.api.admission import gate
 from billing.api.report_connection import MOST_HEAD, ReportConnection
 from billing.api.token_receiver import TokenReceiver
@@ -307,6 +307,20 @@ def test_a_connection_of_which_nobody_hears_is_closed(port: int, token: str, mon
     with dialled(port) as channel:
         channel.sendall(head(token, 100) + b"[")
         assert channel.recv(1) == b""
+
+
+def test_it_is_ready_while_the_database_answers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ready() -> tuple[int, Any]:
+        answer = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
+        return answer.status_code, answer.json()
+
+    until(lambda: ready() == (200, {"status": "ok", "database": "ok"}))
+    with monkeypatch.context() as patched:
+        patched.setattr(token_receiver, "READY_SECONDS", 2.0)
+        patched.setattr(token_receiver, "database_state", lambda: "unreachable")
+        until(lambda: ready() == (503, {"status": "unavailable", "database": "unreachable"}))
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
+    until(lambda: ready()[0] == 200)
 
 
 # What is written together, and under pressure

@@ -19,13 +19,36 @@ from psycopg import pq
 from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_group import QUEUE_SECONDS, Result
-from billing.usage.services.token_steps import AFRESH, Waiting, Writing, done
+from billing.usage.services.token_steps import AFRESH, Step, Waiting, Writing, done
 from billing.usage.services.token_wire import SOON, OnWire, Said
 
 T = TypeVar("T")
 Write = Callable[[Sequence[TokenBatch]], Writing[list[IngestOutcome]]]
 SOON_MS = 1
 """How long the loop stands still for an answer that comes at once; what it began instead could take longer."""
+
+
+class _Group(Generic[T]):
+    """Batches that are written together: the step that comes next, or what became of each once none does."""
+
+    __slots__ = ("failure", "results", "step", "waiting", "writing")
+
+    def __init__(self, waiting: Sequence[tuple[T, TokenBatch, float]], write: Write) -> None:
+        self.waiting = waiting
+        self.writing = write([batch for _, batch, _ in waiting])
+        self.results: Sequence[Result] = ()
+        self.failure: Exception | None = None
+        self.go_on()
+
+    def go_on(self, answer: Any = None, error: Exception | None = None) -> None:
+        """Do what is to be done between two steps, the first of which came to `answer` or failed."""
+        self.step: Step | None = None
+        try:
+            self.step = self.writing.send(answer) if error is None else self.writing.throw(error)
+        except StopIteration as end:
+            self.results = end.value
+        except Exception as failure:  # noqa: BLE001 - the edge: every request of the group answers it by itself
+            self.failure, self.results = failure, [failure] * len(self.waiting)
 
 
 class TokenWriter(Generic[T]):
@@ -39,8 +62,7 @@ class TokenWriter(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[T, TokenBatch, float]] = deque()
         self._alone: deque[tuple[T, TokenBatch, float]] = deque()
-        self._group: list[tuple[T, TokenBatch, float]] = []
-        self._writing: Writing[list[IngestOutcome]] | None = None
+        self._group: _Group[T] | None = None
         self._begins = False
         self._wire: _Wire | None = None
         self._thread = ThreadPoolExecutor(1, "token-writer")
@@ -49,7 +71,7 @@ class TokenWriter(Generic[T]):
     def submit(self, ticket: T, batch: TokenBatch) -> None:
         """Have this batch written; `told` will hear of its ticket, unless `overdue` gives it back before."""
         self._queue.append((ticket, batch, monotonic()))
-        if self._writing is None and not self._begins:  # with whatever else came in by now
+        if self._group is None and not self._begins:  # with whatever else came in by now
             self._begins = True
             self._loop.call_soon(self._begin)
 
@@ -63,7 +85,7 @@ class TokenWriter(Generic[T]):
 
     async def stop(self) -> None:
         """Write what waits, and end; nothing may be submitted any more."""
-        if self._begins or self._writing is not None:
+        if self._begins or self._group is not None:
             self._idle = self._loop.create_future()
             await self._idle
         self._leave()
@@ -73,10 +95,10 @@ class TokenWriter(Generic[T]):
     def _begin(self) -> None:
         """Write the next group, if one waits."""
         self._begins = False
-        self._group = self._join()
-        if self._group:
-            self._writing = self._write([batch for _, batch, _ in self._group])
-            self._go_on()
+        waiting = self._join()
+        self._group = _Group(waiting, self._write) if waiting else None
+        if self._group is not None:
+            self._go_on(self._group)
         elif self._idle is not None:
             self._idle.set_result(None)
 
@@ -90,27 +112,33 @@ class TokenWriter(Generic[T]):
             size += len(group[-1][1].records)
         return group
 
-    def _go_on(self, answer: Any = None, error: Exception | None = None) -> None:
+    def _go_on(self, group: _Group[T]) -> None:
         """Go from step to step, until one has to be waited for or the group is written."""
-        writing = self._writing
-        while writing is not None:
-            try:
-                step = writing.send(answer) if error is None else writing.throw(error)
-            except StopIteration as end:
-                return self._end(end.value)
-            except Exception as failed:  # noqa: BLE001 - the edge: every request of the group answers it by itself
-                return self._fail(failed)
-            answer, error = None, None
+        while (step := group.step) is not None:
             if step is AFRESH:
                 self._leave()
+                group.go_on()
             elif not isinstance(step, OnWire):
-                return self._wait(step, self._go_on)
+                return self._wait(step, self._came)
             elif self._wire is None:
-                return self._wait(_Wire, lambda wire=None, error=None, step=step: self._connected(wire, error, step))
+                return self._wait(_Wire, self._connected)
             else:
                 self._wire.begin(step)
                 return self._hear()
-        return None
+        return self._end(group)
+
+    def _came(self, answer: Any = None, error: Exception | None = None) -> None:
+        """The step came to this, or failed."""
+        if self._group is not None:
+            self._group.go_on(answer, error)
+            self._go_on(self._group)
+
+    def _connected(self, wire: "_Wire | None", error: Exception | None = None) -> None:
+        if wire is None:
+            return self._came(error=error)
+        self._wire = wire
+        self._loop.add_reader(wire.descriptor, self._hear, select.POLLIN)
+        return self._go_on(self._group) if self._group is not None else None
 
     def _wait(self, work: Waiting, then: Callable[..., None]) -> None:
         """Leave this to the thread that may wait; `then` is called with what came of it, or with the error."""
@@ -120,14 +148,6 @@ class TokenWriter(Generic[T]):
             then(None, error) if error else then(future.result())
 
         self._loop.run_in_executor(self._thread, _waited, work).add_done_callback(ended)
-
-    def _connected(self, wire: "_Wire | None", error: Exception | None, step: OnWire[Any]) -> None:
-        if wire is None:
-            return self._go_on(error=error)
-        self._wire = wire
-        self._loop.add_reader(wire.descriptor, self._hear, select.POLLIN)
-        wire.begin(step)
-        return self._hear()
 
     def _hear(self, came: int | None = None) -> None:
         """Say more, now that these events came, or for the first time."""
@@ -147,7 +167,7 @@ class TokenWriter(Generic[T]):
             failed = error
         if not wire.is_good:
             self._leave()
-        return self._go_on(answer, failed)
+        return self._came(answer, failed)
 
     def _leave(self) -> None:
         """End the connection; the next is a new one."""
@@ -157,20 +177,16 @@ class TokenWriter(Generic[T]):
             self._wire.connection.close()
             self._wire = None
 
-    def _fail(self, error: Exception) -> None:
-        """One whose values the database does not take stands alone: the others are written without it."""
-        if isinstance(error, DataError) and len(self._group) > 1:
-            self._alone.extend(self._group)
-            self._writing = None
-            self._begin()
-        else:
-            self._end([error] * len(self._group))
-
-    def _end(self, results: Sequence[Result]) -> None:
-        """The next group is on its way before these are answered."""
-        group, self._writing = self._group, None
+    def _end(self, group: _Group[T]) -> None:
+        """The next group is on its way before this one is answered. One whose values the database does not take stands
+        alone: the others are written without it.
+        """
+        if isinstance(group.failure, DataError) and len(group.waiting) > 1:
+            self._alone.extend(group.waiting)
+            return self._begin()
         self._begin()
-        self._told([(ticket, result) for (ticket, _, _), result in zip(group, results, strict=True)])
+        self._told([(ticket, result) for (ticket, _, _), result in zip(group.waiting, group.results, strict=True)])
+        return None
 
 
 class _Wire:
