@@ -81,6 +81,19 @@ def test_what_comes_while_a_group_is_written_is_the_next_up_to_the_limit() -> No
     in_a_loop(work)
 
 
+def test_a_large_group_is_made_ready_before_its_turn_and_what_comes_later_is_of_another() -> None:
+    async def work() -> None:
+        found = Told(most=1000)
+        async with found.held_up():
+            for size in (150, 150, 50, 30):
+                found.writer.submit(str(size), batch(size))
+        await found.writer.stop()
+        assert found.groups == [[1], [150, 150], [50, 30]]
+        assert set(found.results) == {"first", "150", "50", "30"}
+
+    in_a_loop(work)
+
+
 def test_what_came_in_at_once_is_written_together() -> None:
     async def work() -> None:
         found = Told()

@@ -119,7 +119,7 @@ def copy_in_epoch(enter: str, epoch: int, copies: Sequence[Copied]) -> OnWire[in
         wire = connection.pgconn
         wire.send_query("; ".join([enter, *(statement for statement, _ in copies)]).encode())
         pending, failed, current, refused = [rows for _, rows in copies], None, b"", False
-        while (result := (yield from _next_result(wire, soon=len(pending) == len(copies)))) is not None:
+        while (result := (yield from _next_result(wire, soon=bool(pending)))) is not None:
             if result.status == pq.ExecStatus.COPY_IN:
                 refused = current != str(epoch).encode()
                 yield from _feed(wire, pending.pop(0), refused=refused)

@@ -24,6 +24,8 @@ from billing.usage.services.token_wire import SOON, OnWire, Said
 
 T = TypeVar("T")
 Write = Callable[[Sequence[TokenBatch]], Writing[list[IngestOutcome]]]
+MUCH = 200
+"""So many records are worth a group that is made ready before its turn."""
 SOON_MS = 1
 """How long the loop stands still for an answer that comes at once; what it began instead could take longer."""
 
@@ -31,10 +33,11 @@ SOON_MS = 1
 class _Group(Generic[T]):
     """Batches that are written together: the step that comes next, or what became of each once none does."""
 
-    __slots__ = ("failure", "results", "step", "waiting", "writing")
+    __slots__ = ("failure", "results", "size", "step", "waiting", "writing")
 
     def __init__(self, waiting: Sequence[tuple[T, TokenBatch, float]], write: Write) -> None:
         self.waiting = waiting
+        self.size = sum(len(batch.records) for _, batch, _ in waiting)
         self.writing = write([batch for _, batch, _ in waiting])
         self.results: Sequence[Result] = ()
         self.failure: Exception | None = None
@@ -62,7 +65,9 @@ class TokenWriter(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[T, TokenBatch, float]] = deque()
         self._alone: deque[tuple[T, TokenBatch, float]] = deque()
+        self._queued = 0
         self._group: _Group[T] | None = None
+        self._following: _Group[T] | None = None
         self._begins = False
         self._wire: _Wire | None = None
         self._thread = ThreadPoolExecutor(1, "token-writer")
@@ -71,15 +76,21 @@ class TokenWriter(Generic[T]):
     def submit(self, ticket: T, batch: TokenBatch) -> None:
         """Have this batch written; `told` will hear of its ticket, unless `overdue` gives it back before."""
         self._queue.append((ticket, batch, monotonic()))
-        if self._group is None and not self._begins:  # with whatever else came in by now
-            self._begins = True
-            self._loop.call_soon(self._begin)
+        self._queued += len(batch.records)
+        if self._group is None:
+            if not self._begins:  # with whatever else came in by now
+                self._begins = True
+                self._loop.call_soon(self._begin)
+        elif self._following is None and self._queued >= max(self._group.size, MUCH):
+            self._following = self._next()  # made ready while the database is at work
 
     def overdue(self) -> list[tuple[T, Result]]:
         """Take back what no group had room for in QUEUE_SECONDS, with the error that its reporters are to be told."""
         late = list[T]()
         while self._queue and monotonic() - self._queue[0][2] > QUEUE_SECONDS:
-            late.append(self._queue.popleft()[0])
+            ticket, batch, _ = self._queue.popleft()
+            self._queued -= len(batch.records)
+            late.append(ticket)
         error = OperationalError(f"no report was written for {QUEUE_SECONDS} s: the database may be slow")
         return [(ticket, error) for ticket in late]
 
@@ -95,22 +106,22 @@ class TokenWriter(Generic[T]):
     def _begin(self) -> None:
         """Write the next group, if one waits."""
         self._begins = False
-        waiting = self._join()
-        self._group = _Group(waiting, self._write) if waiting else None
+        self._group, self._following = self._following or self._next(), None
         if self._group is not None:
             self._go_on(self._group)
         elif self._idle is not None:
             self._idle.set_result(None)
 
-    def _join(self) -> list[tuple[T, TokenBatch, float]]:
-        """What waits, as far as there is room for it; the first always has room."""
+    def _next(self) -> _Group[T] | None:
+        """A group of what waits, as far as there is room for it; the first always has room."""
         if self._alone:
-            return [self._alone.popleft()]
-        group, size = list[tuple[T, TokenBatch, float]](), 0
-        while self._queue and (not group or size + len(self._queue[0][1].records) <= self._most):
-            group.append(self._queue.popleft())
-            size += len(group[-1][1].records)
-        return group
+            return _Group([self._alone.popleft()], self._write)
+        waiting, size = list[tuple[T, TokenBatch, float]](), 0
+        while self._queue and (not waiting or size + len(self._queue[0][1].records) <= self._most):
+            waiting.append(self._queue.popleft())
+            size += len(waiting[-1][1].records)
+        self._queued -= size
+        return _Group(waiting, self._write) if waiting else None
 
     def _go_on(self, group: _Group[T]) -> None:
         """Go from step to step, until one has to be waited for or the group is written."""

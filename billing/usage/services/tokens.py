@@ -333,8 +333,9 @@ def _copy_alone(columns: TokenColumns, rows: Rows) -> Writing[None]:
 
 
 def _copies(columns: TokenColumns, rows: Rows, ids: Any, epoch: int) -> list[tuple[str, bytes]]:
+    """The few sums go first: the rest is said as soon as the database has them, and then it needs nobody for long."""
     return [
-        (COPY_ENTRIES, copied_entries(columns, rows, ids, epoch)), (COPY_DELTAS, copied_deltas(columns, rows, ids, epoch)),
+        (COPY_DELTAS, copied_deltas(columns, rows, ids, epoch)), (COPY_ENTRIES, copied_entries(columns, rows, ids, epoch)),
     ]  # fmt: skip
 
 
