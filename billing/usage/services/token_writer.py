@@ -231,15 +231,13 @@ class _Wire:
 
     def go_on(self, came: int | None) -> int:
         """Say more; returns the events that it waits for.  Raises StopIteration with what came of it, or as Django does."""
-        said = self._said
+        said, self._said = self._said, None
         if said is None:
             raise RuntimeError("nothing is being said")
-        try:
-            with self._django.wrap_database_errors:
-                return next(said) if came is None else said.send(came)
-        except BaseException:
-            self._said = None
-            raise
+        with self._django.wrap_database_errors:
+            wanted = next(said) if came is None else said.send(came)
+        self._said = said
+        return wanted
 
     def has_heard(self) -> bool:
         """Whether the database answers within SOON_MS."""
