@@ -34,6 +34,7 @@ from billing.api.token_door import (
     is_ours,
     refused,
     report_read,
+    report_read_now,
     reporter_of,
     taken,
 )
@@ -49,7 +50,7 @@ READY_SECONDS: Final = 5.0
 FRAMING: Final = 8
 """How many bytes a client may send for one of the body: chunks of a byte each take six."""
 MOST_BEARERS: Final = 10_000
-HERE_BYTES: Final = 1024 * 1024
+HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -248,7 +249,7 @@ def _read(request: Request) -> TokenBatch:
         raise RuntimeError("a report is read after it was answered")
     if _is_read_here(request):  # and counted in as it came
         check_content_type(request, RECORD_BODIES)
-        return report_read(request.read(HERE_BYTES), request.reporter)
+        return report_read_now(request.read(HERE_BYTES), request.reporter)
     return report_read(read_body(request, request.admitted, RECORD_BODIES), request.reporter)
 
 

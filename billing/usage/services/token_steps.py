@@ -5,7 +5,7 @@ that uses Django's connection. Each is answered with what came of it, or with th
 """
 
 from collections.abc import Callable, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from django.db import connection
 
@@ -21,8 +21,6 @@ def afresh() -> None:
     """The step that leaves the connection, which is dead: the next is a new one."""
     connection.close()
 
-
-AFRESH: Final[Step] = afresh
 
 
 def here(writing: Writing[T]) -> T:

@@ -19,7 +19,7 @@ from psycopg import pq
 from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_group import QUEUE_SECONDS, Result
-from billing.usage.services.token_steps import AFRESH, Step, Waiting, Writing, done
+from billing.usage.services.token_steps import Step, Waiting, Writing, afresh, done
 from billing.usage.services.token_wire import SOON, OnWire, Said
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class TokenWriter(Generic[T]):
     def _go_on(self, group: _Group[T]) -> None:
         """Go from step to step, until one has to be waited for or the group is written."""
         while (step := group.step) is not None:
-            if step is AFRESH:
+            if step is afresh:
                 self._leave()
                 group.go_on()
             elif not isinstance(step, OnWire):

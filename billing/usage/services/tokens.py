@@ -44,7 +44,7 @@ from billing.usage.services.token_columns import (
 )
 from billing.usage.services.token_group import GroupCommit, Result
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
-from billing.usage.services.token_steps import AFRESH, Writing, here
+from billing.usage.services.token_steps import Writing, afresh, here
 from billing.usage.services.token_wire import OnWire, Prepared, copy_in_epoch, rows_of, token_take
 from billing.usage.services.token_writer import TokenWriter
 from billing.usage.services.writing_turn import WritingTurn
@@ -131,7 +131,7 @@ def _writing(batches: Sequence[TokenBatch]) -> Writing[list[IngestOutcome]]:
                 raise
             doubtful = group.doubtful
             if lost:
-                yield AFRESH
+                yield afresh
         else:
             _look_first = LOOK_AHEAD if missed else max(_look_first - 1, 0)
             return group.outcomes

@@ -1,4 +1,4 @@
-"""Processes of one machine write their groups in turn: each finds in the queue what came in while another wrote.
+"""Web processes of one machine write their groups in turn: each finds in the queue what came in while another wrote.
 
 A commit costs the disk and the processor about the same for one record as for a hundred. Two processes that commit at
 the same time commit twice as often, half as much each, and look for repeats among rows that they cannot see yet. A turn
