@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from billing.invoicing.documents.content import Invoice, Line, Period, lines_of, sum_of, told_of
+from billing.invoicing.documents.fitting import is_one_line
 from billing.invoicing.documents.labels import (
     KINDS,
     MARKS,
@@ -35,6 +36,7 @@ from billing.invoicing.documents.text import figure, fragments, visible
 
 MISSING = "–"
 SMALLEST_ABACUS = 9
+COLUMNS_OF_A_ROW = ("position", "item", "place", "quantity", "unit", "unit_price", "price_version", "amount")
 ROWS_SHOWN_FOR = {
     "gpu": ("sku", "place"),
     "commitment": ("sku", "place"),
@@ -199,6 +201,17 @@ def _section(invoice: Invoice, kind: str, wording: Wording) -> dict[str, Any]:
 
 
 def _row(line: Line, wording: Wording) -> dict[str, Any]:
+    """What stands in each column; names in one piece where nothing has to break."""
+    row = _laid(line, wording)
+    names = {column: "".join(row[column]) for column in ("item", "place", "unit", "price_version")}
+    texts = {**row, **names}
+    single = not (row["lead"] or row["item_notes"] or row["notes"]) and is_one_line(
+        [texts[column] for column in COLUMNS_OF_A_ROW], inline(row["tag"])
+    )
+    return row | {"is_one_line": single} | ({column: [name] for column, name in names.items()} if single else {})
+
+
+def _laid(line: Line, wording: Wording) -> dict[str, Any]:
     return {
         "position": str(line.position),
         "lead": _lead(line, wording),
