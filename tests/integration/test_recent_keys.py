@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from django.db import connection
 from django.test import override_settings
+from numpy.typing import NDArray
 
 from billing.usage.services import IngestOutcome, tokens
 from billing.usage.services.recent_keys import RecentKeys
@@ -61,13 +62,28 @@ def test_what_was_forgotten_is_refused_by_the_key_and_found_by_a_look_for_all(as
     ingest_tokens(*batch(range(10)))
     memory = tokens._recent_keys()
     assert memory is not None
-    memory._marks[:] = 0
-    assert counts(ingest_tokens(*batch(range(5, 15)))) == (5, 5, 0)
-    assert counts(ingest_tokens(*batch(range(20, 30)))) == (10, 0, 0)
-    assert asked == [10, 10], "once repeats were missed, all keys are looked for a while"
+    memory._slots[:] = 0
+    assert counts(ingest_tokens(*batch(range(7, 17)))) == (7, 3, 0)
+    for start in (20, 30, 40, 50):
+        assert counts(ingest_tokens(*batch(range(start, start + 10)))) == (10, 0, 0)
+    assert asked == [10] * 4, "after three keys were missed, all keys are looked for in three more groups"
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM token_event")
-        assert cursor.fetchone()[0] == 25
+        assert cursor.fetchone()[0] == 57
+
+
+def test_where_everything_was_forgotten_all_is_looked_for_in_a_bounded_number_of_groups(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_tokens(*batch(range(100)))
+    memory = tokens._recent_keys()
+    assert memory is not None
+    memory._slots[:] = 0
+    monkeypatch.setattr(tokens, "LOOK_AHEAD", 2)
+    assert counts(ingest_tokens(*batch(range(100)))) == (0, 100, 0)
+    for start in (200, 300, 400):
+        ingest_tokens(*batch(range(start, start + 10)))
+    assert asked == [100, 10, 10]
 
 
 def test_without_a_place_for_the_memory_everything_is_taken_as_before(asked: list[int], tmp_path: Path) -> None:
@@ -79,15 +95,35 @@ def test_without_a_place_for_the_memory_everything_is_taken_as_before(asked: lis
     assert asked == [12]
 
 
-def test_processes_share_one_memory_and_a_newer_key_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+def key_in_slot(slot: int, mark: int) -> NDArray[np.uint8]:
+    """A key of this slot; its mark is an odd number."""
+    end = slot | mark << 40
+    return np.frombuffer(bytes(8) + end.to_bytes(8, "little"), np.uint8).reshape(1, 16)
+
+
+def test_processes_share_one_memory(tmp_path: Path) -> None:
     one, other = RecentKeys(tmp_path / "keys"), RecentKeys(tmp_path / "keys")
-    one.add(keys_of("a", "b"))
-    assert other.may_know(keys_of("a", "c", "b")).tolist() == [True, False, True]
-    other.add_few(bytes(key) for key in keys_of("c"))
-    assert one.may_know(keys_of("a", "b", "c")).tolist() == [True, True, True]
-    first = np.array([[0] * 8 + [7, 0, 0, 0, 0, 3, 0, 0]], np.uint8)
-    same_slot = np.array([[0] * 8 + [7, 0, 0, 0, 0, 5, 0, 0]], np.uint8)
-    one.add(first)
-    assert not other.may_know(same_slot)[0], "another key of the slot is not taken for it"
-    other.add(same_slot)
-    assert (one.may_know(first)[0], one.may_know(same_slot)[0]) == (False, True)
+    assert one.add(keys_of("a", "b")).tolist() == [False, False]
+    assert other.add(keys_of("a", "c", "b")).tolist() == [True, False, True]
+    other.add_few(bytes(key) for key in keys_of("d"))
+    assert one.add(keys_of("a", "b", "c", "d")).tolist() == [True] * 4
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_a_slot_remembers_the_last_four_keys_that_came_to_it(tmp_path: Path, few: bool) -> None:
+    memory = RecentKeys(tmp_path / "keys")
+    keys = [key_in_slot(7, mark) for mark in (3, 5, 7, 9, 11)]
+    for key in keys:
+        if few:
+            memory.add_few([key.tobytes()] * 6)  # a key that comes again takes no more room
+        else:
+            assert [memory.add(key)[0] for _ in range(6)] == [False, *[True] * 5]
+    assert [memory.add(key)[0] for key in reversed(keys)] == [True, True, True, True, False]
+    assert not memory.add(key_in_slot(8, 3))[0], "the same mark in another slot"
+
+
+def test_two_new_keys_of_one_slot_in_one_batch_are_both_remembered(tmp_path: Path) -> None:
+    memory = RecentKeys(tmp_path / "keys")
+    together = np.concatenate([key_in_slot(7, mark) for mark in (3, 5, 7)])
+    assert memory.add(together).tolist() == [False] * 3
+    assert memory.add(together).tolist() == [True] * 3

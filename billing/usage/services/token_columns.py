@@ -7,7 +7,8 @@ costs a fraction of that; all numbers stay integers. `token_rows` has the same f
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -40,18 +41,15 @@ _sources = attrgetter("source")
 _zones = attrgetter("time.tzinfo")
 _attributes = attrgetter("attributes")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
-_counts = tuple(
-    attrgetter(name)
-    for name in (
-        "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
-        "reasoning_output_tokens",
-    )
-)  # fmt: skip
+_counts = attrgetter(
+    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens"
+)
 _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microseconds"))
 
 HYPHENS: Final = (8, 13, 18, 23)
 DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in HYPHENS])
 VERSION, VARIANT = 12, 16
+VERSION_AT, VARIANT_AT = 14, 19
 _NO_DIGIT: Final = 255
 _digit_of = np.full(256, _NO_DIGIT, np.uint8)
 _digit_of[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
@@ -179,7 +177,7 @@ class TokenColumns:
 def reported_columns(records: Sequence[UncheckedTokenUsage]) -> ReportedColumns:
     """The columns of at least one record."""
     keys, readable = token_keys(records)
-    counts = np.stack([_column(field, records) for field in _counts], axis=1)
+    counts = np.fromiter(chain.from_iterable(map(_counts, records)), np.int64, 5 * len(records)).reshape(-1, 5)
     dimensions = list(map(_dimensions, records))
     names = list(dict.fromkeys(dimensions))
     numbers = {name: number for number, name in enumerate(names)}
@@ -234,18 +232,17 @@ def token_keys(records: Sequence[UncheckedTokenUsage]) -> tuple[Octets, Flags]:
 def _plain_uuids(text: str, number: int) -> Octets | None:
     """(n, 16) bytes of so many texts of that length, None unless all are UUIDs as `metering.token_keys` knows them."""
     digits = text.replace("-", "")
-    if len(digits) != number * 32 or not text.isascii() or digits != digits.lower():
+    if len(digits) != number * 32 or any(text[place::UUID_LENGTH].strip("-") for place in HYPHENS):
         return None
-    letters = np.frombuffer(text.encode(), np.uint8).reshape(-1, UUID_LENGTH)
+    if text[VERSION_AT::UUID_LENGTH].strip("47") or text[VARIANT_AT::UUID_LENGTH].strip("89ab"):
+        return None
+    if not text.isascii() or digits != digits.lower():
+        return None
     try:
         octets = np.frombuffer(bytearray.fromhex(digits), np.uint8)
     except ValueError:
         return None
-    if len(octets) != number * 16 or not (letters[:, HYPHENS] == ord("-")).all():
-        return None
-    octets = octets.reshape(-1, 16)
-    version, variant = octets[:, 6] >> 4, octets[:, 8] >> 6
-    return octets if (((version == 4) | (version == 7)) & (variant == 2)).all() else None
+    return octets.reshape(-1, 16) if len(octets) == number * 16 else None
 
 
 def _mixed_keys(records: Sequence[UncheckedTokenUsage], identities: Sequence[str]) -> tuple[Octets, Flags]:
@@ -265,8 +262,14 @@ def _mixed_keys(records: Sequence[UncheckedTokenUsage], identities: Sequence[str
 
 def _masks(sources: Sequence[str]) -> Octets:
     """(n, 8), or (1, 8) where all come from one source, as most reports do."""
-    distinct = sources[:1] if len(set(sources)) == 1 else sources
-    return np.fromiter(map(source_mask, distinct), ">u8", len(distinct)).view(np.uint8).reshape(-1, 8)
+    if len(set(sources)) == 1:
+        return _mask(sources[0])
+    return np.fromiter(map(source_mask, sources), ">u8", len(sources)).view(np.uint8).reshape(-1, 8)
+
+
+@lru_cache(maxsize=4096)
+def _mask(source: str) -> Octets:
+    return np.frombuffer(source_mask(source).to_bytes(8, "big"), np.uint8).reshape(1, 8)
 
 
 def _uuids(letters: Octets) -> tuple[Octets, Flags]:

@@ -133,7 +133,7 @@ def _writing(batches: Sequence[TokenBatch]) -> Writing[list[IngestOutcome]]:
             if lost:
                 yield afresh
         else:
-            _look_first = LOOK_AHEAD if missed else max(_look_first - 1, 0)
+            _look_first = min(LOOK_AHEAD, max(_look_first - 1, missed))
             return group.outcomes
     raise AssertionError("unreachable")
 
@@ -169,11 +169,11 @@ def tokens_writer(done: Callable[[Sequence[tuple[T, Result]]], None]) -> TokenWr
     return TokenWriter(_writing, done, most=GROUPED_RECORDS)
 
 
-def _written(group: "_Group", *, look_first: bool) -> Writing[bool]:
-    """Everything of these batches; returns whether the ledger knew keys that this machine did not remember."""
+def _written(group: "_Group", *, look_first: bool) -> Writing[int]:
+    """Everything of these batches; returns how many keys the ledger knew that this machine did not remember."""
     if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
         yield from _take(group)
-        return False
+        return 0
     return (yield from _copy(group, look_first=look_first))
 
 
@@ -259,13 +259,13 @@ def _take(group: _Group) -> Writing[None]:
         yield partial(_write_with_others, group)
 
 
-def _copy(group: _Group, *, look_first: bool) -> Writing[bool]:
-    """With COPY. Returns whether keys were found that were not remembered.
+def _copy(group: _Group, *, look_first: bool) -> Writing[int]:
+    """With COPY. Returns how many keys were found that were not remembered.
 
     Rows are never changed, so a key that is found before the transaction is found for ever.
     """
     columns = group.columns() if group.records else None
-    rows, missed = (yield from _sort_out(group, columns, look_first=look_first)) if columns else (None, False)
+    rows, missed = (yield from _sort_out(group, columns, look_first=look_first)) if columns else (None, 0)
     group.accept()
     if group.is_numbered or connection.in_atomic_block or any(outcome.refusals for outcome in group.outcomes):
         yield partial(_write_with_others, group, columns, rows)
@@ -287,11 +287,11 @@ def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows:
         group.keep_refused()
 
 
-def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writing[tuple[Rows, bool]]:
-    """The rows that are new as far as is known, and whether keys were found that were not remembered."""
+def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writing[tuple[Rows, int]]:
+    """The rows that are new as far as is known, and how many keys were found that were not remembered."""
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
-    rows, missed = columns.first_rows(), False
+    rows, missed = columns.first_rows(), 0
     if group.doubtful is None:
         group.doubtful = _remembered(columns, rows)
     asked = rows if look_first else columns.among(rows, group.doubtful)
@@ -305,7 +305,7 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writ
         if others:
             yield from _count_known(group, others, columns.numbers_by_key(asked))
         known = set(columns.place[taken].tolist())
-        rows, missed = columns.without(rows, known), not known <= group.doubtful
+        rows, missed = columns.without(rows, known), len(known - group.doubtful)
     return rows, missed
 
 
@@ -344,10 +344,7 @@ def _remembered(columns: TokenColumns, rows: Rows) -> set[int]:
     memory = _recent_keys()
     if memory is None:
         return set()
-    keys = columns.keys[rows]
-    known = memory.may_know(keys)
-    memory.add(keys)
-    return set(columns.place[rows[known]].tolist())
+    return set(columns.place[rows[memory.add(columns.keys[rows])]].tolist())
 
 
 @cache
