@@ -73,7 +73,7 @@ def nobody_has_chosen_a_language() -> Iterator[None]:
 def _empty() -> None:
     from django.db import connection
 
-    from billing.usage.services import tokens
+    from billing.usage.services.token_dimensions import dimensions_forget
 
     with connection.cursor() as cursor:
         cursor.execute(FILLED, [list(KEPT)])
@@ -83,4 +83,4 @@ def _empty() -> None:
         deletions = "".join(f"{verb} {name}; " for name, verb in verbs)
         cursor.execute(f"SET session_replication_role = replica; {deletions} SET session_replication_role = origin")
         cursor.execute(RESTARTED)
-    tokens._dimension_ids.clear()
+    dimensions_forget()

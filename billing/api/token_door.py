@@ -28,6 +28,7 @@ from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, Reporter, batch_ingest, report_ingest, token_batch
 from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
+from billing.usage.services.token_dimensions import remembered_dimensions
 from metering.records import RecordError, TokenUsage, UncheckedTokenUsage, decode_batch
 
 DOOR: Final = "usage/tokens"
@@ -118,7 +119,7 @@ def _batch(body: bytes, reporter: Reporter) -> TokenBatch:
 
 def _all_good(body: bytes) -> tuple[Sequence[Any], ReportedColumns | None] | None:
     """The records if every one of them is valid, with their columns if they are many; else None."""
-    if b"\\u0000" in body:
+    if b"\\" in body and b"\\u0000" in body:  # hardly any body has a character that is escaped
         return None
     together = len(body) >= AT_ONCE_BYTES
     array, line = (_unchecked_array, _unchecked_line) if together else (_array, _line)
@@ -130,7 +131,7 @@ def _all_good(body: bytes) -> tuple[Sequence[Any], ReportedColumns | None] | Non
         return None
     if not together:
         return records, None
-    columns = reported_columns(records)
+    columns = reported_columns(records, remembered_dimensions())
     return (records, columns) if columns.keep_the_rules() else None
 
 

@@ -31,6 +31,8 @@ MUTATED = st.tuples(UUIDS, st.integers(0, 35), st.sampled_from("-gGA٧0 ")).map(
 )
 IDS = st.one_of(UUIDS, UUIDS.map(str.upper), MUTATED, st.text(min_size=1, max_size=40).filter(lambda t: "\0" not in t))
 INSTANTS = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
+NUMBERS = {"a": 1, "b": 2**31 - 1}
+"""Of the dimensions, by their consumer."""
 COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
@@ -58,7 +60,15 @@ def columns_of(records: list[TokenUsage], data: Any) -> TokenColumns:
     """As of one report, or of several that share a transaction."""
     cuts = sorted(data.draw(st.sets(st.integers(1, max(len(records) - 1, 1)), max_size=3)) - {len(records)})
     parts = [records[start:end] for start, end in pairwise([0, *cuts, len(records)])]
-    return token_columns([reported_columns(part) for part in parts])
+    known = st.sets(st.sampled_from(sorted({record.dimension for record in records}, key=str)))
+    return token_columns(
+        [reported_columns(part, {name: NUMBERS[name[1]] for name in data.draw(known)}) for part in parts]
+    )
+
+
+def numbers_of(columns: TokenColumns) -> Any:
+    """With those that were not known when the report was read."""
+    return dimension_ids(columns, {name: NUMBERS[name[1]] for name in columns.new_dimensions()})
 
 
 @given(_records())
@@ -106,7 +116,8 @@ def test_all_at_once_keep_the_rules_that_each_keeps(drawn: list[tuple[Any, ...]]
         dict(zip(("time", *COUNT_FIELDS), row, strict=True), id=f"{UUID(int=place, version=4)}", source="gw", consumer="c",
              model="m") for place, row in enumerate(drawn)
     ]  # fmt: skip
-    assert reported_columns([UncheckedTokenUsage(**one) for one in fields]).keep_the_rules() == all(map(_is_valid, fields))
+    columns = reported_columns([UncheckedTokenUsage(**one) for one in fields], {})
+    assert columns.keep_the_rules() == all(map(_is_valid, fields))
 
 
 def _is_valid(fields: dict[str, Any]) -> bool:
@@ -138,14 +149,14 @@ def test_rows_are_in_the_order_of_keys_and_name_every_repeat(records: list[Token
 def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[TokenUsage], data: Any) -> None:
     columns = columns_of(records, data)
     rows = columns.first_rows()
-    ids = dimension_ids(columns, {name: {"a": 1, "b": 2**31 - 1}[name[1]] for name in columns.names})
+    ids = numbers_of(columns)
     told = copied_deltas(columns, rows, ids, 3)[19:-2]
     size = 2 + 9 * 4 + 8 + 4 + 4 + 6 * 8
     summed: dict[tuple[datetime, int], list[int]] = {}
     for number in columns.place[rows]:
         record = records[number]
         hour = record.time.replace(minute=0, second=0, microsecond=0)
-        sums = summed.setdefault((hour, 1 if record.consumer == "a" else 2**31 - 1), [0] * 6)
+        sums = summed.setdefault((hour, NUMBERS[record.consumer]), [0] * 6)
         sums[:] = [one + other for one, other in zip(sums, (1, *record.counts), strict=True)]
     found = {}
     for start in range(0, len(told), size):
@@ -164,7 +175,7 @@ def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[Toke
 def test_rows_are_copied_as_each_record_says(records: list[TokenUsage], data: Any) -> None:
     columns = columns_of(records, data)
     rows = columns.first_rows()
-    ids = dimension_ids(columns, {name: {"a": 1, "b": 2**31 - 1}[name[1]] for name in columns.names})
+    ids = numbers_of(columns)
     told, place = copied_entries(columns, rows, ids, 3), 19
     for number in columns.place[rows]:
         record, fields = records[number], []
@@ -180,7 +191,7 @@ def test_rows_are_copied_as_each_record_says(records: list[TokenUsage], data: An
         numbers = [int.from_bytes(one, "big", signed=True) for one in (time, dimension, *counts, epoch)]
         assert key == record.key
         assert numbers == [
-            microseconds(record.time), 1 if record.consumer == "a" else 2**31 - 1, *([-1] * 5 if wide else record.counts), 3
+            microseconds(record.time), NUMBERS[record.consumer], *([-1] * 5 if wide else record.counts), 3
         ]  # fmt: skip
         assert identity.decode() == ("" if is_masked(record.id) else record.id)
         kept = {"attributes": record.attributes, **({"counts": list(record.counts)} if wide else {})}

@@ -11,6 +11,7 @@ import msgspec
 
 from billing.usage.services.outcome import Refusal, Reporter
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
+from billing.usage.services.token_dimensions import remembered_dimensions
 from metering.records import LATEST, Rejected, TokenUsage
 
 COLUMNS_FROM = 64
@@ -41,7 +42,7 @@ class TokenBatch:
         if columns is not None and len(columns.records) == len(self.records):
             self.columns = columns
         elif len(self.records) >= COLUMNS_FROM:
-            self.columns = reported_columns(self.records)
+            self.columns = reported_columns(self.records, remembered_dimensions())
 
 
 def token_batch(

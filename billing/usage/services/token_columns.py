@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -29,11 +29,13 @@ LARGEST: Final = np.array([LARGEST_INT] * 3 + [LARGEST_SHORT] * 2)
 COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_TRAILER: Final = b"\xff\xff"
 BEYOND_DIMENSIONS: Final = 2**32
+NOT_KNOWN: Final = -1
 
 Numbers = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.intp]
+Identities = NDArray[np.int32]
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _ids = attrgetter("id")
@@ -85,8 +87,8 @@ class ReportedColumns:
     """Records as they were reported.
 
     `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `times`: microseconds since 2000;
-    `counts`: (n, 5); `names`: the distinct dimensions, `named`: which of them each record has. `bare`: which records have
-    no more than fits the columns: the id is read back, every count narrow, and there are no attributes.
+    `counts`: (n, 5); `dimensions`: their numbers, NOT_KNOWN where nobody knew them yet. `bare`: which records have no more
+    than fits the columns: the id is read back, every count narrow, and there are no attributes.
     """
 
     records: Sequence[UncheckedTokenUsage]
@@ -94,8 +96,7 @@ class ReportedColumns:
     readable: Flags
     times: Numbers
     counts: Numbers
-    names: Sequence[Dimension]
-    named: Rows
+    dimensions: Identities
     bare: Flags
 
     def keep_the_rules(self) -> bool:
@@ -125,9 +126,20 @@ class TokenColumns:
     repeats: Flags
     times: Numbers
     counts: Numbers
-    names: Sequence[Dimension]
-    named: Rows
+    dimensions: Identities
     bare: Flags
+
+    def new_dimensions(self) -> list[Dimension]:
+        """The dimensions whose numbers nobody knew yet."""
+        return list(set(self.names(self.rows_of_new_dimensions())))
+
+    def rows_of_new_dimensions(self) -> Rows:
+        """The rows that have them."""
+        return np.flatnonzero(self.dimensions == NOT_KNOWN)
+
+    def names(self, rows: Rows) -> list[Dimension]:
+        """The dimensions of these rows."""
+        return [self.records[number].dimension for number in self.place[rows].tolist()]
 
     def repeated(self) -> list[tuple[int, int]]:
         """Each record whose key another had before: where it is, and where the first of that key is."""
@@ -174,30 +186,25 @@ class TokenColumns:
         return found
 
 
-def reported_columns(records: Sequence[UncheckedTokenUsage]) -> ReportedColumns:
-    """The columns of at least one record."""
+def reported_columns(records: Sequence[UncheckedTokenUsage], known: Mapping[Dimension, int]) -> ReportedColumns:
+    """The columns of at least one record; `known`: numbers of dimensions."""
     keys, readable = token_keys(records)
     counts = np.fromiter(chain.from_iterable(map(_counts, records)), np.int64, 5 * len(records)).reshape(-1, 5)
-    dimensions = list(map(_dimensions, records))
-    names = list(dict.fromkeys(dimensions))
-    numbers = {name: number for number, name in enumerate(names)}
-    named = np.fromiter(map(numbers.__getitem__, dimensions), np.intp, len(records))
+    dimensions = np.fromiter(map(known.get, map(_dimensions, records), repeat(NOT_KNOWN)), np.int32, len(records))
     bare: Flags = readable & (counts <= LARGEST).all(axis=1)
     if any(map(_attributes, records)):
         bare &= ~np.fromiter(map(bool, map(_attributes, records)), np.bool_, len(records))
-    return ReportedColumns(records, keys, readable, _times(records), counts, names, named, bare)
+    return ReportedColumns(records, keys, readable, _times(records), counts, dimensions, bare)
 
 
 def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
     """All records of at least one part, in order."""
     keys = _joined([part.keys for part in parts])
     order, repeats = _key_order(keys)
-    starts = accumulate((len(part.names) for part in parts), initial=0)
-    named = _joined([part.named + start for part, start in zip(parts, starts, strict=False)])
     return TokenColumns(
         [record for part in parts for record in part.records], order, keys[order],
         _joined([part.readable for part in parts])[order], repeats, _joined([part.times for part in parts])[order],
-        _joined([part.counts for part in parts])[order], [name for part in parts for name in part.names], named[order],
+        _joined([part.counts for part in parts])[order], _joined([part.dimensions for part in parts])[order],
         _joined([part.bare for part in parts])[order],
     )  # fmt: skip
 
@@ -292,7 +299,7 @@ def _times(records: Sequence[UncheckedTokenUsage]) -> Numbers:
     return days * DAY_US + seconds * 1_000_000 + rest
 
 
-def copied_entries(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int32], epoch: int) -> bytes:
+def copied_entries(columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> bytes:
     """These rows of `token_entry` as COPY reads them in binary; `dimensions` are the ids of all rows."""
     table = np.full(len(rows), _ENTRY)
     table["key"] = columns.keys[rows].view("V16").ravel()
@@ -333,7 +340,7 @@ def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:
     return b'{"attributes":' + _json(record.attributes) + b"}" if record.attributes else b""
 
 
-def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int32], epoch: int) -> bytes:
+def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> bytes:
     """What these rows add to each hour and dimension, as COPY reads it for `token_hour_delta`."""
     group = columns.times[rows] // HOUR_US * BEYOND_DIMENSIONS + dimensions[rows]
     order = np.argsort(group, kind="stable")
@@ -352,7 +359,11 @@ def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: NDArray[np.int3
     return COPY_HEADER + table.tobytes() + COPY_TRAILER
 
 
-def dimension_ids(columns: TokenColumns, known: Mapping[Dimension, int]) -> NDArray[np.int32]:
-    """The ids of the dimensions of all rows."""
-    ids = np.fromiter(map(known.__getitem__, columns.names), np.int32, len(columns.names))
-    return ids[columns.named]
+def dimension_ids(columns: TokenColumns, known: Mapping[Dimension, int]) -> Identities:
+    """The numbers of the dimensions of all rows; `known` has those that are new."""
+    new = columns.rows_of_new_dimensions()
+    if not len(new):
+        return columns.dimensions
+    ids = columns.dimensions.copy()
+    ids[new] = [known[name] for name in columns.names(new)]
+    return ids

@@ -7,19 +7,16 @@ came that nobody remembered.
 """
 
 import logging
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache, partial
-from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 import psycopg
 from django.conf import settings
@@ -42,6 +39,7 @@ from billing.usage.services.token_columns import (
     reported_columns,
     token_columns,
 )
+from billing.usage.services.token_dimensions import dimension_names, dimensions_put, remembered_dimensions
 from billing.usage.services.token_group import GroupCommit, Result
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.services.token_steps import Writing, afresh, here
@@ -77,12 +75,9 @@ T = TypeVar("T")
 Indexed = tuple[int, TokenUsage, bytes]
 Known = tuple[Any, ...]
 
-_dimension_ids: dict[str, dict[Dimension, int]] = {}
 _dimension = attrgetter("dimension")
-_cache_lock = threading.Lock()
 _look_first = 0
 _epoch = 0
-MAX_CACHED_DIMENSIONS = 100_000
 
 
 def tokens_ingest(
@@ -199,10 +194,10 @@ class _Group:
                 loose += batch.records
                 continue
             if loose:
-                parts.append(reported_columns(loose))
+                parts.append(reported_columns(loose, remembered_dimensions()))
                 loose = []
             parts.append(batch.columns)
-        return token_columns([*parts, reported_columns(loose)] if loose else parts)
+        return token_columns([*parts, reported_columns(loose, remembered_dimensions())] if loose else parts)
 
     def repeat(self, number: int, *, same: bool) -> None:
         """Record `number` has a key that is taken: by the same content, or by other."""
@@ -279,7 +274,8 @@ def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows:
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
         if columns is not None and rows is not None and len(rows):
-            for statement, copied in _copies(columns, rows, dimension_ids(columns, _dimensions(columns.names)), epoch):
+            ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
+            for statement, copied in _copies(columns, rows, ids, epoch):
                 with cursor.copy(statement) as copy:
                     copy.write(copied)
         if group.is_numbered:
@@ -311,18 +307,17 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writ
 
 def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:
     """Which of these rows say exactly what is stored under their keys; the others have to be looked at one by one."""
-    cached = _dimension_ids.get(connection.settings_dict["NAME"], {})
-    ids = np.fromiter((cached.get(name, -1) for name in columns.names), np.int64, len(columns.names))[columns.named[rows]]
     _, dimensions, times, rests, *counts = zip(*stored, strict=True)
     same: Flags = columns.are_as_stored(rows, np.frombuffer(b"".join(times), ">i8"), np.array(counts, np.int64).T)
-    same &= columns.bare[rows] & (ids == np.array(dimensions, np.int64))
+    same &= columns.bare[rows] & (columns.dimensions[rows] == np.array(dimensions, np.int32))
     return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
 def _copy_alone(columns: TokenColumns, rows: Rows) -> Writing[None]:
     """The rows and what they add to the hours, in a transaction of nothing else."""
     global _epoch
-    ids = dimension_ids(columns, (yield from _known_dimensions(columns.names)))
+    new = columns.new_dimensions()
+    ids = dimension_ids(columns, (yield partial(dimensions_put, new)) if new else {})
     for _ in range(ATTEMPTS):
         epoch = _epoch
         current = yield copy_in_epoch(ENTER, epoch, _copies(columns, rows, ids, epoch))
@@ -365,11 +360,11 @@ def _known_rows(keys: str) -> OnWire[list[Known]]:
 def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> Writing[None]:
     """Count each of these records, found by their keys, as duplicate or conflict."""
     numbered = [(numbers[key], dimension, row) for key, dimension, *row in known]
-    cached = _dimension_ids.get(connection.settings_dict["NAME"], {})
-    names = {cached.get(name): name for name in {group.records[number].dimension for number, *_ in numbered}}
+    remembered = remembered_dimensions()
+    names = {remembered.get(name): name for name in {group.records[number].dimension for number, *_ in numbered}}
     others = {dimension for _, dimension, _ in numbered} - names.keys()
     if others:
-        names |= yield partial(_dimension_names, others)
+        names |= yield partial(dimension_names, others)
     for number, dimension, row in numbered:
         content = group.records[number].content
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
@@ -377,51 +372,10 @@ def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, 
 
 def _known_dimensions(wanted: Sequence[Dimension]) -> Writing[Mapping[Dimension, int]]:
     """Ids of at least these dimensions; hardly ever is one of them new."""
-    remembered = _dimension_ids.get(connection.settings_dict["NAME"], {})
+    remembered = remembered_dimensions()
     if all(map(remembered.__contains__, wanted)):
         return remembered
-    return (yield partial(_dimensions, wanted))
-
-
-def _dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
-    """Ids of at least these dimensions, from the cache of this process or interned now."""
-    database = connection.settings_dict["NAME"]
-    remembered = _dimension_ids.get(database, {})
-    if all(map(remembered.__contains__, wanted)):
-        return remembered
-    found = {dimension: remembered[dimension] for dimension in wanted if dimension in remembered}
-    with connection.cursor() as cursor:
-        for digest, dimension in sorted((_digest(dimension), dimension) for dimension in set(wanted) - found.keys()):
-            cursor.execute(
-                """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
-                   VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO NOTHING""",
-                [digest, *dimension],
-            )
-            cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
-            found[dimension] = int(cursor.fetchone()[0])
-    transaction.on_commit(lambda: _remember(database, found))
-    return found
-
-
-def _dimension_names(wanted: set[int]) -> dict[int, Dimension]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, source, consumer, model, site, provider, status FROM token_dimension WHERE id = ANY(%s)",
-            [sorted(wanted)],
-        )
-        return {number: tuple(dimension) for number, *dimension in cursor.fetchall()}
-
-
-def _remember(database: str, found: dict[Dimension, int]) -> None:
-    """Cache committed ids only: what a rolled back transaction interned does not exist."""
-    with _cache_lock:
-        kept = _dimension_ids.get(database, {})
-        # a new dictionary: others read the one that is there without taking the lock
-        _dimension_ids[database] = {**(kept if len(kept) < MAX_CACHED_DIMENSIONS else {}), **found}
-
-
-def _digest(dimension: Dimension) -> bytes:
-    return blake2b(msgspec.msgpack.encode(dimension), digest_size=16).digest()
+    return (yield partial(dimensions_put, wanted))
 
 
 def rollups_fold() -> int:

@@ -1,0 +1,67 @@
+"""What token records are summed by, as numbers that never change once they are committed: each process remembers them."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+from django.db import connection, transaction
+
+from metering.records import Dimension
+
+MAX_REMEMBERED = 100_000
+_remembered: dict[str, dict[Dimension, int]] = {}
+_lock = threading.Lock()
+
+
+def remembered_dimensions() -> Mapping[Dimension, int]:
+    """The numbers that this process remembers of the database at hand; nobody changes what is given."""
+    return _remembered.get(connection.settings_dict["NAME"], {})
+
+
+def dimensions_put(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
+    """Numbers of at least these dimensions, remembered or made now."""
+    remembered = remembered_dimensions()
+    if all(map(remembered.__contains__, wanted)):
+        return remembered
+    found = {dimension: remembered[dimension] for dimension in wanted if dimension in remembered}
+    with connection.cursor() as cursor:
+        for digest, dimension in sorted((_digest(dimension), dimension) for dimension in set(wanted) - found.keys()):
+            cursor.execute(
+                """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
+                   VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO NOTHING""",
+                [digest, *dimension],
+            )
+            cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
+            found[dimension] = int(cursor.fetchone()[0])
+    database = connection.settings_dict["NAME"]
+    transaction.on_commit(lambda: _remember(database, found))
+    return found
+
+
+def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
+    """The dimensions of these numbers, from the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, source, consumer, model, site, provider, status FROM token_dimension WHERE id = ANY(%s)",
+            [sorted(numbers)],
+        )
+        return {number: tuple(dimension) for number, *dimension in cursor.fetchall()}
+
+
+def dimensions_forget() -> None:
+    """For a database that was emptied."""
+    with _lock:
+        _remembered.clear()
+
+
+def _remember(database: str, found: dict[Dimension, int]) -> None:
+    """Committed numbers only: what a rolled back transaction made does not exist."""
+    with _lock:
+        kept = _remembered.get(database, {})
+        # a new dictionary: others read the one that is there without taking the lock
+        _remembered[database] = {**(kept if len(kept) < MAX_REMEMBERED else {}), **found}
+
+
+def _digest(dimension: Dimension) -> bytes:
+    return blake2b(msgspec.msgpack.encode(dimension), digest_size=16).digest()
