@@ -341,6 +341,24 @@ def test_reports_that_come_while_another_is_written_share_a_commit(port: int, to
         assert cursor.fetchone() in ((40, 1), (40, 2))
 
 
+def test_what_the_loop_reads_waits_for_no_huge_report_to_be_decoded(port: int, token: str) -> None:
+    small, large, huge = (body(*(token_record(number) for number in range(*ends))) for ends in (
+        (0, 1), (10, 1_000), (1_000, 4_000),
+    ))  # fmt: skip
+    assert token_door.LARGE_BYTES < len(large) < token_receiver.HERE_BYTES < len(huge)
+    told: list[httpx.Response] = []
+    waiting = threading.Thread(target=lambda: told.append(post(port, huge, token)))
+    with token_door._large:  # as long as another is decoded
+        waiting.start()
+        until(lambda: gate.held >= len(huge))
+        assert post(port, large, token).json() == {"accepted": 990, "duplicates": 0, "conflicts": 0, "rejected": []}
+        assert post(port, small, token).json()["accepted"] == 1
+        assert waiting.is_alive()
+    waiting.join(timeout=30)
+    assert told[0].json()["accepted"] == 3_000
+    assert stored() == 3_991
+
+
 def test_beyond_what_a_process_takes_in_at_a_time_reports_are_to_come_again(port: int, token: str, settings: Any) -> None:
     settings.INGEST_MAX_INFLIGHT_BYTES = 1000
     content = body(token_record(1))
