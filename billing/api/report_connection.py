@@ -74,6 +74,9 @@ class Receiver(Protocol):
     @property
     def most_bytes(self) -> int: ...
 
+    def crowded(self, connections: int) -> Answer | None:
+        """The answer to who makes them so many connections; None where there is room."""
+
     def opened(self, request: Request) -> None:
         """The head of a request is here; a `refusal` set now is sent once its body came, which is thrown away."""
 
@@ -107,7 +110,11 @@ class ReportConnection(asyncio.Protocol):
         """A client came."""
         self._transport = transport
         self._state.connections.add(self)
-        self._loop.call_later(IDLE_SECONDS, self._look)
+        answer = self._receiver.crowded(len(self._state.connections))
+        if answer is None:
+            self._loop.call_later(IDLE_SECONDS, self._look)
+        else:
+            self._leave(answer)
 
     def _look(self) -> None:
         """Close a connection of which nothing was heard for long."""
@@ -270,8 +277,12 @@ class ReportConnection(asyncio.Protocol):
         if self._taken is not None:
             self._ending = True  # with the answer that is due
         elif self._transport is not None:
-            self._transport.write(self._written((status, "text/plain", why.encode(), []), ends=True))
-            self._end()
+            self._leave((status, "text/plain", why.encode(), []))
+
+    def _leave(self, answer: Answer) -> None:
+        """Answer whatever is asked, and end."""
+        self._transport.write(self._written(answer, ends=True))
+        self._end()
 
     def _end(self) -> None:
         """No more is said on this connection; what comes is thrown away until the client has seen the answer."""

@@ -20,7 +20,7 @@ from django.utils import timezone
 from prometheus_client import CONTENT_TYPE_LATEST
 from rest_framework.exceptions import APIException
 
-from billing.api.admission import gate
+from billing.api.admission import Busy, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_type, declared_bytes, read_body
 from billing.api.health import database_state
@@ -124,6 +124,12 @@ class TokenReceiver:
     def most_bytes(self) -> int:
         """What one request may take on the wire."""
         return int(settings.INGEST_MAX_BYTES) * FRAMING
+
+    def crowded(self, connections: int) -> Answer | None:
+        """The answer to a client for whom there is no room."""
+        if connections <= settings.INGEST_MAX_CONNECTIONS:
+            return None
+        return refused(Busy(f"{settings.INGEST_MAX_CONNECTIONS} connections are open: come again later"))
 
     def opened(self, request: Request) -> None:
         """See who comes, and for what, before anything of the body is kept."""

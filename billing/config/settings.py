@@ -13,6 +13,7 @@
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
+| INGEST_MAX_CONNECTIONS | connections that one receiver keeps open at a time, then 503 | 4096 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
@@ -218,6 +219,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_C
 
 INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
+INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 BUDGET_CHECK_URL = os.environ.get("BUDGET_CHECK_URL", "")
 INGEST_RECENT_KEYS = os.environ.get("INGEST_RECENT_KEYS", str(home_dir() / "run" / "recent-keys"))

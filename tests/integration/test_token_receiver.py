@@ -1,6 +1,7 @@
 """The receiver of token records: the answers of the web process, over a real connection and whatever comes on it."""
 
 import json
+import resource
 import signal
 import socket
 import threading
@@ -373,6 +374,41 @@ def test_beyond_what_a_process_takes_in_at_a_time_reports_are_to_come_again(port
         slow.sendall(b" " * 900)
         assert answers(slow, 1)[0][1]["accepted"] == 1
     assert post(port, body(token_record(2)), token).json()["accepted"] == 1
+
+
+def test_beyond_so_many_connections_clients_are_to_come_again(port: int, token: str, settings: Any) -> None:
+    settings.INGEST_MAX_CONNECTIONS = 2
+    with dialled(port) as first:
+        with dialled(port) as second:
+            for channel in (first, second):
+                channel.sendall(request(token, token_record(1)))
+                assert answers(channel, 1)[0][0] == 200
+            with dialled(port) as third:
+                told = heard_until_closed(third)
+            assert told.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+            assert b"\r\nRetry-After: 2\r\n" in told
+            assert b"2 connections are open" in told
+            first.sendall(request(token, token_record(2)))
+            assert answers(first, 1)[0][1]["accepted"] == 1, "who is there is served on"
+
+        def taken() -> bool:
+            with dialled(port) as another:
+                another.sendall(request(token, token_record(3)))
+                return answers(another, 1)[0][0] == 200
+
+        until(taken)  # once the server saw that the second left
+    assert stored() == 3
+
+
+def test_a_receiver_may_have_as_many_files_open_as_connections(token: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # as most systems start a program
+    try:
+        with receiver_process() as receiver:
+            allowed, _ = resource.prlimit(receiver.workers()[0], resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert allowed == min(hard, 4096 + 256)
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_body_leaves_nothing(port: int, token: str) -> None:
