@@ -51,7 +51,9 @@ _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microsecon
 HYPHENS: Final = (8, 13, 18, 23)
 DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in HYPHENS])
 VERSION, VARIANT = 12, 16
+"""Places among the digits."""
 VERSION_AT, VARIANT_AT = 14, 19
+"""Places in the text."""
 _NO_DIGIT: Final = 255
 _digit_of = np.full(256, _NO_DIGIT, np.uint8)
 _digit_of[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
