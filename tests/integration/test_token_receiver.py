@@ -1,7 +1,6 @@
 """The receiver of token records: the answers of the web process, over a real connection and whatever comes on it."""
 
 import json
-import resource
 import signal
 import socket
 import threading
@@ -398,17 +397,6 @@ def test_beyond_so_many_connections_clients_are_to_come_again(port: int, token: 
 
         until(taken)  # once the server saw that the second left
     assert stored() == 3
-
-
-def test_a_receiver_may_have_as_many_files_open_as_connections(token: str) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # as most systems start a program
-    try:
-        with receiver_process() as receiver:
-            allowed, _ = resource.prlimit(receiver.workers()[0], resource.RLIMIT_NOFILE)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert allowed == min(hard, 4096 + 256)
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_body_leaves_nothing(port: int, token: str) -> None:
