@@ -1,6 +1,7 @@
 """The ASGI entry point of the receiver of token records, which runs beside the web workers."""
 
 import gc
+import logging
 import os
 import resource
 from typing import Final
@@ -13,6 +14,7 @@ django.setup()
 
 from billing.api.token_receiver import TokenReceiver  # noqa: E402 - Django has to be set up first
 
+logger = logging.getLogger(__name__)
 NEW_OBJECTS: Final = 10_000
 """After how many of them Python looks for cycles: a batch of records makes thousands, none of which is part of one."""
 
@@ -26,6 +28,8 @@ def allow_files(number: int) -> None:
     wanted = number if most == resource.RLIM_INFINITY else min(number, most)
     if now != resource.RLIM_INFINITY and now < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    if wanted < number:
+        logger.warning("%d files may be open, not %d: raise ulimit -n or lower INGEST_MAX_CONNECTIONS", wanted, number)
 
 
 application = TokenReceiver()

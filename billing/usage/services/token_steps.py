@@ -22,7 +22,6 @@ def afresh() -> None:
     connection.close()
 
 
-
 def here(writing: Writing[T]) -> T:
     """Go through all steps in this thread, over Django's connection; returns what they come to.  Raises what they do."""
     answer, error = None, None

@@ -55,6 +55,7 @@ CONNECTION_STATES = ("08", "57P")
 FOLD_LOCK, ROLL_UPS = 0x464F4C44, ("token_hour", "token_day")
 WRITERS, GROUPED_RECORDS = 1, 5_000
 LOOK_AHEAD = 50
+"""In so many groups at most all keys are looked for after some were missed: in one for each of them."""
 SMALL = 60
 PATIENCE_SECONDS, SMALL_PATIENCE_SECONDS = 0.1, 0.004
 """Several times what a group takes to be written."""
