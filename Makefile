@@ -48,7 +48,7 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(SUITES)
 
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks $(if $(LITELLM),--litellm $(LITELLM))
 
 histories: $(VENV)/.dev  ## a thousand random histories of a cluster with crashes and outages of its agent
 	SUANPAN_HISTORIES=1000 $(BIN)/python -m pytest tests/agent/test_histories.py --hypothesis-show-statistics

@@ -24,6 +24,12 @@ IDLE_SECONDS: Final = 75
 """How long a connection stays open of which nothing is heard, between requests or within one."""
 LINGER_SECONDS: Final = 2
 """How long what a client still sends is thrown away after an answer that ends the connection: else it might not see it."""
+END_OF_HEAD: Final = b"\r\n\r\n"
+KNOWN_BYTES: Final = 16 * 1024
+"""How large a request is at most whose head is looked for among those that were read before."""
+MOST_HEADS: Final = 4096
+KNOWN_HEAD_BYTES: Final = 2048
+"""How many heads are remembered, and of how many bytes at most."""
 META: Final = {
     b"authorization": "HTTP_AUTHORIZATION", b"content-encoding": "HTTP_CONTENT_ENCODING", b"host": "HTTP_HOST",
     b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"expect": "HTTP_EXPECT",
@@ -35,15 +41,20 @@ _GOOD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json" + _SAFE + b"
 
 
 class Request:
-    """One request; its body is all there when the receiver takes it. `refusal`: its answer, if it was known before."""
+    """One request; its body is all there when the receiver takes it. `refusal`: its answer, if it was known before.
 
-    __slots__ = ("META", "_parts", "admitted", "close", "connection", "method", "path", "refusal", "reporter", "size")
+    `is_plain`: the receiver found nothing in its head that it would look at again where another has the same.
+    """
+
+    __slots__ = (
+        "META", "_parts", "admitted", "close", "connection", "is_plain", "method", "path", "refusal", "reporter", "size",
+    )  # fmt: skip
 
     def __init__(self, connection: "ReportConnection") -> None:
         self.connection = connection
         self.META = dict[str, Any]()
         self.method, self.path = b"", b""
-        self.close = False
+        self.close = self.is_plain = False
         self.admitted: Admitted | None = None
         self.refusal: Answer | None = None
         self.reporter: Any = None
@@ -65,11 +76,30 @@ class Request:
         return body if len(body) <= size else body[:size]
 
 
+class KnownHead:
+    """The head of a plain request that was read before, and how long its body is."""
+
+    __slots__ = ("_meta", "_method", "_path", "size")
+
+    def __init__(self, request: Request) -> None:
+        self._meta, self._method, self._path, self.size = request.META, request.method, request.path, request.size
+
+    def request(self, connection: "ReportConnection", body: bytes) -> Request:
+        """One with the same head and another body."""
+        request = Request(connection)
+        request.META, request.method, request.path, request.is_plain = self._meta, self._method, self._path, True
+        request.add(body)
+        return request
+
+
 class Receiver(Protocol):
     """What takes requests. Each is answered once, with `request.connection.answer`, in the thread of the loop.
 
-    `most_bytes`: what one request may take on the wire, with all that is around its body.
+    `most_bytes`: what one request may take on the wire, with all that is around its body. `heads`: those that were read
+    before, byte for byte.
     """
+
+    heads: dict[bytes, KnownHead]
 
     @property
     def most_bytes(self) -> int: ...
@@ -78,7 +108,9 @@ class Receiver(Protocol):
         """The answer to who makes them so many connections; None where there is room."""
 
     def opened(self, request: Request) -> None:
-        """The head of a request is here; a `refusal` set now is sent once its body came, which is thrown away."""
+        """The head of a request is here; where it was read before also the body, which then has a `size`. A `refusal` set now
+        is sent once the body came, which is thrown away.
+        """
 
     def grown(self, request: Request) -> None:
         """More of its body is here; may set a `refusal`."""
@@ -103,6 +135,7 @@ class ReportConnection(asyncio.Protocol):
         self._taken: Request | None = None
         self._waiting = deque[Request]()
         self._came, self._in_head = 0, True
+        self._new: tuple[bytes, int] | None = None
         self._fresh = self._ending = self._deaf = self._busy = self._unread = self._paused = False
         self._since = self._loop.time()
 
@@ -154,6 +187,12 @@ class ReportConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._fresh, self._since = False, self._loop.time()
+        if self._request is None and self._in_head and not self._came and len(data) <= KNOWN_BYTES:
+            head, _, body = data.partition(END_OF_HEAD)
+            known = self._receiver.heads.get(head)
+            if known is not None and known.size == len(body):
+                return self._hear_known(known.request(self, body))
+            self._new = head, len(body)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -163,6 +202,27 @@ class ReportConnection(asyncio.Protocol):
         self._came += 0 if self._fresh else len(data)
         if self._came > (MOST_HEAD if self._in_head else self._receiver.most_bytes) and not self._deaf:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "there is more around the body than any request needs")
+
+    def _hear_known(self, request: Request) -> None:
+        """All of a request whose head was read before. A client says the same again and again, and reading that costs more
+        than reading one record; the parser, which is between two requests, need not know.
+        """
+        self._receiver.opened(request)
+        if request.refusal is not None:
+            request.drop()
+        self._heard(request)
+
+    def _learn(self, request: Request) -> None:
+        """Remember the head of who may report, if its request came at once and it says of the body only how long it is."""
+        new, self._new = self._new, None
+        if new is None or request.close or not request.is_plain or request.reporter is None:
+            return
+        head, size = new
+        if len(head) <= KNOWN_HEAD_BYTES and size == request.size and request.META.get("CONTENT_LENGTH") == str(size):
+            heads = self._receiver.heads
+            if len(heads) >= MOST_HEADS:
+                heads.clear()
+            heads[head] = KnownHead(request)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -217,6 +277,7 @@ class ReportConnection(asyncio.Protocol):
         """All of it is here."""
         self._came, self._in_head, self._fresh = 0, True, True
         if self._request is not None:
+            self._learn(self._request)
             self._heard(self._request)
 
     def _heard(self, request: Request) -> None:
@@ -266,7 +327,7 @@ class ReportConnection(asyncio.Protocol):
         if ends:
             common += b"Connection: close\r\n"
         if status == HTTPStatus.OK and not extra and kind == "application/json":
-            return _GOOD % (len(body), common, body)
+            return _good(body, common)
         head = f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}".encode() + _SAFE
         head += b"".join(f"\r\n{name}: {value}".encode("latin-1") for name, value in extra)
         return head + b"\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), common, body)
@@ -307,6 +368,12 @@ class ReportConnection(asyncio.Protocol):
         self._ending = True
         if self._taken is None and self._transport is not None:
             self._transport.close()
+
+
+@lru_cache(maxsize=64)
+def _good(body: bytes, common: bytes) -> bytes:
+    """Most answers of a second are one of a few."""
+    return _GOOD % (len(body), common, body)
 
 
 @lru_cache(maxsize=4)

@@ -26,7 +26,7 @@ from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_ty
 from billing.api.health import database_state
 from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON
-from billing.api.report_connection import Request
+from billing.api.report_connection import KnownHead, Request
 from billing.api.token_door import (
     AT_ONCE_BYTES,
     NOT_OURS,
@@ -70,6 +70,7 @@ class TokenReceiver:
     """The application: as far as ASGI goes it begins and ends; requests come from `ReportConnection`."""
 
     def __init__(self) -> None:
+        self.heads = dict[bytes, KnownHead]()
         self._bearers = dict[str, _Bearer]()
         self._asking = dict[str, asyncio.Future[_Bearer]]()
         self._later = set[asyncio.Task[None]]()
@@ -134,10 +135,12 @@ class TokenReceiver:
     def opened(self, request: Request) -> None:
         """See who comes, and for what, before anything of the body is kept."""
         try:
-            request.refusal = self._elsewhere(request)
+            if not request.is_plain:
+                request.refusal = self._elsewhere(request)
+                request.is_plain = request.refusal is None and _is_plain(request)
             if request.refusal is None:
                 request.reporter = self._recent(request)
-                request.admitted = gate.admit(declared_bytes(request))
+                request.admitted = gate.admit(request.size or declared_bytes(request))
         except APIException as error:
             request.refusal = refused(error)
             request.close |= isinstance(error, TooLarge)
@@ -245,6 +248,18 @@ class TokenReceiver:
             request.connection.answer(request, _answer(result))
 
 
+def _is_plain(request: Request) -> bool:
+    """Whether the head of a report, which is for this door, asks for nothing but to read records as they are."""
+    meta = request.META
+    if "HTTP_CONTENT_ENCODING" in meta or "HTTP_EXPECT" in meta:
+        return False
+    try:
+        check_content_type(request, RECORD_BODIES)
+    except APIException:
+        return False
+    return True
+
+
 def _is_read_here(request: Request) -> bool:
     """Whether the loop itself reads it; what is packed may be of any size."""
     return request.size <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META
@@ -254,7 +269,8 @@ def _read(request: Request) -> TokenBatch:
     if request.admitted is None:
         raise RuntimeError("a report is read after it was answered")
     if _is_read_here(request):  # and counted in as it came
-        check_content_type(request, RECORD_BODIES)
+        if not request.is_plain:
+            check_content_type(request, RECORD_BODIES)
         return report_read_now(request.read(HERE_BYTES), request.reporter)
     return report_read(read_body(request, request.admitted, RECORD_BODIES), request.reporter)
 

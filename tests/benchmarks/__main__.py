@@ -18,6 +18,7 @@ def main() -> int:
     arguments.add_argument("--records", type=int, default=40_000, help="token records of a round")
     arguments.add_argument("--ledger", type=int, default=300_000, help="events in the ledger whose size is measured")
     arguments.add_argument("--share", type=float, default=1.0, help="how much of the month of a thousand teams is closed")
+    arguments.add_argument("--litellm", type=Path, help="a Python with litellm[proxy]: measured beside single events")
     arguments.add_argument("--only", choices=PARTS, help="one part of the table")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
@@ -39,7 +40,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
     from tests.benchmarks import agent, budget_check, close, documents, first_views, ingest, ledger_size
 
     parts = {
-        "ingest": lambda: ingest.measure(options.rounds, options.records),
+        "ingest": lambda: ingest.measure(options.rounds, options.records, options.litellm),
         "ledger_size": lambda: ledger_size.measure(options.ledger),
         "documents": documents.measure,
         "budget_check": lambda: budget_check.measure(home),

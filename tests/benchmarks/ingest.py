@@ -2,9 +2,12 @@
 
 import os
 import statistics
+import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +28,8 @@ MANY_CONNECTIONS = 32
 """Of all senders together, for what is smaller."""
 REPLAYED = 0.02
 LITELLM_PER_SECOND = 972
-"""Spend logging of LiteLLM without a database on two cores, from published measurements; not run here."""
+"""Spend logging of LiteLLM without a database on two cores, measured elsewhere, where it is not run here."""
+LITELLM_EVENTS = 2_000
 ENTRY_COLUMNS = (
     "key, time, dimension, input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens,"
     " reasoning_output_tokens, epoch, id, rest"
@@ -36,13 +40,16 @@ REPLAY_SECONDS = 60
 Row = tuple[str, ...]
 
 
-def measure(rounds: int, count: int) -> list[Row]:
-    """Rows of the table: batches of 1,000 and 100, single events, replays, freshness."""
+def measure(rounds: int, count: int, litellm: Path | None = None) -> list[Row]:
+    """Rows of the table: batches of 1,000 and 100, single events, replays, freshness.
+
+    `litellm`: a Python that has it, to be measured in the same run.
+    """
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
     with house_server() as house, receiver_server() as receiver, plain_server() as plain:
         takers = {"receiver": receiver, "web process": house}
         thousands = _thousands(takers, rounds, count)
-        return [*thousands, *_hundreds(takers, plain, rounds, count), *_singles(takers, plain, rounds, count)]
+        return [*thousands, *_hundreds(takers, plain, rounds, count), *_singles(takers, plain, rounds, count, litellm)]
 
 
 def _thousands(takers: Mapping[str, Server], rounds: int, count: int) -> list[Row]:
@@ -141,32 +148,58 @@ def _hundreds(takers: Mapping[str, Server], plain: Server, rounds: int, count: i
     ]  # fmt: skip
 
 
-def _singles(takers: Mapping[str, Server], plain: Server, rounds: int, count: int) -> list[Row]:
-    number_of = max(count // 10, 1000)
+def _singles(
+    takers: Mapping[str, Server], plain: Server, rounds: int, count: int, litellm: Path | None
+) -> list[Row]:
+    number_of = max(count // 4, 1000)
     servers = {**{name: (server, "usage/tokens") for name, server in takers.items()}, "empty": (plain, "empty")}
     watched = {name: ProcessorTime(server) for name, (server, _) in servers.items()}
-    rates: dict[str, list[float]] = {name: [] for name in servers}
-    for number in range(rounds):
-        before = _rows("token_entry")
-        rollups_fold()
-        for place, (name, (server, path)) in enumerate(servers.items()):
-            bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number + 10_000 * place)]
-            requests = [load.request(path, server.token, body) for body in bodies]
-            with watched[name].watched(number_of):
-                rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, MANY_CONNECTIONS)]))
-        assert _rows("token_entry") - before == number_of * len(takers)
-    empty = _rate(statistics.median(rates["empty"]))
+    rates: dict[str, list[float]] = {name: [] for name in [*servers, "litellm"]}
+    with _spend_logging(litellm) as spend_logging:
+        for number in range(rounds):
+            before = _rows("token_entry")
+            rollups_fold()
+            for place, (name, (server, path)) in enumerate(servers.items()):
+                bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number + 10_000 * place)]
+                requests = [load.request(path, server.token, body) for body in bodies]
+                with watched[name].watched(number_of):
+                    rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, MANY_CONNECTIONS)]))
+            rates["litellm"].append(spend_logging())
+            assert _rows("token_entry") - before == number_of * len(takers)
+    where = "in turns" if litellm else "elsewhere"
+    beside = (
+        f"LiteLLM's spend logging without a database, {where}: {_rate(statistics.median(rates['litellm']))};"
+        f" an authenticated REST view that does nothing: {_rate(statistics.median(rates['empty']))}"
+    )
     return [
         *(row for name in takers for row in (
-            (f"B3 single events, {MANY_CONNECTIONS} connections, the {name}", _rate(statistics.median(rates[name])),
-             f"an authenticated REST view that does nothing: {empty}",
-             f"{_ratio(rates[name], rates['empty']):.1f} x;"
-             f" {statistics.median(rates[name]) / LITELLM_PER_SECOND:.1f} x of {LITELLM_PER_SECOND}/s",
+            (f"B3 single events, {MANY_CONNECTIONS} connections, the {name}", _rate(statistics.median(rates[name])), beside,
+             f"{_ratio(rates[name], rates['litellm']):.1f} x; {_ratio(rates[name], rates['empty']):.1f} x the view",
              ">= 15 x of LiteLLM"),
             watched[name].row(f"B3 the {name},"),
         )),
         watched["empty"].row("B3 the view that does nothing,"),
     ]  # fmt: skip
+
+
+@contextmanager
+def _spend_logging(python: Path | None) -> Iterator[Callable[[], float]]:
+    """What measures the events a second of LiteLLM's spend logging; without its Python it gives the known figure."""
+    if python is None:
+        yield lambda: LITELLM_PER_SECOND
+        return
+    argv = [str(python), str(Path(__file__).with_name("litellm_spend.py"))]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def measured(events: int = LITELLM_EVENTS) -> float:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(f"{events}\n")
+            process.stdin.flush()
+            return events / float(process.stdout.readline())
+
+        measured(500)  # to warm up
+        yield measured
 
 
 def _ratio(mine: Sequence[float], raw: Sequence[float]) -> float:

@@ -26,7 +26,7 @@ class Refusal:
     raw: bytes
 
 
-@dataclass
+@dataclass(slots=True)
 class IngestOutcome:
     """Every record of a batch is counted in exactly one of accepted, duplicates, conflicts or rejected."""
 

@@ -15,6 +15,8 @@ from billing.usage.services.token_dimensions import remembered_dimensions
 from metering.records import LATEST, Rejected, TokenUsage
 
 COLUMNS_FROM = 64
+FEW = 8
+"""Records that are looked at sooner one by one than all of them for each question."""
 _nothing = frozenset({None})
 _number = attrgetter("sequence")
 _times = attrgetter("time")
@@ -49,7 +51,7 @@ def token_batch(
     *,
     records: Sequence[TokenUsage],
     places: Sequence[int] | None = None,
-    rejected: Iterable[Rejected] = (),
+    rejected: Sequence[Rejected] = (),
     raw_at: Callable[[int], bytes],
     reporter: Reporter,
     now: datetime,
@@ -60,8 +62,11 @@ def token_batch(
     `columns`: of the records, where they were made to look whether all is well.
     """
     where = range(len(records)) if places is None else places
+    latest = LATEST if reporter.future_limit_s is None else now + _seconds(reporter.future_limit_s)
+    if len(records) < FEW and not rejected and _are_plain(records, reporter.source, latest):
+        return TokenBatch(reporter, raw_at, records, where)
     batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected])
-    _sort_out(batch, now)
+    _sort_out(batch, latest, now)
     batch.prepare(columns)
     return batch
 
@@ -69,12 +74,17 @@ def token_batch(
 _seconds = lru_cache(partial(timedelta, 0))
 
 
-def _sort_out(batch: TokenBatch, now: datetime) -> None:
+def _are_plain(records: Iterable[TokenUsage], bound: str, latest: datetime) -> bool:
+    """Whether there is nothing to sort out and nothing to prepare."""
+    for record in records:
+        if record.time > latest or record.sequence is not None or (bound and record.source != bound):
+            return False
+    return True
+
+
+def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
     records, where, reporter = batch.records, batch.places, batch.reporter
     bound = reporter.source
-    latest = LATEST
-    if reporter.future_limit_s is not None:
-        latest = now + _seconds(reporter.future_limit_s)
     if all(map(latest.__ge__, map(_times, records))) and (not bound or set(map(_sources, records)) <= {bound}):
         return
     admitted = [record.time <= latest and bound in ("", record.source) for record in records]

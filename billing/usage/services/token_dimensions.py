@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from metering.records import Dimension
 
@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 def remembered_dimensions() -> Mapping[Dimension, int]:
     """The numbers that this process remembers of the database at hand; nobody changes what is given."""
-    return _remembered.get(connection.settings_dict["NAME"], {})
+    return _remembered.get(_database(), {})
 
 
 def dimensions_put(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
@@ -34,7 +34,7 @@ def dimensions_put(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
             )
             cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
             found[dimension] = int(cursor.fetchone()[0])
-    database = connection.settings_dict["NAME"]
+    database = _database()
     transaction.on_commit(lambda: _remember(database, found))
     return found
 
@@ -53,6 +53,11 @@ def dimensions_forget() -> None:
     """For a database that was emptied."""
     with _lock:
         _remembered.clear()
+
+
+def _database() -> str:
+    """Its name, without asking for a connection: each callback of an event loop would be given one of its own."""
+    return str(connections.settings[DEFAULT_DB_ALIAS]["NAME"])
 
 
 def _remember(database: str, found: dict[Dimension, int]) -> None:
