@@ -108,8 +108,8 @@ class Receiver(Protocol):
         """The answer to who makes them so many connections; None where there is room."""
 
     def opened(self, request: Request) -> None:
-        """The head of a request is here; where it was read before also the body, which then has a `size`. A `refusal` set now
-        is sent once the body came, which is thrown away.
+        """The head of a request is here; where it was read before also the body, which has a `size` then. A `refusal` set
+        now is sent once the body came, which is thrown away.
         """
 
     def grown(self, request: Request) -> None:
