@@ -249,6 +249,16 @@ def test_a_second_factor_is_asked_for_and_its_secret_is_sealed(settings: Any) ->
     assert "_auth_user_id" not in again.session
 
 
+def test_that_somebody_signed_in_is_no_news_later() -> None:
+    factories.person("ann", "finance", password=PASSWORD)
+    client = Client()
+    client.post("/login/", {"login": "ann", "password": PASSWORD})
+    client.get("/")
+    page = client.get("/account/2fa/").content.decode()
+    assert "Authenticator" in page
+    assert "signed in" not in page
+
+
 def test_the_admin_has_no_door_of_its_own() -> None:
     person = factories.person("root", password=PASSWORD)
     User.objects.filter(pk=person.pk).update(is_staff=True, is_superuser=True)
