@@ -35,6 +35,7 @@ class KeptReport:
     engines: list[ModelComparison]
     scans: list[ScanSum] | None
     energy: list[str] = field(default_factory=list)
+    energy_compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
     kept = msgspec.json.decode(preview.report, type=KeptReport)
     report = Report(
         kept.period, period.status, kept.checks, kept.exceptions, kept.gpu_seconds, [_pool(pool) for pool in kept.pools],
-        kept.tokens, kept.engines, kept.scans, kept.energy,
+        kept.tokens, kept.engines, kept.scans, kept.energy, kept.energy_compared,
     )  # fmt: skip
     return ShownReport(judged(report, period, now), preview.report_as_of)
 

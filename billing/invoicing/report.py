@@ -64,11 +64,15 @@ from pricing.rating import DIVISOR
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One reconciliation: what was compared, whether it agrees, and the figures."""
+    """One reconciliation: what was compared, whether it agrees, and the figures.
+
+    `compared`: whether there was anything to compare with; what was not compared does not disagree, nor does it agree.
+    """
 
     name: str
     ok: bool
     detail: str
+    compared: bool = True
 
 
 @dataclass
@@ -85,6 +89,7 @@ class Report:
     engines: list[ModelComparison] = field(default_factory=list)
     scans: list[ScanSum] | None = None
     energy: list[str] = field(default_factory=list)
+    energy_compared: bool = False
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
@@ -219,7 +224,7 @@ def found_in(
     report.exceptions += ends_estimated(window, period.zone)
     report.exceptions += engines_differing(report.engines, blocks=period.ordinal is None)
     energy = energy_compared(period, assessment)
-    report.energy = [item.words for item in energy]
+    report.energy, report.energy_compared = [item.words for item in energy], any(not item.unknown for item in energy)
     report.exceptions += energy_differing(energy, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += months_unbilled(period)
@@ -243,26 +248,26 @@ def _engines_agree(report: Report) -> Check:
     """Whether what gateways told is what inference servers counted, where servers were read, or somebody took it on."""
     name = "gateway tokens = inference servers' counters (0.5 %)"
     if not report.engines:
-        return Check(name, True, "no counters were reported")
+        return Check(name, True, "no counters were reported", compared=False)
     open_differences = {item.subject for item in report.blocking if item.kind == "engine_difference"}
     told = [
         f"{item.model}: {item.total.difference:,} of {item.total.engine_input + item.total.engine_output:,} tokens differ, "
         f"{item.days} of {item.days + item.not_covered} days compared"
         for item in report.engines
     ]  # fmt: skip
-    return Check(name, not open_differences, "; ".join(told))
+    return Check(name, not open_differences, "; ".join(told), compared=any(item.days for item in report.engines))
 
 
 def _energy_agrees(report: Report) -> Check:
     agree = not any(item.kind == "energy_difference" and item.blocks for item in report.exceptions)
     detail = "; ".join(report.energy) or "no meter was read: `manage.py meter_reading`"
-    return Check("energy at the meter = charged + shared (within 3%)", agree, detail)
+    return Check("energy at the meter = charged + shared (within 3%)", agree, detail, compared=report.energy_compared)
 
 
 def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
     name = f"watched holds = hourly scans (within {SCAN_TOLERANCE:.1%})"
     if not scans:
-        return Check(name, True, "no scan was reported")
+        return Check(name, True, "no scan was reported", compared=False)
     scanned, differing = sum(scan.scanned for scan in scans), sum(scan.differing for scan in scans)
     agree = not any(item.kind == "scan_difference" and item.blocks for item in report.exceptions)
     return Check(name, agree, f"{scanned:,} units in {sum(scan.scans for scan in scans):,} scans, {differing:,} differ")
@@ -357,7 +362,9 @@ def _allocated(assessment: Assessment) -> dict[tuple[str, str], dict[str, Any]]:
 def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) -> Check:
     unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
     if not offered:
-        return Check("charged + platform + idle = capacity", True, "capacity unknown: no capacity was reported")
+        return Check(
+            "charged + platform + idle = capacity", True, "capacity unknown: no capacity was reported", compared=False
+        )
     detail = f"{shown(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
     if unknown:
         detail += f"; capacity unknown for {', '.join(unknown)}"

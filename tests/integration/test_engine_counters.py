@@ -20,7 +20,7 @@ from billing.usage.reconciliation import EngineDay, completeness
 from billing.usage.services import IngestOutcome, Reporter, engine_readings_ingest
 from metering.intervals import Interval
 from metering.records import EngineReading, decode_batch
-from tests.factories import AFTER, SHANGHAI_OCTOBER, apply, ingest_tokens, token_record
+from tests.factories import AFTER, SHANGHAI_OCTOBER, apply, ingest_tokens, person, token_record
 
 pytestmark = pytest.mark.django_db
 MIDNIGHT = datetime(2026, 10, 14, 16, tzinfo=UTC)
@@ -280,3 +280,18 @@ def test_a_source_that_reported_every_day_and_then_nothing_for_a_day_is_told() -
 def test_a_source_that_was_used_now_and_then_is_not_missed() -> None:
     ingest_tokens(*(token_record(number, time=f"2026-10-{number:02}T12:30:00+08:00") for number in range(1, 7)))
     assert [item for item in october().exceptions if item.kind == "silent_source"] == []
+
+
+@pytest.mark.usefixtures("set_up")
+def test_what_was_not_compared_has_no_tick(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the page of the close, in its file and in the command."""
+    client.force_login(person("fin", "finance"))
+    page = client.get("/close/?month=2026-10").content.decode()
+    (item,) = (part for part in page.split("<li") if "no counters were reported" in part)
+    assert item.startswith(' class="open"><span class="tick" aria-hidden="true">–</span>')
+    assert "not compared" in item
+    rows = client.get("/close/?month=2026-10&table=checks&as=csv").content.decode()
+    assert "gateway tokens = inference servers' counters (0.5 %),true,false,no counters were reported" in rows
+    call_command("period_report", "2026-10")
+    said = capsys.readouterr().out
+    assert "  --   gateway tokens = inference servers' counters (0.5 %): no counters were reported" in said

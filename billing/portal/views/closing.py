@@ -181,8 +181,9 @@ def _tokens(report: Report) -> Table:
 
 
 def _checks(report: Report) -> Table:
-    rows = [[item.name, str(item.ok).lower(), item.detail] for item in report.checks]
-    return Table(f"checks-{report.period}", [Column("check"), Column("ok"), Column("detail")], rows)
+    names = ("check", "ok", "compared", "detail")
+    rows = [[item.name, str(item.ok).lower(), str(item.compared).lower(), item.detail] for item in report.checks]
+    return Table(f"checks-{report.period}", [Column(name) for name in names], rows)
 
 
 @require_POST

@@ -43,7 +43,8 @@ def print_report(command: HouseCommand, report: Report) -> None:
         told = ", ".join(f"{count} {state}" for state, count in report.acceptance.items())
         command.say(f"  acceptance of invoices (silence for 5 business days): {told}")
     for check in report.checks:
-        command.say(f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
+        mark = "FAIL" if not check.ok else "ok  " if check.compared else "--  "
+        command.say(f"  {mark} {check.name}: {check.detail}")
     for item in report.exceptions:
         until = f" until {item.waived_until.isoformat()}" if item.waived_until else ""
         mark = f"waived by {item.waived_by}{until}" if item.waived_by else "BLOCKS" if item.blocks else "note"
