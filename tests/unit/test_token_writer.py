@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from django.db import DataError, OperationalError
 
-from billing.usage.services import IngestOutcome, Reporter, Result, TokenWriter
+from billing.usage.services import IngestOutcome, Reporter, Result, TokenWriter, token_writer
 from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_steps import Writing
 
@@ -159,6 +159,50 @@ def test_what_waits_too_long_is_given_back_and_never_written(monkeypatch: pytest
         assert (ticket, type(error)) == ("late", OperationalError)
         assert found.groups == [[1]]
         assert set(found.results) == {"first"}
+
+    in_a_loop(work)
+
+
+def test_a_group_that_is_ready_but_not_begun_is_given_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        found = Told()
+        async with found.held_up():
+            found.writer.submit("ready", batch(token_writer.MUCH))
+            found.writer.submit("behind", batch(1))
+            assert found.writer.overdue() == []
+            monkeypatch.setattr(token_writer, "QUEUE_SECONDS", -1)
+            assert [ticket for ticket, _ in found.writer.overdue()] == ["ready", "behind"]
+        await found.writer.stop()
+        assert found.groups == [[1]]
+        assert set(found.results) == {"first"}
+
+    in_a_loop(work)
+
+
+def test_what_was_to_stand_alone_is_given_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(batches: Batches) -> list[IngestOutcome]:
+        if len(batches) > 1:
+            found[0].busy.clear()
+            found[0].open.clear()
+            raise DataError("too large")
+        return [IngestOutcome(accepted=size) for size in sizes(batches)]
+
+    found = list[Told]()
+
+    async def work() -> None:
+        found.append(Told(write))
+        async with found[0].held_up():
+            for size in (2, 3, 4):
+                found[0].writer.submit(str(size), batch(size))
+        await asyncio.to_thread(found[0].busy.wait, PATIENCE)
+        while found[0].groups[-1:] != [[2, 3, 4]] or not found[0].busy.is_set():
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(token_writer, "QUEUE_SECONDS", -1)
+        assert [ticket for ticket, _ in found[0].writer.overdue()] == ["3", "4"]
+        found[0].open.set()
+        await found[0].writer.stop()
+        assert found[0].groups == [[1], [2, 3, 4], [2]]
+        assert accepted(found[0]) == {"first": 1, "2": 2}
 
     in_a_loop(work)
 

@@ -85,12 +85,17 @@ class TokenWriter(Generic[T]):
             self._following = self._next()  # made ready while the database is at work
 
     def overdue(self) -> list[tuple[T, Result]]:
-        """Take back what no group had room for in QUEUE_SECONDS, with the error that its reporters are to be told."""
-        late = list[T]()
-        while self._queue and monotonic() - self._queue[0][2] > QUEUE_SECONDS:
-            ticket, batch, _ = self._queue.popleft()
-            self._queued -= len(batch.records)
-            late.append(ticket)
+        """Take back what has waited for QUEUE_SECONDS and was not begun, with the error that its reporters are to be told."""
+        before, late = monotonic() - QUEUE_SECONDS, list[T]()
+        if self._following is not None and self._following.waiting[0][2] < before:
+            late += [ticket for ticket, _, _ in self._following.waiting]
+            self._following.writing.close()
+            self._following = None
+        for queue in (self._alone, self._queue):
+            while queue and queue[0][2] < before:
+                ticket, batch, _ = queue.popleft()
+                self._queued -= len(batch.records) if queue is self._queue else 0
+                late.append(ticket)
         error = OperationalError(f"no report was written for {QUEUE_SECONDS} s: the database may be slow")
         return [(ticket, error) for ticket in late]
 
