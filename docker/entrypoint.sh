@@ -21,8 +21,8 @@ case "$part" in
             billing.config.wsgi:application "$@"
         ;;
     check)
-        exec uvicorn --host 0.0.0.0 --port 8001 --http httptools --loop uvloop --ws none --no-access-log \
-            --timeout-keep-alive 75 --timeout-graceful-shutdown 5 billing.config.budget_check:application "$@"
+        exec uvicorn --host 0.0.0.0 --port 8001 --http billing.api.report_connection:ReportConnection --loop uvloop --ws none \
+            --no-access-log --no-server-header --timeout-graceful-shutdown 5 billing.config.budget_check:application "$@"
         ;;
     receiver)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"

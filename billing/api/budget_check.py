@@ -1,6 +1,6 @@
 """`budgets/check` and `budgets/reservations` in a process of their own, so that no load elsewhere slows them down.
 
-An ASGI application: answers come from memory, a process beside it follows the database. One such process
+Answers come from memory, in the thread that reads the question; a process beside it follows the database. One such process
 serves an installation, since it alone knows what is reserved. The web process passes the same addresses on to it.
 """
 
@@ -12,18 +12,22 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
+from http import HTTPStatus
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
-from django.utils import timezone
 
+from billing.api.bodies import Answer as HttpAnswer
+from billing.api.problems import PROBLEM_JSON
+from billing.api.report_connection import KnownHead, Receive, Request, Send, lifespan
 from billing.budgets.counter import LONGEST_HOLD_SECONDS, Answer, Ask, Counter, Grant, Hold
 from billing.budgets.follower import Landed, Whole
 from billing.budgets.hold_journal import HoldJournal
@@ -43,8 +47,6 @@ MOST_AMOUNT: Final = Decimal(10**12)
 
 log = logging.getLogger(__name__)
 encode = msgspec.json.Encoder().encode
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Refused(Exception):
@@ -56,12 +58,17 @@ class Refused(Exception):
 
 
 class BudgetCheck:
-    """The application. `directory` keeps its holds; the follower runs in `project` with `environment`."""
+    """The application, to be served with `ReportConnection`.
 
-    def __init__(
-        self, directory: Path, *, project: Path, environment: Mapping[str, str], clock: Callable[[], datetime] = timezone.now
-    ) -> None:
-        self._directory, self._project, self._environment, self._clock = directory, project, environment, clock
+    `directory` keeps its holds; the follower runs in `project` with `environment`.
+    """
+
+    most_bytes: Final = 8 * MOST_BODY
+
+    def __init__(self, directory: Path, *, project: Path, environment: Mapping[str, str]) -> None:
+        self._directory, self._project, self._environment = directory, project, environment
+        self._clock = partial(datetime.now, UTC)
+        self.heads = dict[bytes, KnownHead]()
         self._wanted: deque[bytes] = deque()
         self._holds: HoldJournal | None = None
         self._counter: Counter | None = None
@@ -69,26 +76,37 @@ class BudgetCheck:
         self._thread: threading.Thread | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-            return
-        if scope["type"] != "http":
-            return
+        await lifespan(self, scope, receive, send)
+
+    def crowded(self, connections: int) -> HttpAnswer | None:
+        """There is room for everybody."""
+
+    def opened(self, request: Request) -> None:
+        """Refuse a body that is too large before it is sent."""
+        declared = request.META.get("CONTENT_LENGTH", "")
+        if declared.isdigit() and (len(declared) > 9 or int(declared) > MOST_BODY):
+            request.refusal = _refused(TOO_LARGE)
+
+    def grown(self, request: Request) -> None:
+        """The same of a body that names no length."""
+        if request.size > MOST_BODY:
+            request.refusal = _refused(TOO_LARGE)
+
+    def closed(self, request: Request) -> None:
+        """Nothing was counted in."""
+
+    def take(self, request: Request) -> None:
+        """Answer at once: whatever that takes is in memory."""
         try:
-            status, value = await self._answer(scope, receive)
+            status, value = self._answer(request)
+            body = b"" if value is None else encode(value)
+            answer: HttpAnswer = (status, "application/json", body, _ALSO.get(HTTPStatus(status), []))
         except Refused as refused:
-            status, value = refused.status, _problem(refused)
-        kind = b"application/problem+json" if status >= 400 else b"application/json"
-        headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
-        if status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
-        if status == 503:
-            headers.append((b"retry-after", b"1"))
-        body = b"" if value is None else encode(value)
-        if value is not None:
-            headers.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            answer = _refused(refused)
+        except Exception:
+            log.exception("a question about a budget could not be answered")
+            answer = _refused(Refused(500, "the log of the budget check says why"))
+        request.connection.answer(request, answer)
 
     def start(self) -> None:
         """Take over earlier holds and begin to follow the database."""
@@ -106,8 +124,11 @@ class BudgetCheck:
         gc.freeze()  # what lives as long as the process is not looked at again
         sys.setswitchinterval(SWITCH_SECONDS)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Stop following; holds stay in the journal."""
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -148,43 +169,32 @@ class BudgetCheck:
             elif snapshot is not None:
                 counter.replace(snapshot.counted(news.budgets), self._clock())
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                self.start()
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                await asyncio.to_thread(self.stop)
-                await send({"type": "lifespan.shutdown.complete"})
-                return
-
-    async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, Any]:
-        method, path = scope["method"], scope["path"]
+    def _answer(self, request: Request) -> tuple[int, Any]:
+        address, _, query = request.path.decode("latin-1").partition("?")
+        method, path = request.method.decode(), unquote(address)
         if path in ("/healthz", "/readyz"):
             ready = self._counter is not None and self._counter.snapshot is not None
             return (200, {"status": "ok"}) if ready or path == "/healthz" else (503, {"status": "no counters yet"})
         action = path.removeprefix(PREFIX)
         if not path.startswith(PREFIX) or action.partition("/")[0] not in ("check", "reservations"):
             raise Refused(404, f"no door at {path[:200]}")
-        counter, grant = self._authorised(scope)
+        counter, grant = self._authorised(request)
         if action == "check" and method in ("GET", "HEAD"):
-            fields = dict(parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True))
+            fields = dict(parse_qsl(query, keep_blank_values=True))
             return 200, self._check(counter, grant, fields)
         if action == "reservations" and method == "POST":
-            return 200, self._check(counter, grant, _fields(await _body(receive)))
+            return 200, self._check(counter, grant, _fields(request.read(MOST_BODY)))
         if action.startswith("reservations/") and method == "DELETE":
             if not counter.release(action.removeprefix("reservations/")):
                 raise Refused(404, "no such reservation: it has ended")
             return 204, None
         raise Refused(405, f"{method} is not for {path[:200]}")
 
-    def _authorised(self, scope: dict[str, Any]) -> tuple[Counter, Grant]:
+    def _authorised(self, request: Request) -> tuple[Counter, Grant]:
         counter = self._counter
         if counter is None or counter.snapshot is None:
             raise Refused(503, "the counters are being read: ask again in a second")
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        kind, _, presented = header.decode("latin-1").partition(" ")
+        kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         grant = counter.snapshot.grants.get(token_digest(presented.strip())) if kind.lower() == "bearer" else None
         if grant is None or (grant.expires_at is not None and grant.expires_at <= self._clock()):
             raise Refused(401, f"a valid token with the scope {SCOPE} is needed; a new one works after a few seconds")
@@ -264,17 +274,6 @@ def _fields(body: bytes) -> Mapping[str, Any]:
     return fields
 
 
-async def _body(receive: Receive) -> bytes:
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if len(body) > MOST_BODY:
-            raise Refused(413, f"the body is larger than {MOST_BODY} bytes")
-        if not message.get("more_body"):
-            return body
-
-
 def as_dict(answer: Answer, currency: str) -> dict[str, Any]:
     """The contract's answer; amounts are decimal strings of the currency, null where no budget applies."""
     line = answer.budget
@@ -302,8 +301,13 @@ def _shown(hold: Hold) -> dict[str, str]:
     return {"id": hold.id, "amount": str(hold.amount), "until": hold.until.isoformat()}
 
 
-def _problem(refused: Refused) -> dict[str, Any]:
-    title = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-             413: "Content Too Large", 503: "Service Unavailable"}[refused.status]  # fmt: skip
-    return {"type": "about:blank", "title": title, "status": refused.status, "detail": refused.detail}
+def _refused(refused: Refused) -> HttpAnswer:
+    status = HTTPStatus(refused.status)
+    fields = {"type": "about:blank", "title": status.phrase, "status": status, "detail": refused.detail}
+    return status, PROBLEM_JSON, encode(fields), _ALSO.get(status, [])
 
+
+_ALSO: Final = {
+    HTTPStatus.UNAUTHORIZED: [("WWW-Authenticate", "Bearer")], HTTPStatus.SERVICE_UNAVAILABLE: [("Retry-After", "1")],
+}  # fmt: skip
+TOO_LARGE: Final = Refused(413, f"the body is larger than {MOST_BODY} bytes")

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a receiver of reports speaks it: a connection that reads requests with httptools and answers them in order.
+"""HTTP/1.1 as the receiver of reports and the budget check speak it: requests are read with httptools, answered in order.
 
 It is what Uvicorn's server makes for each connection (`--http billing.api.report_connection:ReportConnection`), instead of
 its own, which makes the messages of ASGI and a task of each request: for a single record that costs more than to store it.
@@ -7,6 +7,7 @@ The server still listens, ends and tells the time; the receiver is what the appl
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -38,6 +39,10 @@ META: Final = {
 _AS_WRITTEN: Final = META | {name.title(): known for name, known in META.items()}
 _SAFE: Final = b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store"
 _GOOD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json" + _SAFE + b"\r\nContent-Length: %d\r\n%b\r\n%b"
+
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Request:
@@ -120,6 +125,33 @@ class Receiver(Protocol):
 
     def closed(self, request: Request) -> None:
         """The request was answered, or its connection was lost before it was taken."""
+
+
+class Lives(Protocol):
+    """What begins and ends with the server."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+async def lifespan(receiver: Lives, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """ASGI as far as it goes here: the application begins and ends; requests come from connections.
+
+    Raises RuntimeError for a request: the server was started without `--http`.
+    """
+    if scope["type"] != "lifespan":
+        raise RuntimeError("serve this application with --http billing.api.report_connection:ReportConnection")
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            receiver.start()
+            scope["state"]["receiver"] = receiver
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await receiver.stop()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
 
 
 class ReportConnection(asyncio.Protocol):
@@ -328,9 +360,11 @@ class ReportConnection(asyncio.Protocol):
             common += b"Connection: close\r\n"
         if status == HTTPStatus.OK and not extra and kind == "application/json":
             return _good(body, common)
-        head = f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}".encode() + _SAFE
+        head = f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}".encode() + _SAFE
         head += b"".join(f"\r\n{name}: {value}".encode("latin-1") for name, value in extra)
-        return head + b"\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), common, body)
+        if status == HTTPStatus.NO_CONTENT:
+            return head + b"\r\n%b\r\n" % common
+        return head + b"\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b\r\n%b" % (kind.encode(), len(body), common, body)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         """Answer to what is no request, after which nothing of this connection can be understood."""

@@ -7,7 +7,7 @@ that of the web process (`token_door`), which gives every request a thread of it
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from time import monotonic
@@ -26,7 +26,7 @@ from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_ty
 from billing.api.health import database_state
 from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON
-from billing.api.report_connection import KnownHead, Request
+from billing.api.report_connection import KnownHead, Receive, Request, Send, lifespan
 from billing.api.token_door import (
     AT_ONCE_BYTES,
     NOT_OURS,
@@ -52,8 +52,6 @@ FRAMING: Final = 8
 MOST_BEARERS: Final = 10_000
 HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class _Bearer:
@@ -83,18 +81,7 @@ class TokenReceiver:
         self._writer: TokenWriter[Request]
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            raise RuntimeError("serve this application with --http billing.api.report_connection:ReportConnection")
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                self.start()
-                scope["state"]["receiver"] = self
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                await self.stop()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await lifespan(self, scope, receive, send)
 
     def start(self) -> None:
         """Begin to write."""

@@ -41,16 +41,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-CHECK_SERVER: Final = (
-    "--http", "httptools", "--loop", "uvloop", "--ws", "none", "--no-access-log", "--timeout-keep-alive", "75",
-    "--timeout-graceful-shutdown", "5",
-)  # fmt: skip
-"""Gateways keep their connections: what they leave for a minute is still there."""
-RECEIVER_SERVER: Final = (
+ONE_THREAD: Final = (
     "--http", "billing.api.report_connection:ReportConnection", "--loop", "uvloop", "--ws", "none", "--no-access-log",
-    "--no-server-header", "--timeout-graceful-shutdown", "20",
+    "--no-server-header", "--log-level", "error",
 )  # fmt: skip
-"""Longer than a report waits for its turn: what was heard is answered."""
+"""How Uvicorn serves what answers in the thread that reads."""
 
 
 def children(port: int, receiver: int | None = None) -> list[Child]:
@@ -111,7 +106,8 @@ def check_argv(port: int, application: str = "billing.config.budget_check:applic
     the requests, and three times for one in a hundred.
     """
     return [
-        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *CHECK_SERVER, "--log-level", "error", application
+        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *ONE_THREAD, "--timeout-graceful-shutdown", "5",
+        application,
     ]  # fmt: skip
 
 
@@ -123,9 +119,11 @@ def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
 
 
 def receiver_argv(port: int) -> list[str]:
-    """How the receiver of token records is served on `port`."""
+    """How the receiver of token records is served on `port`. At its end it waits longer than a report waits for its turn:
+    what was heard is answered.
+    """
     return [
-        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *RECEIVER_SERVER, "--log-level", "error",
+        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *ONE_THREAD, "--timeout-graceful-shutdown", "20",
         "billing.config.token_receiver:application",
     ]  # fmt: skip
 

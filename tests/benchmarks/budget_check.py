@@ -1,4 +1,5 @@
-"""`budgets/check` at a paced 400 requests/s, idle and while two senders fill the ledger, against an empty ASGI application.
+"""`budgets/check` at a paced 400 requests/s, idle and while two senders fill the ledger, against an empty application of the
+same server.
 
 Every answer is right or the run fails: the spent of an answer is a counter that the ledger had, nothing passes the limit by
 more than the stated reservation.
@@ -20,7 +21,7 @@ RATE = 400
 SECONDS = 10.0
 CLIENTS = 4
 SENDING_SECONDS = 25.0
-EMPTY = "tests.benchmarks.budget_check:empty"
+EMPTY = "tests.benchmarks.empty_application:application"
 Times = list[float]
 
 
@@ -67,14 +68,6 @@ def _set_up(home: Path) -> None:
     path = home / "bench-budgets.yaml"
     path.write_text(yaml.safe_dump(sections))
     set_up_apply(path=path, actor="bench")
-
-
-async def empty(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The least that an ASGI application can do: the raw limit of the same server and client."""
-    if scope["type"] == "http":
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"{}"})
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """The budget check over HTTP: what it answers to whom, and that bursts, kills and restarts never pass the limit."""
 
-import asyncio
 import json
 import multiprocessing
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,12 +21,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+import uvicorn
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
 from django.utils import timezone
 
-from billing.api.budget_check import BudgetCheck
+from billing.api.budget_check import MOST_BODY, BudgetCheck
+from billing.api.report_connection import ReportConnection
 from billing.budgets.models import BudgetStanding
 from billing.budgets.services import standings_refresh
 from billing.config.house import check_argv, free_port
@@ -63,28 +65,32 @@ def token(*scopes: str, **bound: Any) -> str:
 
 
 class Asked:
-    """The application in this process, following the test's database."""
+    """The application in this process, served as the house serves it, following the test's database."""
 
     def __init__(self, directory: Path) -> None:
         environment = {**os.environ, "DATABASE_URL": _database_url(), "PYTHONWARNINGS": "ignore"}
         self.app = BudgetCheck(directory / "holds", project=PROJECT, environment=environment)
-        self.presented = token()
+        self.presented, self.port = token(), free_port()
+        config = uvicorn.Config(
+            self.app, host="127.0.0.1", port=self.port, http=ReportConnection, loop="uvloop", ws="none", log_level="error"
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
 
     def __enter__(self) -> "Asked":
-        self.app.start()
+        self.thread.start()
+        self.until(lambda: self.server.started)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.app.stop()
+        self.server.should_exit = True
+        self.thread.join(timeout=30)
+        assert not self.thread.is_alive()
 
     def request(self, method: str, path: str, presented: str, **sent: Any) -> httpx.Response:
-        async def once() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://check") as client:
-                headers = {"Authorization": f"Bearer {presented}"} if presented else {}
-                return await client.request(method, f"{ADDRESS}{path}", headers=headers, **sent)
-
-        return asyncio.run(once())
+        headers = {"Authorization": f"Bearer {presented}"} if presented else {}
+        url = f"http://127.0.0.1:{self.port}{ADDRESS}{path}"
+        return httpx.request(method, url, headers={**headers, **sent.pop("headers", {})}, timeout=30, **sent)
 
     def until(self, ready: Callable[[], bool], seconds: float = 20) -> None:
         """Wait for something that the following thread will bring about."""
@@ -175,6 +181,46 @@ def test_who_may_ask_what(asked: Asked) -> None:
     assert asked.request("POST", "reservations", anyone, content=b"[1]").status_code == 400
     assert asked.request("POST", "reservations", anyone, content=b"{" * 10_000).status_code == 400
     assert asked.request("POST", "reservations", anyone, content=b" " * 20_000).status_code == 413
+
+
+def test_what_the_connection_says_of_each_answer(asked: Asked) -> None:
+    gone = asked.request("DELETE", "reservations/unknown", asked.presented)
+    assert (gone.status_code, gone.headers["content-type"]) == (404, "application/problem+json")
+    made = asked.request("POST", "reservations", asked.presented, json={**ASK, "reserve": "1"}).json()["reservation"]["id"]
+    ended = asked.request("DELETE", f"reservations/{made}", asked.presented)
+    assert (ended.status_code, ended.content) == (204, b"")
+    assert {"content-type", "content-length"}.isdisjoint(ended.headers)
+    head = asked.request("HEAD", "check", asked.presented, params=ASK)
+    assert (head.status_code, head.content) == (200, b"")
+    assert int(head.headers["content-length"]) > 100
+    nobody = asked.request("GET", "check", "", params=ASK)
+    assert (nobody.status_code, nobody.headers["www-authenticate"], nobody.headers["cache-control"]) == (
+        401, "Bearer", "no-store",
+    )  # fmt: skip
+    assert asked.request("GET", "%63heck", asked.presented, params=ASK).status_code == 200
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(asked: Asked) -> None:
+    for content in (b" " * (MOST_BODY + 1), iter([b" " * MOST_BODY, b" "])):
+        assert asked.request("POST", "reservations", asked.presented, content=content).status_code == 413
+    with socket.create_connection(("127.0.0.1", asked.port), timeout=30) as channel:
+        lines = [f"POST {ADDRESS}reservations HTTP/1.1", "Host: x", "Content-Length: 99999999", "Expect: 100-continue"]
+        channel.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert channel.makefile("rb").readline().startswith(b"HTTP/1.1 413")
+
+
+def test_an_error_of_ours_is_a_500_and_the_next_question_is_answered(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asked.app, "_check", broken)
+        answer = asked.request("GET", "check", asked.presented, params=ASK)
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert "broken" in caplog.text
+    assert asked.check(asked.presented, reserve="0")["allowed"]
 
 
 def test_a_revoked_token_and_a_raised_budget_are_noticed(asked: Asked, tmp_path: Path) -> None:

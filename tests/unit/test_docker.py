@@ -225,8 +225,9 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
         ),
         (
             ["check"],
-            "uvicorn --host 0.0.0.0 --port 8001 --http httptools --loop uvloop --ws none --no-access-log "
-            "--timeout-keep-alive 75 --timeout-graceful-shutdown 5 billing.config.budget_check:application",
+            "uvicorn --host 0.0.0.0 --port 8001 --http billing.api.report_connection:ReportConnection --loop uvloop --ws "
+            "none --no-access-log --no-server-header --timeout-graceful-shutdown 5 "
+            "billing.config.budget_check:application",
         ),
         (
             ["receiver"],
@@ -285,7 +286,7 @@ def test_the_modules_that_are_served_exist() -> None:
     ("command", "options"),
     [
         (["granian"], ["--interface", "--host", "--port", "--workers", "--blocking-threads", "--respawn-failed-workers"]),
-        (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-keep-alive", "--timeout-graceful-shutdown"]),
+        (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-graceful-shutdown"]),
         (["uvicorn"], ["--no-access-log", "--no-server-header"]),
         (["celery", "worker"], ["--loglevel", "--concurrency"]),
         (["celery", "beat"], ["--loglevel", "--schedule"]),

@@ -85,7 +85,7 @@ class TokenWriter(Generic[T]):
             self._following = self._next()  # made ready while the database is at work
 
     def overdue(self) -> list[tuple[T, Result]]:
-        """Take back what has waited for QUEUE_SECONDS and was not begun, with the error that its reporters are to be told."""
+        """Take back what has waited for QUEUE_SECONDS and was not begun, with the error that its reporters are told."""
         before, late = monotonic() - QUEUE_SECONDS, list[T]()
         if self._following is not None and self._following.waiting[0][2] < before:
             late += [ticket for ticket, _, _ in self._following.waiting]
