@@ -203,7 +203,8 @@ def _row(what: str, rounds: Sequence[tuple[Times, Times]], target: str) -> tuple
     )
     return (
         f"budgets/check at {RATE}/s, {what}: p99 (p50), medians of {len(rounds)} rounds",
-        f"{mine:.2f} ms ({mine_half:.2f} ms)", f"empty application {raw:.2f} ms ({raw_half:.2f} ms)", f"{mine / raw:.1f}", target,
+        f"{mine:.2f} ms ({mine_half:.2f} ms)", f"empty application {raw:.2f} ms ({raw_half:.2f} ms)",
+        f"{mine / raw:.1f}", target,
     )  # fmt: skip
 
 
