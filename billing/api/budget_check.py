@@ -103,7 +103,7 @@ class BudgetCheck:
             answer: HttpAnswer = (status, "application/json", body, _ALSO.get(HTTPStatus(status), []))
         except Refused as refused:
             answer = _refused(refused)
-        except Exception:
+        except Exception:  # the edge: whatever it is, who asked is told
             log.exception("a question about a budget could not be answered")
             answer = _refused(Refused(500, "the log of the budget check says why"))
         request.connection.answer(request, answer)
