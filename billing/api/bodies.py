@@ -5,6 +5,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from io import BytesIO
 from typing import Any, Final, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from django.conf import settings
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
 
 from billing.api.admission import Admitted
+from billing.api.problems import PROBLEM_JSON
 
 T = TypeVar("T")
 MAX_RECORDS: Final = 10_000
@@ -49,6 +51,13 @@ class TooLarge(APIException):
 
     status_code = 413
     default_detail = "Content Too Large"
+
+
+def problem_answer(status: int, detail: str, *headers: tuple[str, str]) -> Answer:
+    """One error as `application/problem+json`, from a door outside of Django."""
+    title = TooLarge.default_detail if status == TooLarge.status_code else HTTPStatus(status).phrase
+    fields = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+    return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)
 
 
 def declared_bytes(request: Incoming) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from http import HTTPStatus
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,7 +25,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from billing.api.bodies import Answer as HttpAnswer
-from billing.api.problems import PROBLEM_JSON
+from billing.api.bodies import problem_answer
 from billing.api.report_connection import KnownHead, Receive, Request, Send, lifespan
 from billing.budgets.counter import LONGEST_HOLD_SECONDS, Answer, Ask, Counter, Grant, Hold
 from billing.budgets.follower import Landed, Whole
@@ -82,9 +81,9 @@ class BudgetCheck:
         """There is room for everybody."""
 
     def opened(self, request: Request) -> None:
-        """Refuse a body that is too large before it is sent."""
+        """Refuse a body that names a length that is too large, before it is sent if its client asks first."""
         declared = request.META.get("CONTENT_LENGTH", "")
-        if declared.isdigit() and (len(declared) > 9 or int(declared) > MOST_BODY):
+        if declared.isascii() and declared.isdigit() and (len(declared) > 9 or int(declared) > MOST_BODY):
             request.refusal = _refused(TOO_LARGE)
 
     def grown(self, request: Request) -> None:
@@ -100,7 +99,7 @@ class BudgetCheck:
         try:
             status, value = self._answer(request)
             body = b"" if value is None else encode(value)
-            answer: HttpAnswer = (status, "application/json", body, _ALSO.get(HTTPStatus(status), []))
+            answer: HttpAnswer = (status, "application/json", body, _ALSO.get(status, []))
         except Refused as refused:
             answer = _refused(refused)
         except Exception:  # the edge: whatever it is, who asked is told
@@ -302,12 +301,8 @@ def _shown(hold: Hold) -> dict[str, str]:
 
 
 def _refused(refused: Refused) -> HttpAnswer:
-    status = HTTPStatus(refused.status)
-    fields = {"type": "about:blank", "title": status.phrase, "status": status, "detail": refused.detail}
-    return status, PROBLEM_JSON, encode(fields), _ALSO.get(status, [])
+    return problem_answer(refused.status, refused.detail, *_ALSO.get(refused.status, []))
 
 
-_ALSO: Final = {
-    HTTPStatus.UNAUTHORIZED: [("WWW-Authenticate", "Bearer")], HTTPStatus.SERVICE_UNAVAILABLE: [("Retry-After", "1")],
-}  # fmt: skip
+_ALSO: Final = {401: [("WWW-Authenticate", "Bearer")], 503: [("Retry-After", "1")]}
 TOO_LARGE: Final = Refused(413, f"the body is larger than {MOST_BODY} bytes")

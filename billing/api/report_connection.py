@@ -406,7 +406,7 @@ class ReportConnection(asyncio.Protocol):
 
 @lru_cache(maxsize=64)
 def _good(body: bytes, common: bytes) -> bytes:
-    """Most answers of a second are one of a few."""
+    """Most answers to reports within a second are one of a few."""
     return _GOOD % (len(body), common, body)
 
 

@@ -9,7 +9,6 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
 
@@ -22,10 +21,9 @@ from rest_framework.exceptions import APIException
 
 from billing.api.admission import Busy, gate
 from billing.api.authentication import token_of
-from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_type, declared_bytes, read_body
+from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, check_content_type, declared_bytes, problem_answer, read_body
 from billing.api.health import database_state
 from billing.api.metrics import process_metrics
-from billing.api.problems import PROBLEM_JSON
 from billing.api.report_connection import KnownHead, Receive, Request, Send, lifespan
 from billing.api.token_door import (
     AT_ONCE_BYTES,
@@ -145,8 +143,8 @@ class TokenReceiver:
         if path == b"/metrics":
             return 200, CONTENT_TYPE_LATEST, process_metrics(), []
         if path == PATH.encode():
-            return _problem(405, f"{request.method.decode()} is not for this door", ("Allow", "POST"))
-        return _problem(404, f"no door at {path.decode('latin-1')[:200]} in this process: ask the web process")
+            return problem_answer(405, f"{request.method.decode()} is not for this door", ("Allow", "POST"))
+        return problem_answer(404, f"no door at {path.decode('latin-1')[:200]} in this process: ask the web process")
 
     def grown(self, request: Request) -> None:
         """Of a body that named no length, count what came."""
@@ -286,9 +284,4 @@ def _answer(result: Result) -> Answer:
         except DatabaseError:
             pass
     logger.error("a report could not be taken", exc_info=result)
-    return _problem(500, "nothing is acknowledged: the log of the receiver says why")
-
-
-def _problem(status: int, detail: str, *headers: tuple[str, str]) -> Answer:
-    fields = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)
+    return problem_answer(500, "nothing is acknowledged: the log of the receiver says why")
