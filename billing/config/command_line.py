@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import sys
 from collections.abc import Iterator
 
@@ -16,8 +17,33 @@ OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbsh
 an embedded database is brought up to date."""
 
 
+NOBODY_READS = 141
+"""What a shell says of a program whose reader went away, as `head` does once it has its lines."""
+
+
 def main(argv: list[str]) -> int:
     """Run one command and return its exit status: 0 done, 2 bad usage or input, 3 a person must decide."""
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _output_is_gone():
+            raise
+        return NOBODY_READS
+    return status
+
+
+def _output_is_gone() -> bool:
+    """Whether nobody reads what is printed any more; then the rest goes nowhere, and the exit says nothing of it."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), select.POLLOUT)
+    gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
+
+
+def _run(argv: list[str]) -> int:
     command = argv[1] if len(argv) > 1 else "help"
     try:
         if command in WITHOUT_SERVICES or "--help" in argv or "-h" in argv:
@@ -73,7 +99,7 @@ def _execute(argv: list[str]) -> int:
     from django.core.management import ManagementUtility, get_commands
 
     django.setup()  # before it, only Django's own commands are known
-    if len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in {*get_commands(), "help"}:
+    if len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in {*get_commands(), "help", "version"}:
         print(f"error: no command {argv[1]!r}; `manage.py help` lists them", file=sys.stderr)  # noqa: T201
         return 2
     try:

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from billing.invoicing.acceptance import acceptance_counts
 from billing.invoicing.disputes_found import disputes_left
@@ -61,18 +61,22 @@ from pricing.allocation import IDLE
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.rating import DIVISOR
 
+OVER_CAPACITY: Final = "over_capacity"
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One reconciliation: what was compared, whether it agrees, and the figures.
 
     `compared`: whether there was anything to compare with; what was not compared does not disagree, nor does it agree.
+    `holds`: whether a month in which it does not agree cannot be closed.
     """
 
     name: str
     ok: bool
     detail: str
     compared: bool = True
+    holds: bool = True
 
 
 @dataclass
@@ -102,7 +106,12 @@ class Report:
     @property
     def closable(self) -> bool:
         """Whether the month can be closed now (or is)."""
-        return not self.blocking and all(check.ok for check in self.checks)
+        return not self.blocking and all(check.ok for check in self.checks if check.holds)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every reconciliation agrees, also those that hold no close."""
+        return all(check.ok for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of the contract."""
@@ -337,7 +346,7 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval, 
         report.pools.append(pool | allocated.get((cluster, accelerator), {}))
         if (beyond := max(-pool_idle, over.get((cluster, accelerator), Decimal(0)))) > 0:
             report.exceptions.append(
-                ReportedException("over_capacity", f"{cluster}/{accelerator}", beyond, "gpu_seconds", False,
+                ReportedException(OVER_CAPACITY, f"{cluster}/{accelerator}", beyond, "gpu_seconds", False,
                            "more was held than nodes offered: check capacity reports and device fractions")
             )  # fmt: skip
     report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
@@ -360,15 +369,18 @@ def _allocated(assessment: Assessment) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) -> Check:
-    unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
+    """What is not held is idle: that comes to the capacity wherever no more was held than nodes offered."""
+    name = "charged + platform + idle = capacity"
     if not offered:
-        return Check(
-            "charged + platform + idle = capacity", True, "capacity unknown: no capacity was reported", compared=False
-        )
+        return Check(name, True, "capacity unknown: no capacity was reported", compared=False, holds=False)
+    beyond = [item for item in report.exceptions if item.kind == OVER_CAPACITY]
+    unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
     detail = f"{shown(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
+    if beyond:
+        detail += f"; more was held than offered in {', '.join(item.subject for item in beyond)}"
     if unknown:
         detail += f"; capacity unknown for {', '.join(unknown)}"
-    return Check("charged + platform + idle = capacity", True, detail)
+    return Check(name, not beyond, detail, holds=False)
 
 
 def _rollups_equal_events(window: Interval) -> Check:

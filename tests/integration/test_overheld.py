@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing.report import build_report
+from billing.invoicing.report import Check, build_report
 from billing.invoicing.selectors import period_of
 from billing.usage.overheld import overheld
 from billing.usage.services import Reporter
@@ -51,6 +51,24 @@ def test_what_exceeds_the_nodes_for_a_while_is_told_though_the_month_has_room(tm
     assert report.gpu_seconds["idle"] == 8 * 23 * 3600 - 8 * 3 * 3600 - 4 * 5400
     quick = build_report(period_of("2026-10"), now=OCTOBER_OVER, thorough=False)
     assert [item for item in quick.exceptions if item.kind == "over_capacity"] == []
+
+
+def test_the_reconciliation_with_capacity_fails_where_more_was_held_than_offered(tmp_path: Path) -> None:
+    """It holds no close: 662,400 GPU-seconds were offered and 108,000 held, 21,600 of them beyond the eight cards."""
+    apply(tmp_path)
+    offered("00:00:00", "23:00:00")
+    held(1, "09:00:00", "12:00:00")
+    assert (capacity_check().ok, capacity_check().detail) == (True, "662,400 GPU-seconds offered")
+    held(2, "10:00:00", "11:30:00", 4)
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert (report.closable, report.adds_up) == (True, False)
+    assert capacity_check().ok is False
+    assert capacity_check().detail == "662,400 GPU-seconds offered; more was held than offered in hq-1/NVIDIA-H800"
+
+
+def capacity_check() -> Check:
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    return next(check for check in report.checks if check.name == "charged + platform + idle = capacity")
 
 
 def test_less_than_a_minute_is_the_difference_of_clocks() -> None:
