@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import resolve
+from django.urls import Resolver404, resolve
 
 from tests.furnished_house import House
 
@@ -28,6 +28,7 @@ class Page(HTMLParser):
     forms: list[tuple[str, str, list[str]]] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
     text: str = ""
+    source: str = ""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -72,8 +73,8 @@ def read(client: Client, address: str, walk: Walk) -> Page | None:
     if not response.headers.get("Content-Type", "").startswith("text/html"):
         walk.files[address], walk.types[address] = body, response.headers.get("Content-Type", "")
         return None
-    page = Page(address=address)
-    page.feed(body.decode())
+    page = Page(address=address, source=body.decode())
+    page.feed(page.source)
     walk.pages[address] = page
     return page
 
@@ -97,11 +98,12 @@ def wanted(link: str, base: str) -> str | None:
     return None if leave or parts.scheme or link.startswith("#") else f"{path}?{parts.query}" if parts.query else path
 
 
-def walk_as(who: str, house: House) -> Walk:
+def walk_as(who: str, house: House, *, most: int | None = None) -> Walk:
+    """Everything that a person reaches; with `most` only so many addresses of each route beside the seeds."""
     client, walk = Client(), Walk()
     client.force_login(User.objects.get(username=who))
     queue, known = seeds(house), set(seeds(house))
-    tried: Counter[tuple[str, frozenset[str]]] = Counter()
+    tried: Counter[object] = Counter()
     while queue:
         address = queue.pop()
         page = read(client, address, walk)
@@ -114,14 +116,29 @@ def walk_as(who: str, house: House) -> Walk:
                 tried[filters] += 1
                 if parts.path in FILTERED and tried[filters] > TRIED:
                     continue
+                if most is not None and (route := route_of(found)) is not None:
+                    tried[route] += 1
+                    if tried[route] > most:
+                        continue
                 queue.append(found)
         assert len(walk.pages) < 1500, "the walk does not end"
     return walk
 
 
-def one_of_each(walk: Walk) -> dict[str, str]:
-    """An address of each page, by route; the shortest, so that it is the same every time."""
-    found: dict[str, str] = {}
+def route_of(address: str) -> str | None:
+    """The route of an address, None where no page has it."""
+    try:
+        return resolve(urlsplit(address).path).route
+    except Resolver404:
+        return None
+
+
+EACH = 4
+
+
+def one_of_each(who: str, house: House) -> dict[str, str]:
+    """An address of each page that a person reaches, by route; the shortest of a few."""
+    walk, found = walk_as(who, house, most=EACH), dict[str, str]()
     for address in sorted(walk.pages, key=lambda address: (len(address), address)):
         found.setdefault(resolve(urlsplit(address).path).route, address)
     return found

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
-from typing import Any, Final
+from typing import Any
 
 from billing.invoicing.acceptance import acceptance_counts
 from billing.invoicing.disputes_found import disputes_left
@@ -60,8 +60,6 @@ from metering.intervals import Interval
 from pricing.allocation import IDLE
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.rating import DIVISOR
-
-OVER_CAPACITY: Final = "over_capacity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +344,7 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval, 
         report.pools.append(pool | allocated.get((cluster, accelerator), {}))
         if (beyond := max(-pool_idle, over.get((cluster, accelerator), Decimal(0)))) > 0:
             report.exceptions.append(
-                ReportedException(OVER_CAPACITY, f"{cluster}/{accelerator}", beyond, "gpu_seconds", False,
+                ReportedException("over_capacity", f"{cluster}/{accelerator}", beyond, "gpu_seconds", False,
                            "more was held than nodes offered: check capacity reports and device fractions")
             )  # fmt: skip
     report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
@@ -373,7 +371,7 @@ def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) ->
     name = "charged + platform + idle = capacity"
     if not offered:
         return Check(name, True, "capacity unknown: no capacity was reported", compared=False, holds=False)
-    beyond = [item for item in report.exceptions if item.kind == OVER_CAPACITY]
+    beyond = [item for item in report.exceptions if item.kind == "over_capacity"]
     unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
     detail = f"{shown(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
     if beyond:

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.polling import wait_until_all_there
 from tests.browser.test_portal_in_chromium import browser
 from tests.furnished_house import House, furnish, pleasant
-from tests.site_walk import one_of_each, walk_as
+from tests.site_walk import one_of_each
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,9 +67,9 @@ def looked_at(page: Page, route: str, address: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])
 def test_axe_finds_nothing_serious_on_any_page(house: House, browser: Browser, live_server: Any, who: str) -> None:
-    pages = one_of_each(walk_as(who, house))
+    pages = one_of_each(who, house)
     if who != "finance":  # what only this role sees, or sees with other buttons
-        seen = one_of_each(walk_as("finance", house))
+        seen = one_of_each("finance", house)
         pages = {route: address for route, address in pages.items() if route not in seen or route in BUTTONS[who]}
     window = signed_in(browser, live_server.url, who)
     found = [fault for route, address in pages.items() for fault in looked_at(window, route, address)]

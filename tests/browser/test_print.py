@@ -16,7 +16,7 @@ from tests.browser.test_accessibility import signed_in
 from tests.browser.test_portal_in_chromium import browser
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, person
 from tests.furnished_house import furnish, pleasant
-from tests.site_walk import one_of_each, walk_as
+from tests.site_walk import one_of_each
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +62,7 @@ def test_every_page_fits_the_paper_and_has_nothing_to_press(
     house = furnish(tmp_path, pleasant)
     window = signed_in(browser, live_server.url, who)
     window.set_viewport_size(PAPER)  # type: ignore[arg-type]
-    pages = one_of_each(walk_as(who, house))
+    pages = one_of_each(who, house)
     assert {"", "invoices/<int:pk>/", "teams/<str:code>/", "spending/", "budgets/"} <= set(pages)
     found = [fault for address in pages.values() for fault in on_paper(window, address)]
     assert window.locator(TO_PRESS).count() > 0  # they are there, and only not printed

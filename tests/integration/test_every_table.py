@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import resolve
 
 from tests.furnished_house import furnish, pleasant
-from tests.site_walk import one_of_each, walk_as
+from tests.site_walk import one_of_each
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EXCEPTIONS = {
@@ -67,7 +67,7 @@ def test_every_table_can_be_taken_along(tmp_path: Path, who: str) -> None:
     client = Client()
     client.force_login(User.objects.get(username=who))
     found = {}
-    for route, address in one_of_each(walk_as(who, house)).items():
+    for route, address in one_of_each(who, house).items():
         tables = Tables()
         tables.feed(client.get(address).content.decode())
         if tables.bare and route not in EXCEPTIONS | WHOLE:

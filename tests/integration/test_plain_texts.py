@@ -11,7 +11,7 @@ from django.utils.translation import override
 
 from billing.portal.templatetags.portal import amount_of_unit, compact
 from tests.furnished_house import furnish, pleasant
-from tests.site_walk import Page, one_of_each, walk_as
+from tests.site_walk import Page, one_of_each
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ONE_OF_MANY = re.compile(
@@ -68,7 +68,7 @@ def test_no_page_shows_marks_of_its_source_or_a_plural_of_one(tmp_path: Path, wh
     client = Client()
     client.force_login(User.objects.get(username=who))
     found = {}
-    for route, address in one_of_each(walk_as(who, house)).items():
+    for route, address in one_of_each(who, house).items():
         text = words(client, address)
         marks = [text[max(0, at.start() - 60) : at.end() + 40] for at in re.finditer("`", text)]
         odd = marks + [text[max(0, at.start() - 30) : at.end() + 30] for at in ONE_OF_MANY.finditer(text)]

@@ -16,7 +16,7 @@ from billing.tenancy.models import Membership
 from tests.correction_makers import bill, draft, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.furnished_house import furnish, pleasant
-from tests.site_walk import one_of_each, walk_as
+from tests.site_walk import one_of_each
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 EMPTY = re.compile(r"<li>\s*</li>")
@@ -38,7 +38,7 @@ def signed_in(name: str) -> Client:
 
 @pytest.mark.parametrize("who", ["lead", "admin"])
 def test_no_list_of_links_has_an_empty_place(tmp_path: Path, who: str) -> None:
-    pages = one_of_each(walk_as(who, furnish(tmp_path, pleasant)))
+    pages = one_of_each(who, furnish(tmp_path, pleasant))
     client = signed_in(who)
     found = [address for address in pages.values() if EMPTY.search(client.get(address).content.decode())]
     assert found == []
