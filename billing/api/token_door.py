@@ -58,7 +58,7 @@ def tokens_report(request: Incoming, admitted: Admitted, reporter: Reporter) -> 
     """Read the body, decode and validate it, let the ledger take it; returns once it is durable."""
     body = read_body(request, admitted, RECORD_BODIES)
     if len(body) < AT_ONCE_BYTES:
-        return report_ingest(partial(_batch, body, reporter), size=len(body) // RECORD_BYTES + 1)
+        return report_ingest(partial(report_read_now, body, reporter), size=len(body) // RECORD_BYTES + 1)
     return batch_ingest(report_read(body, reporter))
 
 
@@ -71,8 +71,27 @@ def report_read(body: bytes, reporter: Reporter) -> TokenBatch:
 
 
 def report_read_now(body: bytes, reporter: Reporter) -> TokenBatch:
-    """The same without waiting, for who must not.  Raises APIException."""
-    return _batch(body, reporter)
+    """The same without waiting, for who must not: all records at once; only where one of them is wrong they are taken one
+    by one, to find out which.  Raises APIException.
+    """
+    now = datetime.now(UTC)
+    good = _all_good(body)
+    if good is not None:
+        cut: list[Sequence[Any]] = []
+
+        def raw_at(index: int) -> bytes:
+            if not cut:
+                cut.append(raw_records(body))
+            return bytes(cut[0][index])
+
+        records, columns = good
+        return token_batch(records=records, raw_at=raw_at, reporter=reporter, now=now, columns=columns)
+    raws = raw_records(body)
+    batch = decode_batch(TokenUsage, raws)
+    return token_batch(
+        records=[record for _, record in batch.records], places=[index for index, _ in batch.records],
+        rejected=batch.rejected, raw_at=lambda index: bytes(raws[index]), reporter=reporter, now=now,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -93,28 +112,6 @@ def _turn() -> Iterator[None]:
 def token_reporter(name: str, token: ApiToken | None) -> Reporter:
     """Who reports, with the limits of its token."""
     return Reporter(name, DOOR, token.source if token else "", settings.FUTURE_TOLERANCE_SECONDS)
-
-
-def _batch(body: bytes, reporter: Reporter) -> TokenBatch:
-    """All records at once; only where one of them is wrong they are taken one by one, to find out which."""
-    now = datetime.now(UTC)
-    good = _all_good(body)
-    if good is not None:
-        cut: list[Sequence[Any]] = []
-
-        def raw_at(index: int) -> bytes:
-            if not cut:
-                cut.append(raw_records(body))
-            return bytes(cut[0][index])
-
-        records, columns = good
-        return token_batch(records=records, raw_at=raw_at, reporter=reporter, now=now, columns=columns)
-    raws = raw_records(body)
-    batch = decode_batch(TokenUsage, raws)
-    return token_batch(
-        records=[record for _, record in batch.records], places=[index for index, _ in batch.records],
-        rejected=batch.rejected, raw_at=lambda index: bytes(raws[index]), reporter=reporter, now=now,
-    )  # fmt: skip
 
 
 def _all_good(body: bytes) -> tuple[Sequence[Any], ReportedColumns | None] | None:

@@ -476,10 +476,10 @@ def test_a_report_that_no_buffer_holds_is_written_piece_by_piece(
 
 
 def test_an_error_of_ours_is_told_and_logged(port: int, token: str, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    def broken(*_: object) -> None:
+    def broken(**_: object) -> None:
         raise ZeroDivisionError("in the door")
 
-    monkeypatch.setattr(token_door, "_batch", broken)
+    monkeypatch.setattr(token_door, "token_batch", broken)
     answer = post(port, body(token_record()), token)
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
     assert "in the door" in caplog.text

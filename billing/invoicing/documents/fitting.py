@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_columns = json.loads((Path(__file__).resolve().parents[3] / "templates" / "invoice" / "columns.json").read_text())
+TEMPLATES: Final = Path(__file__).resolve().parents[3] / "templates" / "invoice"
+_columns = json.loads((TEMPLATES / "columns.json").read_text())
 _POINTS_IN_MM: Final = 72 / 25.4
 _SIZE: Final[float] = _columns["size_pt"]
 _TAG_SIZE: Final[float] = _columns["tag_size_pt"]

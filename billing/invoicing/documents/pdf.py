@@ -6,20 +6,19 @@ import functools
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import typst
 
 from billing.invoicing.documents.content import DocumentError, Invoice, read_document
+from billing.invoicing.documents.fitting import TEMPLATES
 from billing.invoicing.documents.fonts import packaged_fonts
 from billing.invoicing.documents.labels import check_language
 from billing.invoicing.documents.layout import Printing, page_content
 from billing.invoicing.documents.status import mark_of, mark_on
 from billing.invoicing.documents.text import accented
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "templates" / "invoice"
 PDF_STANDARD: Literal["a-2b"] = "a-2b"
 
 
