@@ -198,6 +198,14 @@ class ApiServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is no error of the server."""
 
+    def _sent_whole(self, events: int) -> int:
+        """How many of so many events a watch sends before it breaks off. Only among these do events overtake each other:
+        one that a later one overtook and that was then not sent would be lost, since the next watch begins behind the later.
+        """
+        if self.break_after is None:
+            return events
+        return min(events, self.break_after // 2 if self.duplicate else self.break_after)
+
     def events(self, kind: str, version: int) -> Iterator[Object]:
         with self.cluster.lock:
             found = [
@@ -207,7 +215,7 @@ class ApiServer(ThreadingHTTPServer):
             ]
             reached = str(self.cluster.version)
         if self.reorder:
-            for place in range(0, len(found) - 1, 2):
+            for place in range(0, self._sent_whole(len(found)) - 1, 2):
                 found[place : place + 2] = reversed(found[place : place + 2])
         for event in found:
             yield event
