@@ -30,6 +30,8 @@ from tests.agent.rig import Rig
 
 SHARED = ("shared-0", "shared-1")
 Told = dict[str, dict[str, Any]]
+NODES_CLOCK = timedelta(seconds=2)
+"""How far the clock of a node is off, at most."""
 HISTORIES = int(os.environ.get("SUANPAN_HISTORIES", "150"))
 pytestmark = pytest.mark.timeout(max(600, 4 * HISTORIES))
 
@@ -140,7 +142,7 @@ class History:
 
     def finish(self, number: int) -> None:
         if uid := self.pick(self.living(bound=True), number):
-            skew = timedelta(seconds=number % 5 - 2) if number % 3 == 0 else timedelta(0)  # the node's clock
+            skew = (number % 5 - 2) * NODES_CLOCK / 2 if number % 3 == 0 else timedelta(0)
             end = max(self.cluster.now + skew, self.pods[uid].bound or self.cluster.now)
             self.cluster.finish(uid, ("Succeeded", "Failed")[number % 2], finished_at=end)
             self.pods[uid].end = end
@@ -360,16 +362,22 @@ def judge_untold(history: History, uid: str, truth: Truth) -> None:
     assert truth.bound is not None
     assert truth.end is not None
     lost = truth.versions & history.lost
-    before = history.first_list is None or truth.end <= history.first_list
-    if lost or before or truth.end - truth.bound <= LONGEST_UNSEEN:
+    slack = uncorrected(history)
+    end = truth.end - clock_of_its_node(truth)
+    before = history.first_list is None or end <= history.first_list
+    if lost or before or end - truth.bound <= LONGEST_UNSEEN:
         return
     event("unwatched")
-    slack = uncorrected(history)
     told = [
         (datetime.fromisoformat(item["from"]), datetime.fromisoformat(item["until"]))
         for item in history.rig.platform.unwatched
     ]
-    assert any(start - slack <= truth.bound and truth.end <= end + slack for start, end in told), f"{uid}: nobody says so"
+    assert any(since - slack <= truth.bound and end <= until + slack for since, until in told), f"{uid}: nobody says so"
+
+
+def clock_of_its_node(truth: Truth) -> timedelta:
+    """How far an end may be ahead of the API server's clock: a node wrote it, unless the pod was taken away by force."""
+    return timedelta(0) if truth.forced else NODES_CLOCK
 
 
 def flagged(history: History, truth: Truth) -> bool:
@@ -395,7 +403,7 @@ def judge_one(history: History, uid: str, truth: Truth, record: dict[str, Any]) 
         return
     event("estimated")
     assert not truth.certain, f"{uid}: its end was shown, and is estimated all the same"
-    slack = uncorrected(history) + timedelta(seconds=2 if not truth.forced else 0)  # a node's clock
+    slack = uncorrected(history) + clock_of_its_node(truth)
     assert datetime.fromisoformat(record["end_earliest"]) - slack <= truth.end
     assert truth.end <= datetime.fromisoformat(record["end_latest"]) + slack
 
