@@ -352,16 +352,16 @@ def judge_shared(history: History) -> None:
 
 def judge_untold(history: History, uid: str, truth: Truth) -> None:
     """A pod that nobody was told of: it is gone, nothing showed it, and the agent says that it did not watch then."""
-    if truth.products and not truth.gpus and flagged(history, truth):
-        event("a claim is missing")
-        return
     if not truth.products:
+        return
+    lost = truth.versions & history.lost
+    if not truth.gpus and (not lost or truth.reserved != truth.reserved_shown) and flagged(history, truth):
+        event("a claim is missing")
         return
     assert truth.gone_version is not None, f"{uid} is still there and was never told"
     assert not truth.certain, f"{uid} was shown and never told"
     assert truth.bound is not None
     assert truth.end is not None
-    lost = truth.versions & history.lost
     slack = uncorrected(history)
     end = truth.end - clock_of_its_node(truth)
     before = history.first_list is None or end <= history.first_list
