@@ -23,6 +23,7 @@ NOBODY_READS = 141
 
 def main(argv: list[str]) -> int:
     """Run one command and return its exit status: 0 done, 2 bad usage or input, 3 a person must decide."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  None where the caller has closed it
     try:
         status = _run(argv)
         sys.stdout.flush()

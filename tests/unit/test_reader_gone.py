@@ -26,6 +26,14 @@ def test_an_error_is_told_all_the_same() -> None:
     assert (done.returncode, done.stderr) == (2, "error: no command 'nonsense'; `manage.py help` lists them\n")
 
 
+def test_a_command_runs_where_its_output_is_closed() -> None:
+    done = subprocess.run(
+        f"exec {sys.executable} manage.py help >&-", shell=True, cwd=PROJECT, stderr=subprocess.PIPE, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def _printing_to(writing: int, command: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
     with os.fdopen(writing, "wb") as output:
         return subprocess.run(
