@@ -16,13 +16,12 @@ OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbsh
 """Commands that bring or do not need the schema, or must see it before an upgrade changes it (`backup`); before any other,
 an embedded database is brought up to date."""
 
-
 NOBODY_READS = 141
 """What a shell says of a program whose reader went away, as `head` does once it has its lines."""
 
 
 def main(argv: list[str]) -> int:
-    """Run one command and return its exit status: 0 done, 2 bad usage or input, 3 a person must decide."""
+    """Run one command and return its exit status: 0 done, 2 bad usage or input, 3 a person must decide, NOBODY_READS."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  None where the caller has closed it
     try:
         status = _run(argv)
