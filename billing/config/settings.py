@@ -293,6 +293,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-documents": {"task": "billing.invoicing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "assess-months": {"task": "billing.invoicing.tasks.months_assess", "schedule": 60.0},
+    "prepare-closes": {"task": "billing.invoicing.tasks.months_prepare", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 

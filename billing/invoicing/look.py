@@ -67,14 +67,19 @@ def look(period: BillingPeriod, *, now: datetime) -> Look:
 
 def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now: datetime) -> Report:
     window = Interval(period.start, period.end)
-    metered = period.meter_readings.exists()  # what a meter counted is compared with sums
-    summed = metered or teams_apart()  # and so is what a team of another legal entity would be charged
-    if not summed and all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
+    if not needs_sums(period) and all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
         report = found_without_sums(period, now=now)
         if report.closable:
             return report
     assessment = assess(window=window, zone=period.zone, ordinal=None, judged=False, isolate=True)
     return build_report(period, now=now, thorough=False, assessment=assessment)
+
+
+def needs_sums(period: BillingPeriod) -> bool:
+    """Whether what can hold a month is compared with sums: what a meter counted, and what a team of another legal entity
+    would be charged.
+    """
+    return period.meter_readings.exists() or bool(teams_apart())
 
 
 def _late_priced(books: Books, this: int) -> bool:

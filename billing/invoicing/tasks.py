@@ -8,6 +8,7 @@ from kombu.exceptions import OperationalError
 
 from billing.invoicing.services import operation_run, operations_pending
 from billing.invoicing.services.mails import mails_send
+from billing.invoicing.services.preparing import closes_prepare
 from billing.invoicing.services.previews import previews_refresh
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,12 @@ def documents_send() -> int:
 def months_assess() -> int:
     """Assess large months again for their pages, where it is time to; returns how often it assessed."""
     return previews_refresh()
+
+
+@shared_task
+def months_prepare() -> bool:
+    """Prepare the close of a large month that is over, where it is time to; whether it was."""
+    return closes_prepare(now=timezone.now())
 
 
 def operation_wake(operation_id: int) -> None:

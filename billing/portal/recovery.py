@@ -285,7 +285,7 @@ class MonthSum:
 
 def months_compared(teams: QuerySet[Team]) -> list[MonthSum]:
     """The closed months, and open ones in which notes were issued, the newest first; shadow invoices are in none."""
-    live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False)
+    live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False, invoice__period__isnull=False)
     rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month")
     sums = {month: parts for month, *parts in rows.annotate(Sum("gpu"), Sum("tokens"), Sum("other"))}
     noted = notes_by_month(teams)

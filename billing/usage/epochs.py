@@ -41,6 +41,28 @@ def epoch_advance(*, start: datetime, end: datetime) -> int:
     return ordinal
 
 
+def epoch_prepare(*, start: datetime, end: datetime, now: datetime) -> int:
+    """Make a close of [start, end) that counts as none until it is adopted; returns its ordinal. `usage_freeze` was called
+    before. What is learned from now on is late for it.
+    """
+    with connection.cursor() as cursor:
+        ordinal = _current(cursor) + 1
+    ClosedWindow.objects.create(ordinal=ordinal, start=start, end=end, withdrawn_at=now, prepared=True)
+    return ordinal
+
+
+def epoch_adopt(*, ordinal: int) -> None:
+    """Let a prepared close count. `usage_freeze` was called before; the database refuses it unless it is the last one."""
+    ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=None, prepared=False)
+
+
+def epoch_spoil(*, since: datetime) -> None:
+    """Let no prepared close be adopted that saw usage after `since`: an earlier piece of it was changed. In the transaction
+    of the change, after `epoch_enter`.
+    """
+    ClosedWindow.objects.filter(prepared=True, spoiled=False, end__gt=since).update(spoiled=True)
+
+
 def epoch_withdraw(*, ordinal: int, now: datetime) -> None:
     """Take the `ordinal`-th close back; no later one may stand. `usage_freeze` was called before."""
     ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=now)
@@ -53,13 +75,13 @@ def usage_freeze() -> None:
 
 
 @contextmanager
-def one_snapshot() -> Iterator[None]:
+def one_snapshot(*, writing: bool = False) -> Iterator[None]:
     """Let every read inside see one instant, so that sums agree while usage comes in; within a transaction, that one's."""
     if connection.in_atomic_block:
         yield
         return
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute(f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ {'WRITE' if writing else 'ONLY'}")
         yield
 
 

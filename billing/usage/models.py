@@ -246,12 +246,25 @@ class ClosedWindow(models.Model):
 
     A close that was taken back counts as none: its month is open again, and what it had billed the next close bills.
     Its ordinal stays used, so that no row learned since then is older than it was.
+
+    A close that is prepared is one that was taken back the moment it was made. It counts only once it is adopted, which it
+    can be while it is the last; or never, where an earlier piece of usage was changed since (`spoiled`).
     """
 
     ordinal = models.IntegerField(primary_key=True)
     start = models.DateTimeField()
     end = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True)
+    prepared = models.BooleanField(default=False, db_default=False)
+    spoiled = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(prepared=False, spoiled=False) | Q(prepared=True, withdrawn_at__isnull=False),
+                name="prepared_counts_as_none",
+            )
+        ]
 
 
 class QuarantinedRecord(models.Model):

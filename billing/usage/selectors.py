@@ -80,12 +80,36 @@ class ClosedSpan:
 
 def late_windows(this: int) -> list[ClosedSpan]:
     """The windows closed before the `this`-th close of which something was learned since the close before it."""
-    if this <= 1:
-        return []
-    first = close_before(this)
+    return _late_windows(this, close_before(this), also=0) if this > 1 else []
+
+
+def learned_since(ordinal: int, *, ends: bool) -> bool:
+    """Whether anything was learned since a prepared close, the `ordinal`-th, that it would bill had it been made now: of its
+    own window, or of one closed before it. ends: also how holds of its window ended, where that decides who pays.
+    """
+    if _late_windows(last_ordinal() + 1, ordinal, also=ordinal):
+        return True
     with connection.cursor() as cursor:
         cursor.execute(
-            """WITH closed AS (SELECT * FROM usage_closedwindow w WHERE w.ordinal < %(this)s AND w.withdrawn_at IS NULL),
+            """SELECT EXISTS (SELECT 1 FROM usage_efficiencysample e WHERE e.epoch >= w.ordinal
+                              AND e.start < w."end" AND e."end" > w.start)
+                   OR %(ends)s AND EXISTS (
+                       SELECT 1 FROM usage_allocationend e JOIN usage_allocationspan s USING (allocation_id)
+                       WHERE e.epoch >= w.ordinal AND s.start < w."end" AND s.until > w.start)
+               FROM usage_closedwindow w WHERE w.ordinal = %(ordinal)s""",
+            {"ordinal": ordinal, "ends": ends},
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def _late_windows(this: int, first: int, *, also: int) -> list[ClosedSpan]:
+    """The windows closed before the `this`-th close, and that of the close `also`, of which something was learned since the
+    `first`-th.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """WITH closed AS (SELECT * FROM usage_closedwindow w WHERE w.ordinal < %(this)s
+                               AND (w.withdrawn_at IS NULL OR w.ordinal = %(also)s)),
                     late AS MATERIALIZED (
                         SELECT s.start, s.until FROM usage_allocationspan s
                         WHERE s.epoch >= %(first)s AND s.epoch < %(this)s AND s.start < (SELECT max("end") FROM closed))
@@ -103,7 +127,7 @@ def late_windows(this: int) -> list[ClosedSpan]:
                   OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
                              AND t.hour >= greatest(d.last_day, d.hour) AND t.hour < w."end")
                ORDER BY w.ordinal""",
-            {"this": this, "first": first, "epochs": list(range(first, this))},
+            {"this": this, "first": first, "epochs": list(range(first, this)), "also": also},
         )
         return [ClosedSpan(*row) for row in cursor.fetchall()]
 
@@ -428,6 +452,8 @@ def ingest_state() -> IngestState:
     with connection.cursor() as cursor:
         cursor.execute("SELECT reason, count(*) FROM usage_quarantinedrecord WHERE status = 'open' GROUP BY reason")
         quarantined = dict(cursor.fetchall())
-        cursor.execute("SELECT count(*) FROM token_hour_delta")
-        (deltas,) = cursor.fetchone()
-    return IngestState(deltas, last_ordinal(), quarantined)
+        cursor.execute(
+            "SELECT (SELECT count(*) FROM token_hour_delta), (SELECT count(*) FROM usage_closedwindow WHERE NOT prepared)"
+        )
+        deltas, closes = cursor.fetchone()
+    return IngestState(deltas, closes, quarantined)

@@ -29,6 +29,7 @@ from billing.invoicing.models.invoices import (
 )
 from billing.invoicing.models.ledger import JournalExport
 from billing.invoicing.models.mails import BillingContact, DocumentMail
+from billing.invoicing.models.prepared import PreparedClose
 from billing.invoicing.models.previews import MonthPreview, TeamPreview
 from billing.invoicing.models.reopenings import PeriodReopening
 
@@ -60,5 +61,6 @@ __all__ = [
     "NumberSeries",
     "Operation",
     "PeriodReopening",
+    "PreparedClose",
     "TeamPreview",
 ]

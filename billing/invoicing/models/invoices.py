@@ -93,11 +93,18 @@ class BillingMode(models.Model):
         constraints = [models.UniqueConstraint(fields=["team", "from_month"], name="one_billing_mode_per_month")]
 
 
+class OfMonths(models.Manager["Invoice"]):
+    """Invoices and drafts of months; what is only prepared is none of them."""
+
+    def get_queryset(self) -> models.QuerySet["Invoice"]:
+        return super().get_queryset().filter(period__isnull=False)
+
+
 class Invoice(models.Model):
     """What one team owes for one period: a draft until issued; from then on `document` is the invoice.
 
     A shadow invoice shows what a team would owe: it is never issued, numbered or posted. What happens to an issued
-    invoice stands in `DocumentEvent`.
+    invoice stands in `DocumentEvent`. A draft of a close that is prepared has no period before that close is adopted.
     """
 
     class Status(models.TextChoices):
@@ -107,7 +114,10 @@ class Invoice(models.Model):
         ISSUED = "issued", "issued"
         VOID = "void", "void"
 
-    period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="invoices")
+    period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="invoices", null=True)
+    prepared = models.ForeignKey(
+        "invoicing.PreparedClose", on_delete=models.PROTECT, related_name="drafts", null=True, db_index=False
+    )
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="invoices")
     status = models.CharField(max_length=16, choices=Status.choices, default=Status.DRAFT)
     shadow = models.BooleanField(default=False)
@@ -125,8 +135,18 @@ class Invoice(models.Model):
     previous_sha256 = models.CharField(max_length=64, blank=True)
     issued_at = models.DateTimeField(null=True)
 
+    objects = OfMonths()
+    everything = models.Manager["Invoice"]()
+
     class Meta:
+        indexes = [
+            models.Index(fields=["prepared"], name="invoice_prepared", condition=Q(prepared__isnull=False)),
+        ]
         constraints = [
+            models.CheckConstraint(
+                condition=Q(period__isnull=False, prepared=None) | Q(period=None, prepared__isnull=False, number=None),
+                name="of_a_month_or_prepared",
+            ),
             models.UniqueConstraint(
                 fields=["period", "team", "shadow"], condition=~Q(status="void"), name="one_invoice_per_team_and_period"
             ),

@@ -27,12 +27,13 @@ from billing.invoicing.lines import (
     recipient_facts,
     total_of,
 )
-from billing.invoicing.look import Look, look
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine, InvoiceSums
+from billing.invoicing.look import Look, look, needs_sums
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine, InvoiceSums, PreparedClose
 from billing.invoicing.modes import billing_modes
+from billing.invoicing.prepared import standing
 from billing.invoicing.previews import encoded
 from billing.invoicing.progress import Tell, nobody
-from billing.invoicing.report import Report, accounted, build_report, held_uncut
+from billing.invoicing.report import Report, accounted, build_report, found_without_sums, held_uncut
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
@@ -42,7 +43,7 @@ from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.reading import reading_beside
 from billing.tenancy.selectors import billing_setup
-from billing.usage.epochs import epoch_advance, epoch_withdraw, usage_freeze
+from billing.usage.epochs import epoch_adopt, epoch_advance, epoch_withdraw, usage_freeze
 from metering.intervals import Interval, billing_month
 from pricing.rating import Charge
 
@@ -106,6 +107,8 @@ def period_close(*, month: str, actor: str, now: datetime, tell: Tell = nobody) 
     """
     period = period_open(month=month)
     tell("look", 0, 0)
+    if adopted := _adopt(month, actor, now):
+        return adopted
     looked = look(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
     if looked is not None and not looked.report.closable:
         raise CloseRefusedError(looked.report)
@@ -115,6 +118,29 @@ def period_close(*, month: str, actor: str, now: datetime, tell: Tell = nobody) 
         return Closed(period, _live(period).count(), changed=False)
     with collector_paused():
         return _bill(month, now, tell)
+
+
+def _adopt(month: str, actor: str, now: datetime) -> Closed | None:
+    """Close an open month with what is prepared of it, at once; None where it has to be rated, or cannot be closed."""
+    if not PreparedClose.objects.filter(period__month=month, ready=True).exists():
+        return None
+    with transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status != BillingPeriod.Status.OPEN or needs_sums(period):
+            return None
+        usage_freeze()
+        prepared = standing(period, locked=True)
+        if prepared is None or not found_without_sums(period, now=now).closable:
+            return None
+        ordinal = prepared.ordinal or 0
+        epoch_adopt(ordinal=ordinal)
+        invoices = Invoice.everything.filter(prepared=prepared).update(period=period, prepared=None)
+        prepared.delete()
+        period.ordinal, period.closed_by = ordinal, actor
+        detail = {"ordinal": ordinal, "prepared_at": prepared.tried_at.isoformat()}
+        audit_record(actor=actor, action="period_cut_off", subject=month, detail=detail)
+        _closed(period, now)
+    return Closed(period, invoices, changed=True)
 
 
 def _cut_off(month: str, actor: str, now: datetime, looked: Look | None = None) -> bool:
@@ -202,7 +228,7 @@ def _write(period: BillingPeriod, assessment: Assessment, now: datetime, tell: T
     def write(part: Assessment) -> list[Invoice]:
         tell("write", 0, 0)
         charges_write(assessment=part, ordinal=ordinal)
-        return _draft_all(period, part.charges, tell)
+        return draft_all(period, part.charges, tell)
 
     written = write_teams(unwritten(period, assessment) if before else assessment, write)
     if not before:
@@ -233,14 +259,17 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
     return period.invoices.exclude(status=Invoice.Status.VOID)
 
 
-def _draft_all(period: BillingPeriod, charges: list[Charge], tell: Tell) -> list[Invoice]:
+def draft_all(
+    period: BillingPeriod, charges: list[Charge], tell: Tell, prepared: PreparedClose | None = None
+) -> list[Invoice]:
+    """Store the drafts of a month, or those of its `prepared` close."""
     setup, drafts = billing_setup(), []
     teams = Team.objects.in_bulk(field_name="code")
     grouped = charges_by_invoice(charges)
     for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
         drafts.append((invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow))
         tell("draft", number, len(grouped))
-    return drafts_write(period, setup, teams, drafts)
+    return drafts_write(period, setup, teams, drafts, prepared)
 
 
 def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list[Charge]]:
@@ -255,14 +284,16 @@ def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list
 
 
 def drafts_write(
-    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], drafts: list[tuple[list[Line], Parties, bool]]
-) -> list[Invoice]:
+    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], drafts: list[tuple[list[Line], Parties, bool]],
+    prepared: PreparedClose | None = None,
+) -> list[Invoice]:  # fmt: skip
     """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
     approved = setup.review == BillingSetup.Review.NONE
     regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
     invoices = [
         Invoice(
-            period=period,
+            period=None if prepared else period,
+            prepared=prepared,
             team=teams[parties.team],
             shadow=shadow,
             status=Invoice.Status.PREVIEW if shadow else regular,

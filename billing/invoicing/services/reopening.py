@@ -20,7 +20,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from billing.usage.epochs import epoch_withdraw, usage_freeze
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import close_before, last_ordinal
 
 Status = PeriodReopening.Status
 
@@ -123,7 +123,7 @@ def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None)
                 "set-up file may change what concerns them only), then close again"
             )
         return f"invoices of {month} are issued and never change: correct them with a credit note or a change of closed time"
-    if period.ordinal != last_ordinal():
+    if period.ordinal != close_before(last_ordinal() + 1):
         return f"a later month was closed after {month} and may have billed its late usage: correct {month} with notes"
     return ""
 

@@ -7,7 +7,13 @@ from billing.rating.services.changes import (
     change_propose,
     change_reject,
 )
-from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
+from billing.rating.services.charges import (
+    capacity_freeze,
+    charges_drop,
+    charges_write,
+    idle_shares_write,
+    pool_times_write,
+)
 
 __all__ = [
     "ChangeError",
@@ -16,6 +22,7 @@ __all__ = [
     "change_approve",
     "change_propose",
     "change_reject",
+    "charges_drop",
     "charges_write",
     "idle_shares_write",
     "pool_times_write",

@@ -13,7 +13,7 @@ import msgspec
 from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import epoch_enter, epoch_spoil
 from billing.usage.services.ends import ends_put
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
@@ -269,8 +269,9 @@ def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
     cursor.execute(
         """SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationspan s
-                   JOIN usage_closedwindow w ON s.start < w."end" AND s.until > w.start
-                   WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
+                   JOIN usage_closedwindow w ON s.start < w."end" AND s.until > w.start AND NOT w.prepared
+                   WHERE s.allocation_id = a.id
+                         AND s.epoch < (SELECT max(ordinal) FROM usage_closedwindow WHERE NOT prepared)),
                   (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
                   a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
                   a.cluster, a.namespace, a.pod_uid, a.resource, a.quantity, a.device_fraction, a.accelerator, a.started_at
@@ -297,9 +298,9 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     changed = sorted(changed, key=lambda state: state.row_id or 0)
     _store_times(cursor, changed)
     ends_put(cursor, [(state.row_id, state.ended_at, state.end_reason, state.stored_reason) for state in changed], epoch)
-    for state in changed:
-        if state.learned is not None:
-            _store_facts(cursor, state, state.learned)
+    learned = [(state, state.learned) for state in changed if state.learned is not None]
+    for state, report in learned:
+        _store_facts(cursor, state, report)
     cursor.execute("SELECT id, started_at FROM usage_gpuallocation WHERE id = ANY(%s)", [[s.row_id for s in changed]])
     started = dict(cursor.fetchall())
     spans = [(state.row_id, epoch, state.kept_until or started[state.row_id], state.observed_until) for state in changed]
@@ -307,7 +308,11 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     empty = [span[0] for span in spans if span[3] <= span[2]]
     if empty:
         cursor.execute("DELETE FROM usage_allocationspan WHERE epoch = %s AND allocation_id = ANY(%s)", [epoch, empty])
-    _shorten(cursor, [state for state in changed if state.kept_until and state.observed_until < state.kept_until])
+    ended_early = [state for state in changed if state.kept_until and state.observed_until < state.kept_until]
+    _shorten(cursor, ended_early)
+    rewritten = [state.observed_until for state in ended_early] + [started[state.row_id] for state, _ in learned]
+    if rewritten:
+        epoch_spoil(since=min(rewritten))
 
 
 def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
