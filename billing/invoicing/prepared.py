@@ -26,17 +26,9 @@ from django.db import connection
 from django.db.models import Model
 
 from billing.invoicing.models import BillingMode, BillingPeriod, PreparedClose
-from billing.rates.models import (
-    AllocationPolicy,
-    CarbonFactors,
-    Commitment,
-    EfficiencyPolicy,
-    GpuPrice,
-    InterruptionPolicy,
-    PriceVersion,
-    TokenPrice,
-)
+from billing.rates.models import GpuPrice, InterruptionPolicy, TokenPrice
 from billing.rating.allocation import capacity_of
+from billing.rating.made_of import DATED
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import ClosedWindow
@@ -44,8 +36,8 @@ from billing.usage.selectors import last_ordinal, learned_since
 from metering.intervals import Interval
 
 FACTS: Final[tuple[type[Model], ...]] = (
-    BillingSetup, Team, NamespaceOwnership, ConsumerOwnership, PriceVersion, GpuPrice, TokenPrice, EfficiencyPolicy,
-    AllocationPolicy, InterruptionPolicy, CarbonFactors, Commitment, RetroactiveChange, BillingMode,
+    BillingSetup, Team, NamespaceOwnership, ConsumerOwnership, *DATED, GpuPrice, TokenPrice, InterruptionPolicy,
+    RetroactiveChange, BillingMode,
 )  # fmt: skip
 """Every table that rating and drafting read beside usage and what the closes before left."""
 PROGRAMS: Final = ("metering", "pricing", "billing/tenancy", "billing/usage", "billing/rates", "billing/rating",
