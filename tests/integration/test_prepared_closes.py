@@ -142,9 +142,13 @@ def closed_without_preparing() -> dict[str, Any]:
     return left
 
 
-def test_an_adopted_close_left_what_a_close_leaves(october: Path) -> None:
+@pytest.mark.parametrize("shadow", [False, True])
+def test_an_adopted_close_left_what_a_close_leaves(october: Path, shadow: bool) -> None:
     measured("0.60")
+    if shadow:
+        billing_mode_put(team="cv", from_month="2026-10", mode="shadow", reason="tries it", actor="fin", now=OVER)
     expected = closed_without_preparing()
+    assert [invoice["shadow"] for invoice in expected["invoices"]] == [shadow, False]
     assert [len(expected[name]) for name in ("invoices", "IdleShare", "PoolCapacity", "PoolTime")] == [2, 2, 1, 1]
     assert {line["kind"] for line in expected["lines"]} == {"gpu", "tokens", "efficiency", "idle"}
     assert close_prepare(month="2026-10", now=OVER)
@@ -156,7 +160,7 @@ def test_an_adopted_close_left_what_a_close_leaves(october: Path) -> None:
     assert list(AuditEntry.objects.filter(action__startswith="period_").values_list("action", "detail__ordinal")) == [
         ("period_cut_off", 1), ("period_close", None),
     ]  # fmt: skip
-    assert invoices_issue(month="2026-10", actor="ops", now=LATER) == 2
+    assert invoices_issue(month="2026-10", actor="ops", now=LATER) == (1 if shadow else 2)
     assert all(proof.holds for proof in period_verify(month="2026-10"))
 
 
