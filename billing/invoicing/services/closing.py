@@ -176,10 +176,7 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
         window = Interval(period.start, period.end)
         uncut = held_uncut(window, period.ordinal)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
-        checks = accounted(assessment, uncut())
-        lost = bool(
-            assessment.unowned or assessment.unpriced or assessment.entangled or not all(check.ok for check in checks)
-        )
+        lost = unbillable(assessment, uncut())
         held = [] if lost else _write(period, assessment, now, tell)
         if lost:
             _take_cut_off_back(period, assessment, now)
@@ -191,6 +188,12 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
     if held:
         raise TeamsHeldError(month, held, _live(period).count())
     return Closed(period, _live(period).count(), changed=True)
+
+
+def unbillable(assessment: Assessment, held: Decimal) -> bool:
+    """Whether not all usage could be billed, so that nobody is; `held`: device-microseconds in one sum that nothing cuts."""
+    missing = assessment.unowned or assessment.unpriced or assessment.entangled
+    return bool(missing) or not all(check.ok for check in accounted(assessment, held))
 
 
 def _take_cut_off_back(period: BillingPeriod, assessment: Assessment, now: datetime) -> None:

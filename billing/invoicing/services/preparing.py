@@ -15,10 +15,10 @@ from billing.invoicing.models import BillingPeriod, MonthPreview, PreparedClose
 from billing.invoicing.prepared import made_of, standing
 from billing.invoicing.previews import due
 from billing.invoicing.progress import nobody
-from billing.invoicing.report import accounted, held_uncut
+from billing.invoicing.report import held_uncut
 from billing.invoicing.selectors import period_of
-from billing.invoicing.services.closing import draft_all, period_open
-from billing.rating.assessment import Assessment, assess
+from billing.invoicing.services.closing import draft_all, period_open, unbillable
+from billing.rating.assessment import assess
 from billing.rating.services import capacity_freeze, charges_drop, charges_write, idle_shares_write, pool_times_write
 from billing.usage.epochs import epoch_prepare, one_snapshot, usage_freeze
 from metering.intervals import Interval
@@ -27,7 +27,8 @@ PREPARE_LOCK: Final = 0x5058
 CUT_AGAIN: Final = timedelta(minutes=15)
 """How soon usage is cut off once more for a month of which something came in since; twice as long after each time, since
 every cut parts the holds that go on."""
-TIMES: Final = 6
+DOUBLINGS: Final = 6
+"""How often that wait is doubled: to sixteen hours."""
 
 
 def closes_prepare(*, now: datetime) -> bool:
@@ -89,9 +90,7 @@ def _write_ahead(prepared: PreparedClose, started: float) -> None:
     window = Interval(period.start, period.end)
     with one_snapshot(writing=True), transaction.atomic():
         assessment = assess(window=window, zone=period.zone, ordinal=ordinal, isolate=True)
-        if not _whole(assessment) or not all(
-            check.ok for check in accounted(assessment, held_uncut(window, ordinal)())
-        ):
+        if assessment.faults or unbillable(assessment, held_uncut(window, ordinal)()):
             return
         charges_write(assessment=assessment, ordinal=ordinal)
         idle_shares_write(assessment=assessment, ordinal=ordinal)
@@ -99,10 +98,6 @@ def _write_ahead(prepared: PreparedClose, started: float) -> None:
         draft_all(period, assessment.charges, nobody, prepared=prepared)
         prepared.made_of, prepared.ready, prepared.took_ms = made_of(ordinal), True, _since(started)
         prepared.save(update_fields=["made_of", "ready", "took_ms"])
-
-
-def _whole(assessment: Assessment) -> bool:
-    return not (assessment.unowned or assessment.unpriced or assessment.entangled or assessment.faults)
 
 
 def _next(now: datetime) -> BillingPeriod | None:
@@ -126,7 +121,7 @@ def _due(period: BillingPeriod, now: datetime) -> bool:
         return True
     if not prepared.attempts:
         return due(prepared.tried_at, prepared.took_ms, now)
-    return now - prepared.tried_at >= CUT_AGAIN * 2 ** min(prepared.attempts - 1, TIMES) and standing(period) is None
+    return now - prepared.tried_at >= CUT_AGAIN * 2 ** min(prepared.attempts - 1, DOUBLINGS) and standing(period) is None
 
 
 def _sweep() -> None:
