@@ -126,6 +126,32 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: House, bro
     window.context.close()
 
 
+SCROLLING_MOVES_THE_FOCUS_START = """Element.prototype.scrollIntoView = function () {
+    const before = this.tabIndex; this.tabIndex = before; this.focus({preventScroll: true}); this.blur(); }"""
+"""What some releases of Chromium do: the next Tab starts at the element that was scrolled into view."""
+
+
+@pytest.mark.parametrize("size", [*SIZES.values(), {"width": 1280, "height": 480}], ids=["desk", "phone", "low"])
+@pytest.mark.parametrize("address", ["/?month=2026-10", "/sources/", "/quarantine/"])
+def test_the_first_tab_reaches_the_skip_link_wherever_the_menu_was_scrolled_to(
+    house: House, browser: Browser, live_server: Any, size: dict[str, int], address: str
+) -> None:
+    window = signed_in(browser, live_server.url, "admin")
+    window.set_viewport_size(size)  # type: ignore[arg-type]
+    window.add_init_script(SCROLLING_MOVES_THE_FOCUS_START)
+    window.goto(address)
+    wait_until_all_there(window)
+    expect(window.locator(".menu [aria-current]")).to_be_in_viewport(ratio=1)
+    window.keyboard.press("Tab")
+    skip = window.get_by_role("link", name="Skip to content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    window.keyboard.press("Enter")
+    window.keyboard.press("Tab")
+    assert window.evaluate("document.querySelector('main').contains(document.activeElement)")
+    window.context.close()
+
+
 def test_a_line_is_reached_from_the_overview_without_a_mouse(house: House, browser: Browser, live_server: Any) -> None:
     window = signed_in(browser, live_server.url, "lead")
     window.goto("/?month=2026-10")

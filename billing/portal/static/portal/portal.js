@@ -3,8 +3,16 @@ document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-submit-on-change]");
   if (form) form.requestSubmit();
 });
-// On a narrow screen the menu is a strip: show where one is.
-document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+// A menu that does not fit shows where one is. `scrollIntoView` would also move the place where the first Tab starts, past the
+// skip link.
+const current = document.querySelector(".menu [aria-current]");
+if (current) {
+  for (const box of [current.closest("nav"), current.closest(".side")]) {
+    const [link, frame] = [current.getBoundingClientRect(), box.getBoundingClientRect()];
+    box.scrollLeft += Math.max(0, link.right - frame.right);
+    box.scrollTop += Math.max(0, link.bottom - frame.bottom);
+  }
+}
 // Paper is light, and what is folded away on the screen is on it. Charts are drawn again after this, in these colours.
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("on-paper");
