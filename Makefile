@@ -50,6 +50,9 @@ test: $(VENV)/.dev    ## everything: what `make check` does, then every test
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
 	$(BIN)/python -m tests.benchmarks $(if $(LITELLM),--litellm $(LITELLM))
 
+explore: $(VENV)/.dev  ## look for new counterexamples: every property with fresh seeds, MINUTES=120
+	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),120)
+
 histories: $(VENV)/.dev  ## a thousand random histories of a cluster with crashes and outages of its agent
 	SUANPAN_HISTORIES=1000 $(BIN)/python -m pytest tests/agent/test_histories.py --hypothesis-show-statistics
 
@@ -60,4 +63,4 @@ lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
 
-.PHONY: help install demo up check test bench histories traces lock
+.PHONY: help install demo up check test bench explore histories traces lock

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import tests.patience  # noqa: F401 - a profile that holds wherever examples are made up
+import tests.hypothesis_profile  # noqa: F401 - a profile that holds wherever examples are made up
 
 KEPT = ("django_migrations", "django_content_type", "auth_permission", "django_site")
 """Tables that migrations fill and no test changes."""

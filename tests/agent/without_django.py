@@ -6,7 +6,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-import tests.patience  # noqa: F401 - a profile that holds wherever examples are made up
+import tests.hypothesis_profile  # noqa: F401 - a profile that holds wherever examples are made up
 
 ABSENT = frozenset({"django", "rest_framework", "celery", "psycopg", "billing", "pricing"})
 

@@ -17,6 +17,7 @@ DOORS = (
     "/api/v1/usage/engine-counters", "/api/v1/usage/watermarks",
 )  # fmt: skip
 EXAMPLES = 15
+pytestmark = pytest.mark.hypothesis
 NOT_BY_STATUS = [negative_data_rejection, positive_data_acceptance]
 """A bad record never fails its batch: it is refused in the answer, not by the status."""
 
@@ -38,7 +39,7 @@ def test_the_write_doors_answer_as_they_are_described(web: WebProcess) -> None:
 def _fuzz(operation: Any, headers: dict[str, str]) -> None:
     @given(case=operation.as_strategy() | operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE))
     @settings(
-        max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+        max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     def check(case: Any) -> None:

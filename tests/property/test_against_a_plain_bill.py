@@ -259,7 +259,7 @@ def invoiced() -> Bill:
 
 
 @settings(
-    max_examples=40, deadline=None, print_blob=True, phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 @given(price_lists(), owners(), st.data())

@@ -25,7 +25,7 @@ from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 pytestmark = pytest.mark.django_db
 
 with_database = settings(
-    max_examples=25, deadline=None, print_blob=True,
+    max_examples=25, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 

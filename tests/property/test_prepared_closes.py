@@ -189,7 +189,7 @@ def history(months: list[list[Step]], directory: Path, *, prepares: bool) -> lis
 
 
 @settings(
-    max_examples=60, deadline=None, print_blob=True,
+    max_examples=60, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 @given(months=st.lists(steps(), min_size=2, max_size=2))
