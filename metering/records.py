@@ -147,7 +147,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Devices that one pod holds from `started_at` until `ended_at`; while open, known to be held to `observed_until`.
 
-    `quantity` counts units of the extended resource, each of which is `device_fraction` of a physical device.
+    `quantity` counts units of the extended resource, each of which is `device_fraction` of a physical device; null where
+    that is not known, and `share_unknown` says why. Such an allocation is in no charge until somebody decides what it is.
 
     `end_rule` says which value was chosen as the end; an `end_estimated` one was not told by the cluster and lies within
     [end_earliest, end_latest]. `reconstructed_from`: the hold was not watched but pieced together afterwards, and from what;
@@ -161,7 +162,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pod_uid: Name
     resource: Name
     quantity: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-    device_fraction: Decimal
+    device_fraction: Decimal | None
     accelerator: Name
     node: Label
     started_at: Instant
@@ -180,10 +181,11 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end_earliest: Instant | None = None
     end_latest: Instant | None = None
     reconstructed_from: Label | None = None
+    share_unknown: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)] | None = None
 
     def __post_init__(self) -> None:
         _check_names(self, "allocation_id", "cluster", "namespace", "pod", "pod_uid", "resource", "accelerator")
-        _check_fraction(self.device_fraction)
+        _check_fraction(self.device_fraction, self.share_unknown)
         _check_order("started_at", self.started_at, "ended_at", self.ended_at)
         _check_order("started_at", self.started_at, "observed_until", self.observed_until)
         _check_instant("end_earliest", self.end_earliest or EARLIEST)
@@ -207,7 +209,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _digest(
                 (
                     self.cluster, self.namespace, self.pod, self.pod_uid, self.resource, self.quantity,
-                    format(self.device_fraction.normalize(), "f"), self.accelerator, self.node,
+                    _plain(self.device_fraction), self.accelerator, self.node,
                     microseconds(self.started_at), self.scheduler, self.queue, workload,
                     _ordered(self.labels), self.priority_class, self.site, self.pool,
                 ),
@@ -222,8 +224,8 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def billing_facts(self) -> tuple[object, ...]:
         """What the bill depends on besides the end: reports of one hold, however much else they know, agree on it."""
         return (
-            self.cluster, self.namespace, self.pod_uid, self.resource, self.quantity, self.device_fraction.normalize(),
-            self.accelerator, self.started_at,
+            self.cluster, self.namespace, self.pod_uid, self.resource, self.quantity,
+            self.device_fraction and self.device_fraction.normalize(), self.accelerator, self.started_at,
         )  # fmt: skip
 
 
@@ -444,7 +446,11 @@ def _check_order(first: str, start: datetime, second: str, end: datetime | None)
         raise RecordError(f"{second} {end.isoformat()} is before {first} {start.isoformat()}", second)
 
 
-def _check_fraction(fraction: Decimal) -> None:
+def _check_fraction(fraction: Decimal | None, unknown: str | None) -> None:
+    if (fraction is None) != (unknown is not None):
+        raise RecordError("device_fraction is null exactly where share_unknown says why", "device_fraction")
+    if fraction is None:
+        return
     if not fraction.is_finite() or not 0 < fraction <= 1:
         raise RecordError(f"device_fraction {fraction} must be above 0 and at most 1", "device_fraction")
     _check_decimals("device_fraction", fraction, 12)
@@ -459,6 +465,10 @@ def _check_decimals(field: str, value: Decimal, places: int) -> None:
         digits, exponent = digits[:-1], exponent + 1
     if digits and exponent < -places:
         raise RecordError(f"{field} {value} has more than {places} decimals", field)
+
+
+def _plain(value: Decimal | None) -> str | None:
+    return None if value is None else format(value.normalize(), "f")
 
 
 def microseconds(instant: datetime) -> int:

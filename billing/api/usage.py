@@ -33,6 +33,7 @@ from billing.usage.services import (
     cluster_scans_add,
     efficiency_ingest,
     engine_readings_ingest,
+    no_accelerators_note,
     watch_notes_add,
     watermark_advance,
 )
@@ -258,6 +259,8 @@ class AllocationsDoor(UsageDoor):
             cluster_scans_add(agent=name, cluster=cluster, scans=scans)
             for kind, told in _agent_notes(envelope.agent).items():
                 agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=told, now=timezone.now())
+            if ignored := _no_accelerators(envelope.agent):
+                no_accelerators_note(agent=name, cluster=cluster, resources=ignored, now=timezone.now())
         return answer
 
     def _teller(self, request: Request, envelope: AllocationEnvelope) -> tuple[str, set[str]]:
@@ -287,6 +290,13 @@ def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str]]:
         for kind, notes in found.items()
         if isinstance(notes, dict)
     }
+
+
+def _no_accelerators(agent: dict[str, Any] | None) -> list[str]:
+    """Resources that an agent was told to be no accelerators; whatever has another form says nothing."""
+    names = (agent or {}).get("no_accelerators")
+    told = names[:MOST_NOTES] if isinstance(names, list) else []
+    return [name for name in told if isinstance(name, str) and name and "\0" not in name and len(name) <= MAX_NAME_BYTES]
 
 
 def _check_instant(field: str, instant: datetime) -> None:

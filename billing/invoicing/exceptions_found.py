@@ -157,7 +157,9 @@ def _not_taken_in(what: str, whose: str, count: int, text: str) -> ReportedExcep
     if what == "agent unknown":
         option = "--claim-driver" if "/dra/" in whose else "--resource"
         advice = f"nobody knows this extended resource: if it is a device, tell the agent with {option}"
-        return ReportedException("unknown_resource", whose, Decimal(count), "resources", False, advice)
+        other = "if it is none, declare it with `manage.py gpu_share`"
+        units = Decimal(text) if text.isascii() and text.isdecimal() else Decimal(count)
+        return ReportedException("unknown_resource", whose, units, "resources", True, f"{advice}; {other}")
     kind = "conflict" if what == "conflict" else "quarantine"
     advice = "look at it with `manage.py quarantine`, then correct or dismiss it"
     return ReportedException(kind, whose, Decimal(count), "records", True, advice)

@@ -40,6 +40,7 @@ from billing.invoicing.exceptions_found import (
 )
 from billing.invoicing.models import BillingPeriod, Invoice, JournalExport, PeriodReopening
 from billing.invoicing.selectors import journal_as_dict, last_export, reopening_as_dict, reopenings_of
+from billing.invoicing.unknown_shares_found import shares_unknown
 from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
@@ -161,6 +162,7 @@ def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
     """Of all that can hold a month, what is found without summing its usage: asked again while no usage can come in."""
     window, report = Interval(period.start, period.end), Report(period.month, period.status)
     report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
+    report.exceptions += shares_unknown(window)
     report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)] + scans_differing(scan_sums(window))
     report.exceptions += held_twice(window, blocks=True)
     _waive(report, period, now)
@@ -220,6 +222,7 @@ def found_in(
         report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
         report.exceptions += charged_apart(assessment)
         report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
+        report.exceptions += shares_unknown(window)
         report.exceptions += silent_sources(missing.silent, min(window.end, now))
         report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]
         report.scans = scan_sums(window)

@@ -22,6 +22,7 @@ RECORDS: Final = (
     gettext_noop("%(field)s %(value)s is more than %(widest)s from UTC"),
     gettext_noop("%(second)s %(end)s is before %(first)s %(start)s"),
     gettext_noop("device_fraction %(value)s must be above 0 and at most 1"),
+    gettext_noop("device_fraction is null exactly where share_unknown says why"),
     gettext_noop("%(field)s %(value)s is written with more than %(most)s digits"),
     gettext_noop("%(field)s %(value)s has more than %(places)s decimals"),
     gettext_noop("time %(time)s lies in the future; the clock of the ledger says %(now)s"),

@@ -27,7 +27,11 @@ ADVICE: Final = (
                  "meanwhile, import it, and waive with a reason"),
     gettext_noop("see whether its reporter runs; what it sends late is still billed"),
     gettext_noop("%(text)s: is not metered: mend what the agent names, or waive it"),
-    gettext_noop("nobody knows this extended resource: if it is a device, tell the agent with --resources"),
+    gettext_noop(
+        "nobody knows this extended resource: if it is a device, tell the agent with %(option)s; if it is none, declare it "
+        "with `manage.py gpu_share`"
+    ),
+    gettext_noop("%(text)s: declare it with `manage.py gpu_share`, or waive it"),
     gettext_noop("look at it with `manage.py quarantine`, then correct or dismiss it"),
     gettext_noop("belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it"),
     gettext_noop("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it"),

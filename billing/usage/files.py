@@ -30,6 +30,10 @@ MAX_LINE = 1_000_000
 """Longest line of a CSV file, in characters; a longer one is no usage file."""
 
 
+UNKNOWN_SHARE = "unknown"
+"""A device_fraction that the sender of a file does not know; an empty one is an error."""
+
+
 class UsageFileError(ValueError):
     """One thing that is wrong with a file, told with file, line and field."""
 
@@ -50,6 +54,8 @@ class FileKind(Generic[R]):
 def _gpu(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
     fields: dict[str, Any] = {name: value for name, value in row.items() if value is not None}
     fields["node"] = row.get("node") or ""
+    if row.get("device_fraction") == UNKNOWN_SHARE:
+        fields |= {"device_fraction": None, "share_unknown": "the file says that it is not known"}
     if row.get("ended_at") is None:
         if until is None:
             message = "ended_at is empty: for an allocation that still runs, say --until when the file goes"

@@ -98,6 +98,71 @@ class AllocationEnd(models.Model):
         indexes = [models.Index(fields=["end_reason", "ended_at"], name="end_time")]
 
 
+class UnknownShare(models.Model):
+    """A reported allocation of which nobody knows how much of a device it holds: the latest report of it, beside the ledger.
+
+    Open while `settled` is empty. It is in no charge; once its share is known it is taken into the ledger as if it had just
+    been reported.
+    """
+
+    class Settled(models.TextChoices):
+        OPEN = "", "not known"
+        KNOWN = "known", "taken into the ledger"
+        NO_ACCELERATOR = "no accelerator", "is no accelerator"
+
+    allocation_id = models.CharField(max_length=512, unique=True)
+    cluster = models.CharField(max_length=512)
+    namespace = models.CharField(max_length=512)
+    pod = models.CharField(max_length=512)
+    resource = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512)
+    quantity = models.IntegerField(help_text="units of the resource")
+    why = models.CharField(max_length=1024, help_text="what is not known")
+    started_at = models.DateTimeField()
+    until = models.DateTimeField(help_text="the end, or how far it was seen")
+    ended = models.BooleanField()
+    billable_from = models.DateTimeField(help_text="the start, or the first instant after it that no close had billed")
+    record = models.TextField(help_text="the latest report")
+    reporter = models.CharField(max_length=512)
+    door = models.CharField(max_length=64)
+    settled = models.CharField(max_length=16, choices=Settled.choices, default=Settled.OPEN, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(quantity__gt=0), name="unknown_share_quantity_is_positive"),
+            models.CheckConstraint(condition=Q(until__gte=F("started_at")), name="unknown_share_ends_after_start"),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "resource"], name="unknown_share_open", condition=Q(settled="")),
+        ]
+
+
+class ShareDeclaration(models.Model):
+    """What somebody says that a unit of a resource is, where no agent can know it; null: it is no accelerator.
+
+    `accelerator`: only where that is reported, `why`: only where that is not known; both may be empty, then for all.
+    """
+
+    cluster = models.CharField(max_length=512)
+    resource = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512, blank=True)
+    why = models.CharField(max_length=512, blank=True)
+    device_fraction = models.DecimalField(max_digits=13, decimal_places=12, null=True)
+    product = models.CharField(max_length=512, blank=True, help_text="the accelerator that it is; empty: as reported")
+    declared_by = models.CharField(max_length=200)
+    reason = models.TextField()
+    declared_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "resource", "accelerator", "why"], name="one_share_declaration"),
+            models.CheckConstraint(
+                condition=Q(device_fraction=None) | Q(device_fraction__gt=0, device_fraction__lte=1),
+                name="declared_fraction_is_in_0_1",
+            ),
+        ]
+
+
 class AgentWatermark(models.Model):
     """Up to when an agent has reported everything it saw of its cluster."""
 

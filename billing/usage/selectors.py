@@ -388,15 +388,20 @@ def double_held(window: Interval) -> list[tuple[str, str, int]]:
 def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
     """(what, whose, count, in words) of the window's records in quarantine, and of what agents could not meter.
 
-    What: the reason of the quarantine, else `agent problem` or `agent unknown`.
+    What: the reason of the quarantine, else `agent problem` or `agent unknown`. A resource that nobody knows is left out
+    once it is declared, or where its allocations are kept with their quantity (`usage.unknown_shares`).
     """
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
                WHERE status = 'open' AND at >= %(start)s AND at < %(end)s GROUP BY 1, 2
                UNION ALL
-               SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentnote
-               WHERE at >= %(start)s AND at < %(end)s ORDER BY 1, 2""",
+               SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentnote n
+               WHERE at >= %(start)s AND at < %(end)s AND (kind <> 'unknown' OR NOT EXISTS (
+                         SELECT 1 FROM usage_sharedeclaration d WHERE d.cluster = n.cluster AND d.resource = n.subject
+                         UNION ALL
+                         SELECT 1 FROM usage_unknownshare u WHERE u.cluster = n.cluster AND u.resource = n.subject))
+               ORDER BY 1, 2""",
             {"start": window.start, "end": window.end},
         )
         return list(cursor.fetchall())

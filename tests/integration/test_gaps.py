@@ -204,7 +204,7 @@ def test_the_report_for_people_shows_each_pool(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_what_an_agent_cannot_meter_holds_the_close_until_somebody_takes_it_on(client: Any, tmp_path: Path) -> None:
-    """A pod that cannot be read is in no charge; a resource that nobody knows is told. Told again, it is the same."""
+    """A pod that cannot be read is in no charge; a resource that nobody knows may be a device. Told again: the same."""
     apply(tmp_path)
     token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
     agent = {
@@ -224,7 +224,7 @@ def test_what_an_agent_cannot_meter_holds_the_close_until_somebody_takes_it_on(c
     period_open(month="2026-10")
     assert told() == [
         ("agent_problem", "hq-1/pod nlp-train/x", True),
-        ("unknown_resource", "hq-1/example.com/npu", False),
+        ("unknown_resource", "hq-1/example.com/npu", True),
     ]
     exception_waive(period=period_of("2026-10"), kind="agent_problem", subject="hq-1/pod nlp-train/x", reason="a test pod",
                     actor="ops", now=datetime(2026, 11, 3, tzinfo=UTC))  # fmt: skip

@@ -130,6 +130,7 @@ WORDS = {
     "estimated_end": _("End estimated"),
     "agent_problem": _("Not metered by its agent"),
     "unknown_resource": _("Extended resource that nobody knows"),
+    "unknown_share": _("Share of a device unknown"),
     "unbilled_month": _("Month that was not closed"),
     "scan_difference": _("Scans differ from what was watched"),
     "quarantine": _("Quarantined records"),
@@ -365,8 +366,10 @@ def age(seconds: int) -> str:
 @register.filter
 def amount_of_unit(value: Decimal, unit: str) -> str:
     """The quantity of an exception, in a unit that a person thinks in."""
-    if unit in ("gpu_seconds", "seconds"):
+    if unit in ("gpu_seconds", "unit_seconds", "seconds"):
         hours_shown = gpu_hours(value)
+        if unit == "unit_seconds":
+            return gettext("%(n)s unit-hours") % {"n": hours_shown}
         return f"{hours_shown} GPU-h" if unit == "gpu_seconds" else gettext("%(n)s h") % {"n": hours_shown}
     words = UNITS.get(unit)
     return words(ceil(value)) % {"n": count(value)} if words else f"{count(value)} {unit}"

@@ -8,6 +8,7 @@ from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
+from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.token_group import Result
 from billing.usage.services.token_writer import TokenWriter
@@ -21,6 +22,7 @@ from billing.usage.services.watermarks import (
 )
 
 __all__ = [
+    "DeclarationError",
     "IngestOutcome",
     "ReplayError",
     "Reporter",
@@ -34,11 +36,13 @@ __all__ = [
     "cluster_scans_add",
     "efficiency_ingest",
     "engine_readings_ingest",
+    "no_accelerators_note",
     "quarantine_dismiss",
     "quarantine_replay",
     "report_ingest",
     "rollups_fold",
     "sequences_fold",
+    "share_declare",
     "token_batch",
     "tokens_ingest",
     "tokens_writer",

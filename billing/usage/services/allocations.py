@@ -17,6 +17,7 @@ from billing.usage.epochs import epoch_enter, epoch_spoil
 from billing.usage.services.ends import ends_put
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from billing.usage.services.unknown_shares import shares_resolve
 from metering.allocation import Rule
 from metering.records import GpuAllocation, Rejected
 
@@ -168,6 +169,7 @@ def allocations_ingest(
             admitted.append(item)
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = epoch_enter()
+        admitted = shares_resolve(cursor, admitted, reporter, outcome)
         repeated = _insert_new(cursor, admitted, epoch, outcome, from_file)
         _merge_known(cursor, repeated, epoch, outcome)
         quarantine_add(reporter=reporter, refusals=outcome.refusals)

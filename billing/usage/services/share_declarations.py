@@ -1,0 +1,90 @@
+"""What somebody says that a unit of a resource is, where no agent can know it; kept reports are then taken, or end.
+
+Nothing closed changes: a share that is declared after a close is late usage of the next one.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+
+import msgspec
+from django.db import transaction
+
+from billing.tenancy.audit import audit_record
+from billing.usage.epochs import epoch_enter
+from billing.usage.models import ShareDeclaration, UnknownShare
+from billing.usage.services.allocations import allocations_ingest
+from billing.usage.services.outcome import Reporter
+from metering.accelerators import FRACTION_PLACES
+from metering.records import GpuAllocation
+
+
+class DeclarationError(ValueError):
+    """A declaration that says nothing, or nothing new."""
+
+
+def share_declare(
+    *, cluster: str, resource: str, device_fraction: Decimal | None, actor: str, reason: str, now: datetime,
+    accelerator: str = "", why: str = "", product: str = "",
+) -> int:  # fmt: skip
+    """Declare what a unit of a resource is, for what was reported and for what will be; how many kept reports it settles.
+
+    `device_fraction`: of a physical device, None where it is no accelerator. `accelerator`, `why`: only for reports that say
+    so. `product`: the accelerator that it is, where the reports name another or none.  Raises DeclarationError.
+    """
+    _check(cluster, resource, device_fraction, reason)
+    facts = {"cluster": cluster, "resource": resource, "accelerator": accelerator, "why": why}
+    with transaction.atomic():
+        epoch_enter()
+        row, made = ShareDeclaration.objects.get_or_create(
+            **facts,
+            defaults={"device_fraction": device_fraction, "product": product, "declared_by": actor[:200], "reason": reason},
+        )
+        if not made:
+            raise DeclarationError(f"{cluster}/{resource} was declared by {row.declared_by} on {row.declared_at:%Y-%m-%d}")
+        told = "no accelerator" if device_fraction is None else format(device_fraction, "f")
+        detail = {**facts, "device_fraction": told, "product": product, "reason": reason}
+        audit_record(actor=actor, action="share_declare", subject=f"{cluster}/{resource}", detail=detail)
+        given = {name: value for name, value in facts.items() if value}
+        kept = list(UnknownShare.objects.select_for_update().filter(settled="", **given).order_by("allocation_id"))
+        if device_fraction is None:
+            ids = [item.pk for item in kept]
+            UnknownShare.objects.filter(pk__in=ids).update(settled=UnknownShare.Settled.NO_ACCELERATOR)
+        else:
+            _take(kept, actor, now)
+    return len(kept)
+
+
+def _check(cluster: str, resource: str, device_fraction: Decimal | None, reason: str) -> None:
+    if not reason.strip():
+        raise DeclarationError("a declaration needs a reason")
+    if not cluster or not resource:
+        raise DeclarationError("a declaration names a cluster and a resource")
+    if device_fraction is None:
+        return
+    if not device_fraction.is_finite() or not 0 < device_fraction <= 1:
+        raise DeclarationError(f"device fraction {device_fraction} must be above 0 and at most 1")
+    exponent = device_fraction.normalize().as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -FRACTION_PLACES:
+        raise DeclarationError(f"device fraction {device_fraction} has more than {FRACTION_PLACES} decimals")
+
+
+def _take(kept: Iterable[UnknownShare], actor: str, now: datetime) -> None:
+    """Report them again: by now their share is declared."""
+    for item in kept:
+        raw = item.record.encode()
+        record = msgspec.json.decode(raw, type=GpuAllocation)
+        allocations_ingest(
+            records=[(0, record, raw)], reporter=Reporter(f"{actor} for {item.reporter}", item.door), now=now,
+            from_file=item.door == "import_usage gpu",
+        )  # fmt: skip
+
+
+def no_accelerators_note(*, agent: str, cluster: str, resources: Iterable[str], now: datetime) -> None:
+    """Keep what an agent was told to be no accelerators; what somebody declared before stays."""
+    known = set(ShareDeclaration.objects.filter(cluster=cluster).values_list("resource", flat=True))
+    for resource in sorted(set(resources) - known):
+        share_declare(
+            cluster=cluster, resource=resource, device_fraction=None, actor=agent, now=now,
+            reason="the agent was started with --no-accelerator",
+        )  # fmt: skip

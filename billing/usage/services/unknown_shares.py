@@ -1,0 +1,122 @@
+"""Allocations of unknown share: kept beside the ledger, in no charge, until a report or somebody's declaration knows it.
+
+The one rule of the platform: what comes without a share goes here, what is known by then goes on into the ledger. A declared
+share is taken like any other report, so that what it says of closed time is billed as late usage.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from billing.usage.models import ClosedWindow, ShareDeclaration, UnknownShare
+from billing.usage.services.outcome import IngestOutcome, Reporter
+from metering.records import GpuAllocation
+
+Indexed = tuple[int, GpuAllocation, bytes]
+KNOWN, NO_ACCELERATOR = UnknownShare.Settled.KNOWN, UnknownShare.Settled.NO_ACCELERATOR
+
+
+def shares_resolve(
+    cursor: Any, admitted: Sequence[Indexed], reporter: Reporter, outcome: IngestOutcome
+) -> list[Indexed]:
+    """Those reports whose share is known by now, with it; the others are kept and counted in `outcome`."""
+    unknown = [item for item in admitted if item[1].device_fraction is None]
+    known = {record.allocation_id for _, record, _ in admitted if record.device_fraction is not None}
+    found = _in_ledger(cursor, [record.allocation_id for _, record, _ in unknown])
+    declared = _declarations({record.cluster for _, record, _ in unknown})
+    taken, left = [item for item in admitted if item[1].device_fraction is not None], []
+    for index, record, raw in unknown:
+        share = found.get(record.allocation_id) or _declared(declared, record)
+        if share is None or share[0] is None:
+            left.append((index, record, raw, share is not None))
+        else:
+            taken.append((index, _with_share(record, *share), raw))
+            known.add(record.allocation_id)
+    _settle(cursor, sorted(known))
+    _keep(cursor, left, reporter, outcome)
+    return sorted(taken, key=lambda item: item[0])
+
+
+Share = tuple[Decimal | None, str]
+"""Fraction of a device (None: no accelerator) and product."""
+
+
+def _with_share(record: GpuAllocation, fraction: Decimal | None, product: str) -> GpuAllocation:
+    return msgspec.structs.replace(
+        record, device_fraction=fraction, share_unknown=None, accelerator=product or record.accelerator
+    )
+
+
+def _in_ledger(cursor: Any, ids: list[str]) -> dict[str, Share]:
+    """What the ledger knows of allocations that were reported, or declared, with their share before."""
+    if not ids:
+        return {}
+    cursor.execute(
+        "SELECT allocation_id, device_fraction, accelerator FROM usage_gpuallocation WHERE allocation_id = ANY(%s)", [ids]
+    )
+    return {name: (fraction, accelerator) for name, fraction, accelerator in cursor.fetchall()}
+
+
+def _declarations(clusters: set[str]) -> list[ShareDeclaration]:
+    """The most specific first."""
+    rows = ShareDeclaration.objects.filter(cluster__in=clusters) if clusters else ()
+    return sorted(rows, key=lambda row: (not row.why, not row.accelerator))
+
+
+def _declared(declarations: list[ShareDeclaration], record: GpuAllocation) -> Share | None:
+    for row in declarations:
+        if (row.cluster, row.resource) == (record.cluster, record.resource) and (
+            row.accelerator in ("", record.accelerator) and row.why in ("", record.share_unknown)
+        ):
+            return row.device_fraction, row.product
+    return None
+
+
+def _settle(cursor: Any, ids: list[str]) -> None:
+    """These are in the ledger with this batch."""
+    if ids:
+        cursor.execute(
+            "UPDATE usage_unknownshare SET settled = %s WHERE allocation_id = ANY(%s) AND settled <> %s", [KNOWN, ids, KNOWN]
+        )
+
+
+def _keep(
+    cursor: Any, left: list[tuple[int, GpuAllocation, bytes, bool]], reporter: Reporter, outcome: IngestOutcome
+) -> None:
+    """The latest report of each; an end, once reported, stays."""
+    closed = sorted(ClosedWindow.objects.filter(withdrawn_at=None).values_list("start", "end")) if left else []
+    for _, record, _, declared in sorted(left, key=lambda item: (item[1].allocation_id, item[0])):
+        cursor.execute(KEEP, _row(record, reporter, closed) | {"settled": NO_ACCELERATOR if declared else ""})
+        if cursor.rowcount:
+            outcome.accepted += 1
+        else:
+            outcome.duplicates += 1
+
+
+KEEP: Final = """
+    INSERT INTO usage_unknownshare (allocation_id, cluster, namespace, pod, resource, accelerator, quantity, why, started_at,
+                                    until, ended, billable_from, record, reporter, door, settled)
+    VALUES (%(allocation_id)s, %(cluster)s, %(namespace)s, %(pod)s, %(resource)s, %(accelerator)s, %(quantity)s, %(why)s,
+            %(started_at)s, %(until)s, %(ended)s, %(billable_from)s, %(record)s, %(reporter)s, %(door)s, %(settled)s)
+    ON CONFLICT (allocation_id) DO UPDATE
+    SET until = excluded.until, ended = excluded.ended, record = excluded.record, why = excluded.why,
+        accelerator = excluded.accelerator, settled = excluded.settled
+    WHERE usage_unknownshare.settled <> 'known' AND NOT usage_unknownshare.ended
+      AND (excluded.ended OR excluded.until > usage_unknownshare.until)"""
+
+
+def _row(record: GpuAllocation, reporter: Reporter, closed: list[tuple[datetime, datetime]]) -> dict[str, Any]:
+    billable_from = record.started_at
+    for start, end in closed:
+        if start <= billable_from < end:
+            billable_from = end
+    return {
+        "allocation_id": record.allocation_id, "cluster": record.cluster, "namespace": record.namespace, "pod": record.pod,
+        "resource": record.resource, "accelerator": record.accelerator, "quantity": record.quantity,
+        "why": record.share_unknown, "started_at": record.started_at, "until": record.known_until,
+        "ended": record.ended_at is not None, "billable_from": billable_from,
+        "record": msgspec.json.encode(record).decode(), "reporter": reporter.name[:512], "door": reporter.door,
+    }  # fmt: skip
