@@ -6,6 +6,7 @@ A row says what one name counts. Names of different kinds are never added up: `n
 Rows marked [M] rest on the vendor's naming as commonly seen; all others were read in the project that is named.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -38,47 +39,69 @@ class ShareRule(StrEnum):
     NEURON_CORES = "neuron cores"  # one core of the instance's chip
     NODE_RATIO = "node ratio"  # devices of the node / units of the node
     GRANT = "grant"  # only what the scheduler wrote on the pod
+    KAI = "kai"  # what the pod's annotations ask of KAI, of a unit of nvidia.com/gpu
     NONE = "none"  # nothing is counted
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Names that match `pattern` entirely. `grant`: the annotation with what the scheduler gave; `devices`: the
-    resource that counts whole devices of the node (for NODE_RATIO).
+    r"""Names that match `pattern` entirely. `grants`: annotations of a pod, any of which says what the scheduler gave;
+    `register`: the annotation of a node that lists the devices of which it gives; both may quote the name (`\1`).
+    `cores`: the resource of which a card has `cores_per_card` units, where the node's capacity stands for a register;
+    `memory`: the resource of its memory, in units of `memory_unit_mib`. `devices`: the resource that counts whole devices
+    of the node (for NODE_RATIO).
     """
 
     pattern: str
     vendor: str
     kind: Kind
     share: ShareRule = ShareRule.WHOLE
-    grant: str | None = None
+    grants: tuple[str, ...] = ()
+    register: str = ""
     devices: str | None = None
+    cores: str = ""
+    cores_per_card: int = 100
+    memory: str = ""
+    memory_unit_mib: int = 1
 
 
 def _modifiers(vendor: str, memory: str, cores: str) -> tuple[Row, Row]:
     return Row(memory, vendor, Kind.MEMORY, ShareRule.NONE), Row(cores, vendor, Kind.CORES, ShareRule.NONE)
 
 
-HAMI: Final = "hami.io/vgpu-devices-allocated"
 ASCEND_CHIP: Final = r"Ascend(?:910(?:A|B[0-9]?|B4-1|C)|310P)"
+KAI_SHARE: Final = "kai.scheduler/gpu-share"
+"""Name under which a share is metered that KAI gave: its pods ask for it by annotations, not by a resource."""
+KAI_RESERVATIONS: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
+"""Namespaces in which KAI's own pods keep the devices that others share.
+Source: kai-scheduler/KAI-Scheduler pkg/binder/binding/resourcereservation."""
+
+
+def _hami(*names: str) -> tuple[str, ...]:
+    """Annotations of pods by HAMi: today's name first.  Source: Project-HAMi/HAMi pkg/device/*/ (SupportDevices)."""
+    return tuple(f"hami.io/{name}-devices-allocated" for name in names)
+
 
 ROWS: Final[tuple[Row, ...]] = (
     # NVIDIA: k8s-device-plugin README (sharing, renameByDefault, MIG); HAMi charts/hami/values.yaml
-    Row(r"nvidia\.com/gpu", "nvidia", Kind.DEVICE, ShareRule.NVIDIA, grant=HAMI),
+    Row(r"nvidia\.com/gpu", "nvidia", Kind.DEVICE, ShareRule.NVIDIA, _hami("vgpu"), "hami.io/node-nvidia-register"),
+    Row(re.escape(KAI_SHARE), "nvidia", Kind.SHARED, ShareRule.KAI),
     Row(r"nvidia\.com/gpu\.shared", "nvidia", Kind.SHARED, ShareRule.NVIDIA),
     Row(r"nvidia\.com/mig-[1-7]g\.\d+gb(?:[.+-](?!shared)[a-z.+-]+?)?", "nvidia", Kind.SLICE, ShareRule.NVIDIA),
     Row(r"nvidia\.com/mig-[1-7]g\.\d+gb(?:[.+-][a-z.+-]+?)?\.shared", "nvidia", Kind.SHARED, ShareRule.NVIDIA),
     *_modifiers("nvidia", r"nvidia\.com/gpumem(?:-percentage)?", r"nvidia\.com/gpucores"),
     Row(r"nvidia\.com/priority", "nvidia", Kind.IGNORE, ShareRule.NONE),
     # Volcano's vGPU device plugin: volcano.sh pkg/scheduler/api/devices
-    Row(r"volcano\.sh/vgpu-number", "nvidia", Kind.SHARED, ShareRule.GRANT, grant="volcano.sh/vgpu-ids-new"),
+    Row(r"volcano\.sh/vgpu-number", "nvidia", Kind.SHARED, ShareRule.GRANT, ("volcano.sh/vgpu-ids-new",),
+        "volcano.sh/node-vgpu-register"),
     *_modifiers("nvidia", r"volcano\.sh/vgpu-memory(?:-percentage)?", r"volcano\.sh/vgpu-cores"),
     # Aliyun: gpushare-device-plugin const.go. gpu-mem is asked for alone, so here memory is the count
     Row(r"aliyun\.com/gpu-mem", "nvidia", Kind.SHARED, ShareRule.NODE_RATIO, devices="aliyun.com/gpu-count"),
     Row(r"aliyun\.com/gpu-count", "nvidia", Kind.IGNORE, ShareRule.NONE),
     Row(r"aliyun\.com/gpu-core\.percentage", "nvidia", Kind.CORES, ShareRule.NONE),  # [M]
     # AMD: ROCm/k8s-device-plugin docs/user-guide/configuration.md
-    Row(r"amd\.com/gpu", "amd", Kind.DEVICE, ShareRule.AMD_NODE),
+    Row(r"amd\.com/gpu", "amd", Kind.DEVICE, ShareRule.AMD_NODE, _hami("amd"), "hami.io/node-amd-register"),
+    *_modifiers("amd", r"amd\.com/gpumem", r"amd\.com/gpucores"),
     Row(r"amd\.com/(?:spx|dpx|tpx|qpx|cpx)_nps\d+", "amd", Kind.SLICE, ShareRule.AMD_PARTITION),
     # Huawei Ascend: mind-cluster default_name.go, constants.go; HAMi values.yaml for single chips and modifiers
     Row(r"huawei\.com/.+-(?:Unhealthy|NetworkUnhealthy|Recovering)", "huawei", Kind.IGNORE, ShareRule.NONE),
@@ -87,34 +110,36 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(r"huawei\.com/Ascend(?:910|310P)-\d+c(?:\.\d+cpu)?(?:\.\d+g)?(?:\.n?dvpp)?", "huawei", Kind.SLICE,
         ShareRule.ASCEND_TEMPLATE),
     Row(r"huawei\.com/npu", "huawei", Kind.DEVICE),
-    *(Row(rf"huawei\.com/{chip}", "huawei", Kind.DEVICE, grant=f"hami.io/{chip}-devices-allocated")
-      for chip in ("Ascend910", "Ascend910A", "Ascend910B", "Ascend910B2", "Ascend910B3", "Ascend910B4", "Ascend910B4-1",
-                   "Ascend910C", "Ascend310", "Ascend310P")),
+    Row(r"huawei\.com/(Ascend(?:910(?:A|B[0-9]?|B4-1|C)?|310P?))", "huawei", Kind.DEVICE, ShareRule.WHOLE, _hami(r"\1"),
+        r"hami.io/node-register-\1"),
     Row(r"huawei\.com/npu-core", "huawei", Kind.SHARED, ShareRule.ASCEND_CORES),
     # Cambricon, Hygon, MetaX, Moore Threads, Enflame, Iluvatar, Kunlunxin, Biren, Vastai: HAMi values.yaml
-    Row(r"cambricon\.com/vmlu", "cambricon", Kind.SHARED, ShareRule.GRANT, grant="hami.io/mlu-devices-allocated"),
+    Row(r"cambricon\.com/vmlu", "cambricon", Kind.SHARED, ShareRule.GRANT, _hami("cambricon-mlu", "mlu"),
+        cores="cambricon.com/mlu.smlu.vcore", memory="cambricon.com/mlu.smlu.vmemory", memory_unit_mib=256),
     *_modifiers("cambricon", r"cambricon\.com/mlu\.smlu\.vmemory", r"cambricon\.com/mlu\.smlu\.vcore"),
     Row(r"cambricon\.com/mlu(?:\d+)?", "cambricon", Kind.DEVICE),  # [M]
     Row(r"cambricon\.com/mlu(?:\d+)?\.(?:share|smlu)", "cambricon", Kind.SHARED, ShareRule.GRANT),  # [M]
-    Row(r"hygon\.com/dcunum", "hygon", Kind.SHARED, ShareRule.GRANT, grant="hami.io/dcu-devices-allocated"),
+    Row(r"hygon\.com/dcunum", "hygon", Kind.SHARED, ShareRule.GRANT, _hami("dcu"), "hami.io/node-dcu-register"),
     *_modifiers("hygon", r"hygon\.com/dcumem", r"hygon\.com/dcucores"),
     Row(r"hygon\.com/dcu", "hygon", Kind.DEVICE),  # [M]
     Row(r"metax-tech\.com/gpu", "metax", Kind.DEVICE),
-    Row(r"metax-tech\.com/sgpu", "metax", Kind.SHARED, ShareRule.GRANT,
-        grant="hami.io/metax-sgpu-devices-allocated"),
+    Row(r"metax-tech\.com/sgpu", "metax", Kind.SHARED, ShareRule.GRANT, _hami("metax-sgpu"),
+        "metax-tech.com/node-gpu-devices"),
     *_modifiers("metax", r"metax-tech\.com/vmemory", r"metax-tech\.com/vcore"),
-    Row(r"mthreads\.com/vgpu", "moore-threads", Kind.SHARED, ShareRule.GRANT,
-        grant="hami.io/mthreads-vgpu-devices-allocated"),
+    Row(r"mthreads\.com/vgpu", "moore-threads", Kind.SHARED, ShareRule.GRANT, _hami("mthreads-vgpu"),
+        cores="mthreads.com/sgpu-core", cores_per_card=16, memory="mthreads.com/sgpu-memory", memory_unit_mib=512),
     *_modifiers("moore-threads", r"mthreads\.com/sgpu-memory", r"mthreads\.com/sgpu-core"),
     Row(r"mthreads\.com/gpu", "moore-threads", Kind.DEVICE),  # [M]
     Row(r"enflame\.com/gcu", "enflame", Kind.DEVICE),
-    Row(r"enflame\.com/drs-gcu", "enflame", Kind.SHARED, ShareRule.GRANT),
+    Row(r"enflame\.com/drs-gcu", "enflame", Kind.SHARED, ShareRule.GRANT, _hami("enflame-vgpu"),
+        "enflame.com/gcu-drs-capacity"),
     *_modifiers("enflame", r"enflame\.com/gcu-memory", r"enflame\.com/gcu-core"),
-    Row(r"iluvatar\.ai/[A-Za-z0-9-]+-vgpu", "iluvatar", Kind.SHARED, ShareRule.GRANT),
+    Row(r"iluvatar\.ai/([A-Za-z0-9-]+)-vgpu", "iluvatar", Kind.SHARED, ShareRule.GRANT, _hami(r"\1"),
+        r"hami.io/node-\1-register"),
     *_modifiers("iluvatar", r"iluvatar\.ai/[A-Za-z0-9-]+\.vMem", r"iluvatar\.ai/[A-Za-z0-9-]+\.vCore"),
     Row(r"iluvatar\.ai/gpu", "iluvatar", Kind.DEVICE),  # [M]
     Row(r"kunlunxin\.com/xpu", "kunlunxin", Kind.DEVICE),
-    Row(r"kunlunxin\.com/vxpu", "kunlunxin", Kind.SHARED, ShareRule.GRANT),
+    Row(r"kunlunxin\.com/vxpu", "kunlunxin", Kind.SHARED, ShareRule.GRANT, _hami("xpu"), "hami.io/node-register-xpu"),
     Row(r"kunlunxin\.com/vxpu-memory", "kunlunxin", Kind.MEMORY, ShareRule.NONE),
     Row(r"birentech\.com/gpu", "biren", Kind.DEVICE),
     Row(r"vastaitech\.com/va", "vastai", Kind.DEVICE),
@@ -133,7 +158,7 @@ MIG_COMPUTE_SLICES: Final = 7
 MIG_FOUR_COMPUTE_SLICES: Final = 4
 MIG_FOUR_SLICE_PROFILES: Final = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "2g.48gb", "4g.96gb"})
 """Profiles that only cards of four slices have: A30 (24 GB) and RTX PRO 6000 Blackwell (96 GB)."""
-MIG_FOUR_SLICE_PRODUCTS: Final = r"(?:^|-)A30(?:X)?(?:-|$)|RTX-PRO-6000"
+MIG_FOUR_SLICE_PRODUCTS: Final = r"(?i:(?:^|-)A30(?:X)?(?:-|$)|RTX-PRO-6000)"
 """Source: NVIDIA MIG user guide, supported profiles."""
 
 AMD_PARTITIONS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
@@ -165,3 +190,28 @@ PRODUCT_LABELS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Node labels that name the product, best first. AKS' `kubernetes.azure.com/accelerator` names only the vendor."""
 FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"
+
+NODE_REGISTERS: Final = re.compile(
+    r"hami\.io/node-(?:register-.+|.+-register)|volcano\.sh/node-vgpu-register|metax-tech\.com/node-gpu-devices"
+    r"|enflame\.com/gcu-drs-capacity"
+)
+"""Annotations in which nodes list the devices that they share."""
+
+GKE_SHARING: Final = frozenset({"time-sharing", "mps"})
+"""Values of `cloud.google.com/gke-gpu-sharing-strategy`.  Source: GKE, GPU sharing strategies."""
+
+SHARING_OFF: Final = frozenset({
+    "", "0", "1", "false", "no", "none", "off", "disabled", "all-disabled", "exclusive", "whole",
+})  # fmt: skip
+SHARING_WORDS: Final = re.compile(
+    r"(?=.*(?:gpu|npu|mlu|dcu|gcu|xpu|accelerator|nvidia|mig|mps))"
+    r".*/.*(?:shar|slic|partition|replica|fraction|vgpu|oversub|time-?slic|(?<![a-z])mig(?![a-z])|(?<![a-z])mps(?![a-z])).*"
+)
+"""Labels (in lower case) that seem to say how the devices of a node are shared."""
+KNOWN_SHARING: Final = re.compile(
+    r"nvidia\.com/.+\.(?:replicas|sharing-strategy)|nvidia\.com/(?:mig|mps)\.capable|nvidia\.com/mig\.(?:strategy|config.*)"
+    r"|nvidia\.com/mig-.+|nvidia\.com/vgpu\.(?:present|host-driver.*)|nvidia\.com/gpu\.deploy\..+"
+    r"|cloud\.google\.com/gke-(?:gpu-sharing-strategy|max-shared-clients-per-gpu|gpu-partition-size)"
+    r"|amd\.com/(?:compute-memory-partition|.+-supported)|(?:beta\.)?amd\.com/gpu\.(?:compute|memory)-partitioning-supported"
+)
+"""Those that the rules read, and those that change no share."""

@@ -7,7 +7,7 @@ never taken for a whole device nor for nothing. The names themselves are data: `
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -20,6 +20,7 @@ from metering.accelerator_resources import (
     ASCEND_CORES_OF_TEMPLATE,
     COUNTED,
     FALLBACK_PRODUCT_LABEL,
+    GKE_SHARING,
     MIG_COMPUTE_SLICES,
     MIG_FOUR_COMPUTE_SLICES,
     MIG_FOUR_SLICE_PRODUCTS,
@@ -27,6 +28,7 @@ from metering.accelerator_resources import (
     NEURON_CORES_OF_INSTANCE,
     PRODUCT_LABELS,
     ROWS,
+    SHARING_OFF,
     Kind,
     Row,
     ShareRule,
@@ -39,16 +41,15 @@ FRACTION_PLACES: Final = 12
 NODE_WORDS: Final = ("kubernetes.io", "k8s.io")
 
 
-class GrantError(ValueError):
-    """A scheduler's annotation that does not say what was granted."""
-
-
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node said of itself when a pod was bound: labels, and capacity per resource name."""
+    """What a node said of itself when a pod was bound: labels, capacity per resource name, and the annotations in which
+    it lists the devices that it shares.
+    """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,6 @@ class Requested:
     unknown: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A piece of one device that a sharing scheduler gave: MiB and percent of its cores; 0 means: not limited."""
-
-    device: str
-    type: str
-    memory_mib: int
-    cores: int
-
-
 @cache
 def resource_row(resource: str) -> Row:
     """The row of the table for a resource name; kind UNKNOWN where no row speaks of it.
@@ -78,8 +69,8 @@ def resource_row(resource: str) -> Row:
     ('memory', 'unknown')
     """
     for row in ROWS:
-        if re.fullmatch(row.pattern, resource):
-            return row
+        if match := re.fullmatch(row.pattern, resource):
+            return replace(row, grants=tuple(map(match.expand, row.grants)), register=match.expand(row.register))
     return Row(re.escape(resource), "", Kind.UNKNOWN, ShareRule.NONE)
 
 CLAIMED_AMD: Final = "dra/gpu.amd.com/"
@@ -98,13 +89,18 @@ def is_extended(resource: str) -> bool:
 
 
 def split_request(requests: Mapping[str, int]) -> Requested:
-    """Sort a pod's effective requests by kind; zero requests and what is no extended resource are left out."""
+    """Sort a pod's effective requests by kind; zero requests and what is no extended resource are left out.
+
+    A modifier modifies a count name of its vendor. Asked for alone it says that a device is held, but not how much of it.
+    """
     groups: tuple[dict[str, int], dict[str, int], dict[str, int]] = ({}, {}, {})
-    for resource, quantity in requests.items():
-        kind = resource_row(resource).kind
-        if quantity > 0 and is_extended(resource) and kind is not Kind.IGNORE:
-            place = 0 if kind in COUNTED else 2 if kind is Kind.UNKNOWN else 1
-            groups[place][resource] = quantity
+    asked = {name: units for name, units in requests.items() if units > 0 and is_extended(name)}
+    vendors = {row.vendor for row in map(resource_row, asked) if row.kind in COUNTED}
+    for resource, quantity in asked.items():
+        row = resource_row(resource)
+        if row.kind is not Kind.IGNORE:
+            alone = row.kind is Kind.UNKNOWN or row.vendor not in vendors
+            groups[0 if row.kind in COUNTED else 2 if alone else 1][resource] = quantity
     return Requested(*groups)
 
 
@@ -140,50 +136,6 @@ def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
     row = resource_row(resource)
     rule = SHARES.get(row.share)
     return rule(resource, node, row) if rule else None
-
-
-def granted_share(
-    resource: str, quantity: int, annotations: Mapping[str, str], device_memory_mib: int | None
-) -> Fraction | None:
-    """Mean share of a device per requested unit, from what the scheduler granted; None where it granted nothing.
-
-    A grant is the larger of its memory share and its core share: what it leaves over on the card nobody can count on.
-    Cores of 0 mean no limit on cores, so memory decides. `device_memory_mib` is the memory of one whole device.
-    Raises GrantError.  Source: Project-HAMi/HAMi pkg/device/devices.go.
-    """
-    text = annotations.get(resource_row(resource).grant or "")
-    grants = [grant for container in parse_grants(text or "") for grant in container]
-    if not grants:
-        return None
-    shares = [_grant_share(grant, device_memory_mib) for grant in grants]
-    known = [share for share in shares if share is not None]
-    return sum(known, Fraction(0)) / quantity if len(known) == len(shares) and quantity > 0 else None
-
-
-def _grant_share(grant: Grant, device_memory_mib: int | None) -> Fraction | None:
-    cores = Fraction(min(grant.cores, 100), 100)
-    if grant.memory_mib == 0 or cores == 1:
-        return cores or Fraction(1)
-    if not device_memory_mib:
-        return None
-    return max(cores, min(Fraction(grant.memory_mib, device_memory_mib), Fraction(1)))
-
-
-def parse_grants(text: str) -> list[list[Grant]]:
-    """Grants per container of `uuid,type,mem,cores:uuid,...:;...`.  Raises GrantError.
-
-    >>> parse_grants("GPU-1,NVIDIA,3000,30:;")
-    [[Grant(device='GPU-1', type='NVIDIA', memory_mib=3000, cores=30)]]
-    """
-    containers = [[_grant(piece) for piece in part.split(":") if piece] for part in text.split(";")]
-    return [grants for grants in containers if grants]
-
-
-def _grant(piece: str) -> Grant:
-    fields = piece.split(",")
-    if len(fields) < 4 or not (fields[2].isdecimal() and fields[3].isdecimal()):
-        raise GrantError(f"grant {piece[:80]!r} must be written uuid,type,memory,cores")
-    return Grant(fields[0], fields[1], int(fields[2]), int(fields[3]))
 
 
 def device_fraction(share: Fraction) -> Decimal:
@@ -238,13 +190,55 @@ def mig_slices(profile: str, product: str = "") -> int:
 
 
 def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    product = node.labels.get("nvidia.com/gpu.product", "")
-    single = product if resource.startswith("nvidia.com/gpu") else ""
-    base = mig_share(resource, product) or mig_share(single, product)
-    if base is None and "-MIG-" in single:
-        return None  # `-MIG-INVALID`: the card is cut, but feature discovery does not know how
-    replicas = _replicas(resource.removesuffix(".shared"), node.labels, shared=row.kind is Kind.SHARED)
-    return None if replicas is None else (base or Fraction(1)) / replicas
+    """Slice of the name, of the product label or of GKE's partition label, divided by how many pods use it at a time."""
+    labels, product = node.labels, accelerator_product(node.labels)
+    single = resource.startswith("nvidia.com/gpu")
+    names = [resource, *((labels.get("nvidia.com/gpu.product", ""), _gke_profile(labels)) if single else ())]
+    slices = {share for name in names if (share := mig_share(name, product)) is not None}
+    if single and not slices and _is_cut(labels):
+        return None
+    replicas = {_replicas(resource.removesuffix(".shared"), labels, shared=row.kind is Kind.SHARED), _gke_clients(labels)}
+    replicas -= {1} if len(replicas) > 1 else set()
+    count = replicas.pop() if len(replicas) == 1 else None
+    if count is None or len(slices) > 1 or (single and _surplus(resource, node, count)):
+        return None
+    return (slices.pop() if slices else Fraction(1)) / count
+
+
+def accelerator_product(labels: Mapping[str, str]) -> str:
+    """What the node's labels call its NVIDIA card, "" where none does."""
+    return next((labels[key] for key in PRODUCT_LABELS["nvidia"] if labels.get(key)), "")
+
+
+def _is_cut(labels: Mapping[str, str]) -> bool:
+    """Whether cards are cut, by labels that do not tell how (`-MIG-INVALID`, a profile that nobody knows)."""
+    wanted = labels.get("nvidia.com/mig.config", "") if labels.get("nvidia.com/mig.strategy") == "single" else ""
+    cut = "-MIG-" in labels.get("nvidia.com/gpu.product", "") or labels.get("cloud.google.com/gke-gpu-partition-size")
+    return bool(cut) or wanted not in SHARING_OFF
+
+
+def _gke_profile(labels: Mapping[str, str]) -> str:
+    profile = labels.get("cloud.google.com/gke-gpu-partition-size", "")
+    return f"mig-{profile}" if profile else ""
+
+
+def _gke_clients(labels: Mapping[str, str]) -> int | None:
+    """Pods that may use a GPU of a GKE node at the same time, None where it shares without saying how often.
+
+    Source: GKE, GPU sharing strategies.
+    """
+    strategy = labels.get("cloud.google.com/gke-gpu-sharing-strategy", "")
+    clients = labels.get("cloud.google.com/gke-max-shared-clients-per-gpu", "")
+    if not strategy and not clients:
+        return 1
+    return int(clients) if strategy in {"", *GKE_SHARING} and clients.isdecimal() and int(clients) > 0 else None
+
+
+def _surplus(resource: str, node: NodeFacts, replicas: int) -> bool:
+    """Whether the node offers more units than its cards make, or takes its sharing from a configuration by name."""
+    count, units = node.labels.get("nvidia.com/gpu.count", ""), node.capacity.get(resource, 0)
+    named = node.labels.get("nvidia.com/device-plugin.config", "").lower() not in {*SHARING_OFF, "default"}
+    return (count.isdecimal() and units > int(count) * replicas) or (named and "nvidia.com/gpu.replicas" not in node.labels)
 
 
 def _replicas(resource: str, labels: Mapping[str, str], *, shared: bool) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from metering.backfill.holds import BackfillError, Site, records_of
 from metering.backfill.pods import (
+    CAPACITY_METRIC,
     CLAIM_METRIC,
     NODE_LABELS,
     POD_METRICS,
@@ -19,6 +20,7 @@ from metering.backfill.pods import (
     Scrapes,
     add_pod_series,
     claims_in_use,
+    node_capacity,
     node_labels,
     requesting_pods,
 )
@@ -62,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", type=instant, required=True, metavar="TIME", help="end of the gap")
     parser.add_argument(
         "--accelerators", type=_products, default={}, metavar="NODE=NAME,...",
-        help="products of nodes whose labels are not in Prometheus; *=NAME for all",
+        help="products of nodes whose labels are not in Prometheus and whose devices nobody shares; *=NAME for all",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="FILE.csv is read by `manage.py import_usage gpu`")
     parser.add_argument("--endpoint", metavar="URL", help="send to this platform instead of printing")
@@ -95,6 +97,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
     try:
         scrapes = Scrapes(prometheus.series([SCRAPE_METRIC], wider, matchers=",".join(matched)))
         nodes = node_labels(prometheus.series([NODE_LABELS], wider, matchers=",".join(matched)))
+        capacity = node_capacity(prometheus.series([CAPACITY_METRIC], wider, matchers=",".join([*matched, NATIVE])))
         drivers, claimed = claims_in_use(prometheus.series([CLAIM_METRIC], wider, matchers=",".join(matched)), window)
         pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=",".join([*matched, NATIVE])))
         for uids in _batches(sorted(pods), PODS_PER_QUERY):
@@ -102,7 +105,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
             add_pod_series(pods, prometheus.series(POD_METRICS, wider, matchers=",".join([*matched, of_pods])))
     finally:
         prometheus.close()
-    site = Site(options.cluster, nodes, options.accelerators)
+    site = Site(options.cluster, nodes, options.accelerators, capacity)
     records: list[GpuAllocation] = []
     problems: list[str] = []
     for uid in sorted(pods):

@@ -1,18 +1,20 @@
 """PURE: what kube-state-metrics said of a pod -> the records of its holds, as estimates with their bounds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from fractions import Fraction
 from typing import Final
 
-from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request, unit_share
+from metering.accelerator_resources import KAI_RESERVATIONS
+from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request
 from metering.allocation import REASONS, EndReason
 from metering.backfill.pods import PodSeries, Scrapes, original_labels
 from metering.intervals import Interval
 from metering.prometheus import Series
 from metering.records import GpuAllocation, Workload, hold_id
 from metering.requests import Container, effective_requests
+from metering.shared_devices import ShareUnknownError
+from metering.shares import held_share
 
 SOURCE: Final = "prometheus"
 REFUSED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
@@ -24,11 +26,14 @@ class BackfillError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where holds are: the cluster's name in the ledger, its nodes' labels, and products of nodes without a label."""
+    """Where holds are: the cluster's name in the ledger, its nodes' labels, products of nodes without a label, and the units
+    of each resource that nodes have.
+    """
 
     cluster: str
     nodes: Mapping[str, Series]
     accelerators: Mapping[str, str]
+    capacity: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +60,20 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
         return []
     if end is not None and end.at > window.end:
         end = None
-    return [_record(pod, start, end, window, site, resource, count) for resource, count in _requests(pod).items()]
+    if pod.namespace in KAI_RESERVATIONS:
+        raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: series do not tell which pods share the card of KAI")
+    asked = split_request(_requests(pod))
+    return [
+        _record(pod, start, end, window, site, resource, count)
+        for resource, count in {**asked.counted, **asked.unknown}.items()
+    ]
 
 
 def _requests(pod: PodSeries) -> dict[str, int]:
     """Effective request; which init containers stay as sidecars the series do not tell, so none is taken for one."""
     containers = [Container(name, requests) for name, requests in pod.requests.items()]
     init = [Container(name, requests) for name, requests in pod.init_requests.items()]
-    return dict(split_request(effective_requests(containers, init)).counted)
+    return effective_requests(containers, init)
 
 
 def _end_of(pod: PodSeries, scrapes: Scrapes) -> _End | None:
@@ -98,15 +109,19 @@ def _record(
 ) -> GpuAllocation:
     labels = original_labels(site.nodes.get(pod.node), resource)
     accelerator = accelerator_name(resource, labels) or site.accelerators.get(pod.node) or site.accelerators.get("*")
-    share = unit_share(resource, NodeFacts(labels))
-    if accelerator is None or share is None:
-        what = "the product" if accelerator is None else "the share of a device behind one unit"
-        raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: kube_node_labels do not tell {what} of {resource}")
+    if accelerator is None:
+        what = f"kube_node_labels do not tell the product of {resource}"
+        raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: {what}")
+    try:
+        facts = NodeFacts(labels, site.capacity.get(pod.node, {}))
+        fraction, unknown = device_fraction(held_share(resource, count, _requests(pod), {}, facts)), None
+    except ShareUnknownError as error:
+        fraction, unknown = None, str(error)
     until = min(pod.seen[-1], window.end) if end is None else end.at
     return GpuAllocation(
         allocation_id=hold_id(site.cluster, pod.uid, resource, start), cluster=site.cluster, namespace=pod.namespace,
-        pod=pod.name, pod_uid=pod.uid, resource=resource, quantity=count, device_fraction=device_fraction(Fraction(share)),
-        accelerator=accelerator, node=pod.node, started_at=start, ended_at=end.at if end else None,
+        pod=pod.name, pod_uid=pod.uid, resource=resource, quantity=count, device_fraction=fraction,
+        share_unknown=unknown, accelerator=accelerator, node=pod.node, started_at=start, ended_at=end.at if end else None,
         observed_until=max(until, start), end_reason=end.reason.value if end else None,
         workload=Workload(pod.owner_kind, pod.owner_name) if pod.owner_name else None,
         priority_class=pod.priority_class or None, end_rule=end.rule if end else None, end_estimated=True if end else None,

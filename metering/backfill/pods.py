@@ -4,6 +4,7 @@ kube-state-metrics keeps no history: a pod that came and went between two scrape
 so at some time between the last scrape with it and the first one without.
 """
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, PRODUCT_LABELS
+from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, KNOWN_SHARING, PRODUCT_LABELS
 from metering.claims import OTHER_DRIVERS
 from metering.intervals import Interval, union
 from metering.kube_state import resource_of, sanitised
@@ -166,7 +167,26 @@ def original_labels(one: Series | None, resource: str) -> dict[str, str]:
     wanted |= {f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy")}
     given = one.labels if one else {}
     told = {key: given.get(f"label_{sanitised(key)}", "") for key in wanted}
-    return {key: value for key, value in told.items() if value}
+    others = {f"label/{name}": value for name, value in given.items() if not KNOWN_LABELS.fullmatch(name)}
+    return {key: value for key, value in {**others, **told}.items() if value}
 
 
-SHARING_LABELS: Final = ("nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy", "amd.com/compute-memory-partition")
+def node_capacity(series: Iterable[Series]) -> dict[str, dict[str, int]]:
+    """Units of each accelerator resource that a node had last, by node, as CAPACITY_METRIC tells them."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for one in series:
+        resource = resource_of(one.labels.get("resource", ""))
+        if resource and one.samples:
+            found[one.labels.get("node", "")][resource] = int(one.samples[-1][1])
+    return found
+
+
+CAPACITY_METRIC: Final = "kube_node_status_capacity"
+SHARING_LABELS: Final = (
+    "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.count", "nvidia.com/mig.strategy",
+    "nvidia.com/mig.config", "nvidia.com/device-plugin.config", "amd.com/compute-memory-partition",
+    "cloud.google.com/gke-gpu-sharing-strategy", "cloud.google.com/gke-max-shared-clients-per-gpu",
+    "cloud.google.com/gke-gpu-partition-size",
+)  # fmt: skip
+KNOWN_LABELS: Final = re.compile("label_(?:" + re.sub(r"\\\.|[/-]", "_", KNOWN_SHARING.pattern) + ")")
+"""Labels that are read or change no share, as kube-state-metrics writes them."""

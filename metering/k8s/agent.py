@@ -170,7 +170,7 @@ class Agent:
         counted, unknown = counted_requests(found.facts.requests, self.scope)
         for name, units in unknown.items():
             self.store.note_unknown(name, units, at)
-        return found if counted or found.facts.claims.counted else None
+        return found if counted or unknown or found.facts.claims.counted else None
 
     def _observe(self, pod: SeenPod, observation: Observation, number: int) -> None:
         row = self.store.pod(pod.facts.uid)
@@ -186,7 +186,7 @@ class Agent:
         if hold is None:
             return
         records = row.records if row else None
-        if records is None:
+        if records is None or any(record.share_unknown for record in records):
             records = self._describe(facts, hold, observation.observed_at)
         ending = _ending(hold)
         self.store.put_pod(
@@ -364,8 +364,10 @@ class Agent:
     def info(self) -> dict[str, Any]:
         """Who reports, and what it could not meter."""
         info: dict[str, Any] = {"name": self._name, "cluster": self.scope.cluster, "version": self._version}
-        if unknown := self.store.unknown_resources():
+        if unknown := {name: units for name, units in self.store.unknown_resources().items() if self.scope.is_unknown(name)}:
             info["unknown_resources"] = unknown
+        if self.scope.no_accelerators:
+            info["no_accelerators"] = sorted(self.scope.no_accelerators)
         if problems := self.store.problems():
             info["problems"] = problems
         if self.reconciliation:
@@ -374,9 +376,9 @@ class Agent:
 
 
 def _slim(record: msgspec.Struct) -> dict[str, Any]:
-    """Fields that say something; ended_at stands even when it is null."""
+    """Fields that say something; a null end and a null share say something too."""
     fields = msgspec.to_builtins(record, str_keys=True)
-    return {name: value for name, value in fields.items() if value is not None or name == "ended_at"}
+    return {name: value for name, value in fields.items() if value is not None or name in ("ended_at", "device_fraction")}
 
 
 def _seen_again(row: PodRow) -> tuple[Observation, ...]:

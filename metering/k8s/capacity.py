@@ -8,27 +8,32 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from metering.accelerator_resources import COUNTED, SAME_CHIPS
+from metering.accelerator_resources import COUNTED, NODE_REGISTERS, SAME_CHIPS
 from metering.accelerators import NodeFacts, accelerator_name, device_share, resource_row, unit_share
 from metering.k8s.description import UNKNOWN, Scope
 from metering.k8s.objects import Node, node_condition, node_quantities
 from metering.k8s.store import CapacityRow, StoredNode
 from metering.records import NodeCapacity
+from metering.shared_devices import ShareUnknownError, shared_devices
+from metering.shares import unread_states
 
 CLAIMED: Final = "dra/"
 """How resources begin that are offered to claims: ResourceSlices tell them, not nodes."""
 
 
 def stored_node(node: Node) -> StoredNode:
-    """Labels and extended resources of a node."""
-    return StoredNode(node.metadata.labels or {}, node_quantities(node.status.capacity))
+    """Labels and extended resources of a node, and the annotations in which it lists the devices that it shares."""
+    annotations = node.metadata.annotations or {}
+    listed = {name: text for name, text in annotations.items() if NODE_REGISTERS.fullmatch(name)}
+    return StoredNode(node.metadata.labels or {}, node_quantities(node.status.capacity), listed)
 
 
 def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
     """What the node offers from `at` on, by resource, in units of the ledger.
 
     Units that several pods share are counted as the devices behind them: allocations are fractions of those. What a
-    node has but cannot allocate (unhealthy devices) is no capacity.
+    node has but cannot allocate (unhealthy devices) is no capacity. Where nobody says how many devices are behind the
+    units, nothing is offered: the capacity is unknown, and slots are never taken for devices.
     """
     stored = stored_node(node)
     condition = node_condition(node)
@@ -41,16 +46,24 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
         if resource_row(resource).kind not in COUNTED and resource not in scope.extra_resources:
             continue
         product = scope.extra_resources.get(resource) or accelerator_name(resource, stored.labels) or UNKNOWN
-        quantity = _devices(resource, units, stored)
+        quantity = units if resource in scope.extra_resources else devices_behind(resource, units, stored.facts)
+        if quantity is None:
+            continue
         found[resource] = CapacityRow(node.metadata.name, resource, at, None, product, quantity, condition)
     return found
 
 
-def _devices(resource: str, units: int, stored: StoredNode) -> int:
-    own = device_share(resource)
-    share = unit_share(resource, NodeFacts(stored.labels, stored.capacity))
-    devices = units * share / own if share is not None and own else None
-    return int(devices) if devices is not None and devices.denominator == 1 else units
+def devices_behind(resource: str, units: int, node: NodeFacts) -> int | None:
+    """Units of the ledger behind a node's allocatable units: those of a slice's own name, else devices."""
+    try:
+        listed = shared_devices(resource_row(resource), node)
+    except ShareUnknownError:
+        return None
+    if listed is not None:
+        return sum(device.healthy for device in listed.values())
+    own, share = device_share(resource), unit_share(resource, node)
+    devices = units * share / own if share is not None and own and not unread_states(node) else None
+    return int(devices) if devices is not None and devices.denominator == 1 else None
 
 
 def same(known: CapacityRow, now: CapacityRow) -> bool:

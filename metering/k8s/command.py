@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kubernetes.config import ConfigException
 
+from metering.accelerators import is_extended
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock, configuration_of
 from metering.k8s.description import Scope
@@ -43,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
     add("--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
         help="count an extended resource that the table does not know, one unit as one device")  # fmt: skip
+    add("--no-accelerator", action="append", default=[], metavar="NAME", type=_extended,
+        help="an extended resource that is no accelerator, such as a network card: nothing is metered of it")  # fmt: skip
     add("--owner", action="append", default=[], metavar="KIND=GROUP/VERSION/PLURAL", type=_owner,
         help="look up who owns controllers of this kind; the agent needs the right to get them")  # fmt: skip
     add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
@@ -87,8 +90,9 @@ def _service(options: argparse.Namespace, configuration: Any) -> Service:
         return Api(configuration, clock, silence_s=options.silence_seconds)
 
     scope = Scope(
-        options.cluster, dict(options.resource), tuple(options.pod_label), dict(options.claim_driver), options.site
-    )
+        options.cluster, dict(options.resource), tuple(options.pod_label), dict(options.claim_driver), options.site,
+        frozenset(options.no_accelerator),
+    )  # fmt: skip
     lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now, {**OWNERS, **dict(options.owner)})
 
     def make_agent(connection: sqlite3.Connection) -> Agent:
@@ -126,6 +130,12 @@ def _driver(text: str) -> tuple[str, str]:
     if not name:
         raise argparse.ArgumentTypeError(f"{text!r} must be written NAME, NAME=VENDOR or NAME=")
     return name, vendor if equals else "other"
+
+
+def _extended(text: str) -> str:
+    if not is_extended(text):
+        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME")
+    return text
 
 
 def _resource(text: str) -> tuple[str, str]:

@@ -8,35 +8,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from metering.accelerators import (
-    GrantError,
-    NodeFacts,
-    accelerator_name,
-    device_fraction,
-    granted_share,
-    split_request,
-    unit_share,
-)
+from metering.accelerators import accelerator_name, device_fraction, split_request
 from metering.allocation import Hold
 from metering.attribution import Owner, PodIdentity, attribute
 from metering.k8s.objects import PodFacts
 from metering.k8s.store import Ending, StoredNode
 from metering.records import GpuAllocation, hold_id
+from metering.shared_devices import ShareUnknownError
+from metering.shares import held_share
 
 UNKNOWN: Final = "unknown"
-"""Accelerator of a pod whose node was never seen: it has no price, so it is listed and holds the close."""
-SHARE_UNKNOWN: Final = " (share unknown)"
-"""Added to the accelerator where nobody says how much of a device a unit is: likewise without a price, never guessed."""
+"""Accelerator that no node named: it has no price, so it is listed and blocks the close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the agent was told: its cluster, resources beyond the table with their product, labels to pass on, drivers of
-    claimed devices beyond the table with their vendor.
+    claimed devices beyond the table with their vendor, and resources that are no accelerators.
     """
 
     cluster: str
@@ -44,6 +36,12 @@ class Scope:
     pod_labels: tuple[str, ...] = ()
     drivers: Mapping[str, str] = field(default_factory=dict)
     site: str | None = None
+    no_accelerators: frozenset[str] = frozenset()
+
+    def is_unknown(self, resource: str) -> bool:
+        """Whether a resource that nobody knew has not been declared since."""
+        driver = resource.removeprefix("dra/")
+        return resource not in self.extra_resources and resource not in self.no_accelerators and driver not in self.drivers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,8 @@ class Surroundings:
 
 
 def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[str, int], dict[str, int]]:
-    """Requests that are billed, and those of names that nobody knows."""
-    split = split_request(requests)
+    """Requests that are billed, and those of which nobody knows what they are."""
+    split = split_request({name: units for name, units in requests.items() if name not in scope.no_accelerators})
     extra = {name: units for name, units in split.unknown.items() if name in scope.extra_resources}
     unknown = {name: units for name, units in split.unknown.items() if name not in scope.extra_resources}
     return {**split.counted, **extra}, unknown
@@ -70,21 +68,21 @@ def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[st
 def allocations_of(
     facts: PodFacts, hold: Hold, node: StoredNode | None, scope: Scope, around: Surroundings
 ) -> list[GpuAllocation]:
-    """One allocation per billed resource of the pod, open, seen until the hold was.  Raises records.RecordError."""
-    counted, _ = counted_requests(facts.requests, scope)
-    if not counted:
+    """One allocation per resource of the pod that is an accelerator or may be one, open, seen until the hold was.
+
+    Raises records.RecordError.
+    """
+    counted, unknown = counted_requests(facts.requests, scope)
+    if not counted and not unknown:
         return []
     base = allocation_base(facts, hold, scope, around)
-    found = []
-    for resource, quantity in sorted(counted.items()):
-        accelerator, share = _product_and_share(resource, quantity, facts, node, scope)
-        found.append(
-            msgspec.structs.replace(
-                base, allocation_id=hold_id(scope.cluster, facts.uid, resource, hold.start), resource=resource,
-                quantity=quantity, device_fraction=device_fraction(share), accelerator=accelerator,
-            )
-        )  # fmt: skip
-    return found
+    return [
+        msgspec.structs.replace(
+            base, allocation_id=hold_id(scope.cluster, facts.uid, resource, hold.start), resource=resource,
+            quantity=quantity, **_product_and_share(resource, quantity, facts, node, scope),
+        )
+        for resource, quantity in sorted({**counted, **unknown}.items())
+    ]  # fmt: skip
 
 
 def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundings) -> GpuAllocation:
@@ -111,25 +109,16 @@ def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundi
 
 def _product_and_share(
     resource: str, quantity: int, facts: PodFacts, node: StoredNode | None, scope: Scope
-) -> tuple[str, Fraction]:
-    labels = node.labels if node else {}
+) -> dict[str, Any]:
+    """Product and share of a device, or why the share is not known."""
+    product = scope.extra_resources.get(resource) or accelerator_name(resource, node.labels if node else {}) or UNKNOWN
     if resource in scope.extra_resources:
-        return scope.extra_resources[resource] or accelerator_name(resource, labels) or UNKNOWN, Fraction(1)
-    product = accelerator_name(resource, labels) or UNKNOWN
-    share = _share(resource, quantity, facts, node)
-    if share is None or not 0 < share <= 1 or not device_fraction(share):
-        return product + SHARE_UNKNOWN, Fraction(1)
-    return product, share
-
-
-def _share(resource: str, quantity: int, facts: PodFacts, node: StoredNode | None) -> Fraction | None:
-    stored = node or StoredNode()
-    memory = stored.labels.get("nvidia.com/gpu.memory", "")
+        return {"accelerator": product, "device_fraction": device_fraction(Fraction(1))}
     try:
-        granted = granted_share(resource, quantity, facts.annotations, int(memory) if memory.isdecimal() else None)
-    except GrantError:
-        return None
-    return granted if granted is not None else unit_share(resource, NodeFacts(stored.labels, stored.capacity))
+        share = held_share(resource, quantity, facts.requests, facts.annotations, node.facts if node else None)
+    except ShareUnknownError as error:
+        return {"accelerator": product, "device_fraction": None, "share_unknown": str(error)}
+    return {"accelerator": product, "device_fraction": device_fraction(share)}
 
 
 def report_of(record: GpuAllocation, observed_until: datetime, ending: Ending | None) -> GpuAllocation:

@@ -11,11 +11,13 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
+from metering.accelerator_resources import KAI_RESERVATIONS, KAI_SHARE
 from metering.accelerators import is_extended
 from metering.attribution import Owner
 from metering.claims import Claim, HiddenClaim, PodClaim, PodClaims, claims_named
 from metering.observations import Condition, ContainerState, PodSnapshot
 from metering.requests import Container, RequestError, effective_requests, quantities_of
+from metering.shares import KAI_ANNOTATIONS, KAI_FRACTION, KAI_MEMORY, kai_devices
 
 Stamp = Annotated[datetime, msgspec.Meta(tz=True)]
 BILLED_DOMAINS: Final = (
@@ -26,6 +28,9 @@ BILLED_DOMAINS: Final = (
 holds environment values."""
 CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
 """Resources that Kubernetes names after a device class: the claim behind them tells what is held."""
+KAI_NAMES: Final = (f'"{KAI_FRACTION}"'.encode(), f'"{KAI_MEMORY}"'.encode())
+KAI_GROUP: Final = "runai-gpu-group"
+"""Label of a pod that keeps a device for those who share it."""
 LOST_NODE: Final = "node.kubernetes.io/unreachable"
 
 
@@ -311,12 +316,19 @@ def decoded(pod: Pod) -> tuple[Metadata, PodSpec, PodStatus]:
 def seen_pod(pod: Pod) -> SeenPod | None:
     """The pod with what it requests of extended resources, and its claims; None where it has neither.
 
+    A share of KAI is asked for by annotation: the pod that asks holds it, and the pod by which KAI reserves the card for
+    all who share it holds nothing.
+
     Raises RequestError for a quantity that is no whole number, msgspec.ValidationError for an object that is no pod.
     """
     requests = _requests(pod.spec)
-    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec):
+    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _asks_kai(pod.metadata):
         return None
     metadata, _, status = decoded(pod)
+    if metadata.namespace in KAI_RESERVATIONS and any(label.startswith(KAI_GROUP) for label in metadata.labels or {}):
+        return None
+    if devices := kai_devices(metadata.annotations or {}):
+        requests = {**requests, KAI_SHARE: devices}
     claims = _claims(pod.spec, status)
     if not requests and not claims.counted:
         return None
@@ -404,7 +416,15 @@ def _only_extended(given: Quantities, container: str) -> dict[str, int]:
 
 
 def _billed(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if _is_billed(key.partition("/")[0])}
+    return {
+        key: value for key, value in annotations.items() if _is_billed(key.partition("/")[0]) or key in KAI_ANNOTATIONS
+    }
+
+
+def _asks_kai(metadata: msgspec.Raw) -> bool:
+    """Whether metadata may name annotations of KAI; asked of every pod, so without decoding it."""
+    text = bytes(metadata)
+    return any(name in text for name in KAI_NAMES)
 
 
 @lru_cache(maxsize=4096)

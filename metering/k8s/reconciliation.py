@@ -120,4 +120,5 @@ def _units(store: Store, uid: str, scope: Scope) -> int:
 
 def _units_of(facts: PodFacts, scope: Scope) -> int:
     """Units of extended resources; a claim counts as one, for a list of pods does not tell what is in it."""
-    return sum(counted_requests(facts.requests, scope)[0].values()) + len(facts.claims.counted)
+    counted, unknown = counted_requests(facts.requests, scope)
+    return sum(counted.values()) + sum(unknown.values()) + len(facts.claims.counted)

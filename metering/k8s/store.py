@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from metering.accelerators import NodeFacts
 from metering.k8s.objects import PodFacts
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation
@@ -50,10 +51,16 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Labels and quantities of a node as last seen."""
+    """Labels and quantities of a node as last seen, and the annotations in which it lists the devices that it shares."""
 
     labels: dict[str, str] = {}
     capacity: dict[str, int] = {}
+    annotations: dict[str, str] = {}
+
+    @property
+    def facts(self) -> NodeFacts:
+        """As the rules of shares read it."""
+        return NodeFacts(self.labels, self.capacity, self.annotations)
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):

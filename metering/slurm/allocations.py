@@ -35,6 +35,9 @@ END_REASONS: Final[Mapping[str, str]] = {
 """States of sacct.1 in the words of the contract; any other is "unknown"."""
 
 MIG_TYPE: Final = re.compile(r"[_.:-]?([1-7]g\.\d+gb(?:[.+]me)?)\Z")
+PARTITIONED: Final = re.compile(r"(?i)(?<![a-z])mig(?![a-z])|\dg\.\d+gb")
+PIECES: Final = frozenset({"shard", "mps"})
+"""Generic resources that count pieces of a GPU.  Source: Slurm, Generic Resource (GRES) Scheduling."""
 USAGE_ONLY: Final = frozenset({"gpumem", "gpuutil"})
 """Generic resources that measure and allocate nothing."""
 MAX_NODES: Final = 1000
@@ -105,7 +108,8 @@ def _record(
         pod_uid=pod_uid,
         resource=resource,
         quantity=count,
-        device_fraction=_fraction(kind),
+        device_fraction=None if (unknown := _share_unknown(gres, kind)) else _fraction(kind),
+        share_unknown=unknown,
         accelerator=accelerators.get(kind or gres) or MIG_TYPE.sub("", kind) or kind or gres,
         node=job.nodes if len(job.nodes) <= MAX_NODES else f"{job.nodes[:MAX_NODES]}...",
         started_at=start,
@@ -123,6 +127,15 @@ def _end_reason(job: SlurmJob) -> str | None:
     if job.end is None:
         return None
     return next((END_REASONS[state] for state in job.states if state in END_REASONS), "unknown")
+
+
+def _share_unknown(gres: str, kind: str) -> str | None:
+    """Why nobody can say how much of a device one unit is; None where that is known."""
+    if gres in PIECES:
+        return f"gres/{gres} is a piece of a GPU, and sacct does not say how many make one"
+    if PARTITIONED.search(kind) and not MIG_TYPE.search(kind):
+        return f"the type {kind[:100]!r} names a slice that nobody knows"
+    return None
 
 
 def _fraction(kind: str) -> Decimal:

@@ -78,12 +78,13 @@ def json_lines_of(records: Sequence[GpuAllocation]) -> str:
 
 
 def csv_of(records: Sequence[GpuAllocation]) -> str:
-    """The usage file of the contract; an empty ended_at is a job that still runs."""
+    """The usage file of the contract; an empty ended_at is a job that still runs, a share that nobody knows is `unknown`."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for record in records:
         row = msgspec.to_builtins(record)
+        row["device_fraction"] = row["device_fraction"] or "unknown"
         workload = f"{record.workload.kind}/{record.workload.name}" if record.workload else ""
         writer.writerow({**{name: row[name] for name in COLUMNS}, "workload": workload})
     return text.getvalue()

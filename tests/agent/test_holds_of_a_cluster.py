@@ -253,9 +253,86 @@ def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> 
     here.cluster.create("u", gpus=0, containers=[{"name": "c", **resources}])
     here.cluster.bind("u")
     here.settle()
+    here.cluster.advance(30)
+    here.cluster.finish("u")
+    here.watch()
     here.tell()
-    assert here.platform.holds == {}
+    [told] = here.platform.holds.values()
+    assert (told["resource"], told["quantity"], told["device_fraction"]) == ("example.com/fpga", 2, None)
+    assert told["share_unknown"] == "an extended resource that nobody knows"
+    assert (told["started_at"], told["ended_at"]) == ("2026-10-10T10:00:00Z", "2026-10-10T10:00:30Z")
     assert here.platform.agent["unknown_resources"] == {"example.com/fpga": 2}
+
+
+def test_a_resource_that_is_declared_to_be_no_accelerator_is_not_metered_and_its_notice_ends(tmp_path: Path) -> None:
+    limits = {"nvidia.com/gpu": "1", "example.com/nic": "1"}
+    with rig(tmp_path / "agent.sqlite") as made:
+        made.cluster.add_node("n-1")
+        made.cluster.create("u", containers=[{"name": "c", "resources": {"limits": limits}}])
+        made.cluster.bind("u")
+        made.settle()
+        made.tell()
+        assert made.platform.agent["unknown_resources"] == {"example.com/nic": 1}
+        made.options["scope"] = Scope("hq-1", no_accelerators=frozenset({"example.com/nic"}))
+        made.restart()
+        made.cluster.create("v", containers=[{"name": "c", "resources": {"limits": limits}}])
+        made.cluster.bind("v")
+        made.watch()
+        made.tell()
+        assert [item["resource"] for item in made.platform.holds.values() if item["pod"] == "v"] == ["nvidia.com/gpu"]
+        assert "unknown_resources" not in made.platform.agent
+        assert made.platform.agent["no_accelerators"] == ["example.com/nic"]
+
+
+def kai_pod(here: Rig, uid: str, namespace: str, gpus: int, **annotations: str) -> None:
+    pod = here.cluster.create(uid, gpus=gpus, namespace=namespace, schedulerName="kai-scheduler")
+    pod["metadata"]["annotations"] = {name.replace("_", "-"): value for name, value in annotations.items()}
+    pod["metadata"]["labels"] = {"runai-gpu-group": "group-1"}
+    here.cluster.put("pods", pod)
+    here.cluster.bind(uid)
+
+
+def test_a_share_of_kai_is_its_users_and_the_pod_that_reserves_the_card_is_nobodys(here: Rig) -> None:
+    """Two pods of a half and a quarter share the card that a pod in kai-resource-reservation keeps for them."""
+    kai_pod(here, "reserve", "kai-resource-reservation", 1)
+    kai_pod(here, "half", "nlp", 0, gpu_fraction="0.5")
+    kai_pod(here, "quarter", "cv", 0, gpu_fraction="0.25")
+    here.settle()
+    here.tell()
+    held = {item["pod"]: (item["namespace"], item["quantity"], item["device_fraction"], item["accelerator"])
+            for item in here.platform.holds.values()}  # fmt: skip
+    assert held == {"half": ("nlp", 1, "0.5", "NVIDIA-H800"), "quarter": ("cv", 1, "0.25", "NVIDIA-H800")}
+
+
+def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
+    """The label alone frees nobody of paying: a user may write it on any pod."""
+    kai_pod(here, "clever", "nlp", 2)
+    here.settle()
+    here.tell()
+    assert (here.platform.hold("clever")["quantity"], here.platform.hold("clever")["device_fraction"]) == (2, "1")
+
+
+def test_a_share_that_was_unknown_is_told_once_it_is_known(here: Rig) -> None:
+    """HAMi's list of a node came after the pod: the report that follows names the share."""
+    pod = here.cluster.create("u")
+    pod["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "u1,NVIDIA,20480,0:;"}
+    here.cluster.put("pods", pod)
+    here.cluster.bind("u")
+    here.settle()
+    here.tell()
+    assert here.platform.hold("u")["device_fraction"] is None
+    here.platform.holds.clear()
+    node = here.cluster.objects["nodes"]["node-n-1"]
+    listed = '[{"id": "u1", "count": 10, "devmem": 81920, "devcore": 100, "health": true}]'
+    node["metadata"]["annotations"] = {"hami.io/node-nvidia-register": listed, "hami.io/node-handshake": "Reported now"}
+    here.cluster.put("nodes", node)
+    here.cluster.advance(30)
+    here.watch()
+    here.cluster.finish("u")
+    here.watch()
+    here.tell()
+    assert (here.platform.hold("u")["device_fraction"], here.platform.seconds("u")) == ("0.25", 30)
+    assert [(name, row.quantity) for name, row in here.agent.store.open_capacity("n-1").items()] == [("nvidia.com/gpu", 1)]
 
 
 def test_a_resource_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:

@@ -7,18 +7,17 @@ import pytest
 
 from metering.accelerator_resources import Kind
 from metering.accelerators import (
-    GrantError,
     NodeFacts,
     accelerator_name,
     device_fraction,
     device_share,
-    granted_share,
     is_extended,
-    parse_grants,
     resource_row,
     split_request,
     unit_share,
 )
+from metering.shared_devices import ShareUnknownError, parse_grants
+from metering.shares import held_share
 
 UNKNOWN_SHARE = None
 BARE = NodeFacts()
@@ -172,37 +171,23 @@ def test_the_node_tells_what_a_unit_is(resource: str, node: NodeFacts, share: Fr
 @pytest.mark.parametrize(
     ("text", "quantity", "memory", "share"),
     [
-        ("GPU-1,NVIDIA,20480,30:;", 1, 81_920, Fraction(3, 10)),  # memory 1/4, cores 3/10
-        ("GPU-1,NVIDIA,40960,0:;", 1, 81_920, Fraction(1, 2)),  # no limit on cores: memory decides
-        ("GPU-1,NVIDIA,40960,10:GPU-2,NVIDIA,81920,100:;", 2, 81_920, Fraction(3, 4)),  # mean of 1/2 and 1
-        (";GPU-1,NVIDIA,8192,0:;GPU-2,NVIDIA,24576,0:;", 2, 81_920, Fraction(1, 5)),  # two containers: 1/10 and 3/10
-        ("GPU-1,NVIDIA,81920,100:;", 1, None, ONE),
-        ("GPU-1,NVIDIA,163840,0:;", 1, 81_920, ONE),  # overcommitted memory is one card, not two
-        ("GPU-1,NVIDIA,3000,30:;", 1, None, None),  # whole memory not known: not guessed
-        ("", 1, 81_920, None),
-        (";;", 1, 81_920, None),
+        ("GPU-1,NVIDIA,20480,30:;", 1, "81920", Fraction(3, 10)),  # memory 1/4, cores 3/10
+        ("GPU-1,NVIDIA,40960,0:;", 1, "81920", Fraction(1, 2)),  # no limit on cores: memory decides
+        ("GPU-1,NVIDIA,40960,10:GPU-2,NVIDIA,81920,100:;", 2, "81920", Fraction(3, 4)),  # mean of 1/2 and 1
+        (";GPU-1,NVIDIA,8192,0:;GPU-2,NVIDIA,24576,0:;", 2, "81920", Fraction(1, 5)),  # two containers: 1/10 and 3/10
+        ("GPU-1,NVIDIA,81920,100:;", 1, "", ONE),
     ],
 )
 def test_a_hami_slice_is_the_larger_of_memory_and_core_share(
-    text: str, quantity: int, memory: int | None, share: Fraction | None
+    text: str, quantity: int, memory: str, share: Fraction
 ) -> None:
-    annotations = {"hami.io/vgpu-devices-allocated": text}
-    assert granted_share("nvidia.com/gpu", quantity, annotations, memory) == share
-
-
-def test_each_vendor_has_its_own_grant_annotation() -> None:
-    annotations = {
-        "hami.io/Ascend910B3-devices-allocated": "u,Ascend910B3,16384,0:;",
-        "hami.io/Ascend310P-devices-allocated": "u,Ascend310P,12288,0:;",
-    }
-    assert granted_share("huawei.com/Ascend310P", 1, annotations, 24_576) == Fraction(1, 2)
-    assert granted_share("huawei.com/Ascend910B3", 1, annotations, 65_536) == Fraction(1, 4)
-    assert granted_share("nvidia.com/gpu", 1, annotations, 65_536) is None
+    node = NodeFacts({"nvidia.com/gpu.memory": memory})
+    assert held_share("nvidia.com/gpu", quantity, {}, {"hami.io/vgpu-devices-allocated": text}, node) == share
 
 
 @pytest.mark.parametrize("text", ["GPU-1", "GPU-1,NVIDIA,x,30:;", "GPU-1,NVIDIA,30:;"])
 def test_a_broken_grant_is_refused_with_its_text(text: str) -> None:
-    with pytest.raises(GrantError, match="GPU-1"):
+    with pytest.raises(ShareUnknownError, match="GPU-1"):
         parse_grants(text)
 
 

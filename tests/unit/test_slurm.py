@@ -280,6 +280,18 @@ def test_other_devices_are_counted_on_request_and_shown_otherwise() -> None:
     assert (record.resource, record.quantity, record.accelerator) == ("slurm/npu", 8, "Ascend-910B3")
 
 
+def test_pieces_of_a_device_are_never_whole_devices() -> None:
+    """Nobody says how many shards make a GPU, nor what a slice of an unknown name is."""
+    text = report(job(tres={"allocated": [
+        {"type": "gres", "name": "shard", "count": 3}, {"type": "gres", "name": "gpu:a100_mig_half", "count": 1},
+        {"type": "gres", "name": "gpu:h800", "count": 2},
+    ]}))  # fmt: skip
+    records = allocations(text, gres=("gpu", "shard"))
+    assert {record.resource: (record.quantity, record.device_fraction) for record in records} == {
+        "slurm/gpu:a100_mig_half": (1, None), "slurm/gpu:h800": (2, Decimal(1)), "slurm/shard": (3, None),
+    }  # fmt: skip
+
+
 def test_json_lines_are_the_records_and_the_csv_has_the_columns_of_a_usage_file() -> None:
     running = job(job_id=78, state={"current": ["RUNNING"]}, time={"end": 0})
     records = allocations(report(job(), running))

@@ -1,0 +1,139 @@
+"""PURE: what sharing schedulers write: on a pod the pieces that they gave it, on a node the devices of which they give.
+
+Source: Project-HAMi/HAMi pkg/device (devices.go and one folder per vendor), docs/develop/protocol.md; volcano-sh/volcano
+pkg/scheduler/api/devices/nvidia/vgpu/utils.go.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from metering.accelerator_resources import Row
+from metering.accelerators import NodeFacts
+
+
+class ShareUnknownError(ValueError):
+    """Nobody says, or not in a way that is fully understood, how much of a device is held; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A piece of one device that a sharing scheduler gave: MiB and percent of its cores; 0 cores: not limited."""
+
+    device: str
+    type: str
+    memory_mib: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDevice:
+    """A device of which pieces are given: its memory as its scheduler counts it."""
+
+    memory_mib: int
+    healthy: bool = True
+
+
+def parse_grants(text: str) -> list[list[Grant]]:
+    """Grants per container of `uuid,type,mem,cores:uuid,...:;...`.  Raises ShareUnknownError.
+
+    >>> parse_grants("GPU-1,NVIDIA,3000,30:;")
+    [[Grant(device='GPU-1', type='NVIDIA', memory_mib=3000, cores=30)]]
+    """
+    containers = [[_grant(piece) for piece in part.split(":") if piece] for part in text.split(";")]
+    return [grants for grants in containers if grants]
+
+
+def _grant(piece: str) -> Grant:
+    fields = piece.split(",")
+    if len(fields) != 4 or not (_is_count(fields[2]) and _is_count(fields[3])):
+        raise ShareUnknownError(f"grant {piece[:80]!r} is not written uuid,type,memory,cores")
+    return Grant(fields[0], fields[1], int(fields[2]), int(fields[3]))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 12
+
+
+def shared_devices(row: Row, node: NodeFacts) -> Mapping[str, SharedDevice] | None:
+    """Devices of a node that are given in pieces, by uuid; None where the node lists none.
+
+    Raises ShareUnknownError for a list that cannot be read.
+    """
+    text = node.annotations.get(row.register, "") if row.register else ""
+    if text:
+        return _registered(row.register, text)
+    return _of_capacity(row, node.capacity)
+
+
+def _registered(name: str, text: str) -> dict[str, SharedDevice]:
+    read = READERS.get(name, _hami_devices)
+    try:
+        found = list(read(text))
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ShareUnknownError(f"the node's annotation {name} cannot be read: {error}"[:200]) from error
+    if not found or len(dict(found)) != len(found) or any(device.memory_mib < 0 for _, device in found):
+        raise ShareUnknownError(f"the node's annotation {name} lists no devices, or one twice")
+    return dict(found)
+
+
+def _of_capacity(row: Row, capacity: Mapping[str, int]) -> dict[str, SharedDevice] | None:
+    """Cards by the units of their cores, where a vendor's plugin registers nothing else (Cambricon, Moore Threads)."""
+    cores, memory = capacity.get(row.cores, 0), capacity.get(row.memory, 0)
+    if not row.cores or not cores:
+        return None
+    cards, rest = divmod(cores, row.cores_per_card)
+    if rest or not cards or memory % cards:
+        raise ShareUnknownError(f"{cores} {row.cores} and {memory} {row.memory} of the node are no whole number of cards")
+    return {str(card): SharedDevice(memory // cards * row.memory_unit_mib) for card in range(cards)}
+
+
+Found = Iterable[tuple[str, SharedDevice]]
+
+
+def _hami_devices(text: str) -> Found:
+    """JSON of today, `uuid,count,memory,cores,type,numa,healthy[,index,mode]:` of Iluvatar and of before."""
+    if text.lstrip().startswith("["):
+        for item in msgspec.json.decode(text):
+            yield str(item["id"]), SharedDevice(int(item.get("devmem", 0)), bool(item.get("health", False)))
+        return
+    for fields in _lines(text, (7, 9)):
+        yield fields[0], SharedDevice(int(fields[2]), fields[6].lower() == "true")
+
+
+def _volcano_devices(text: str) -> Found:
+    """`uuid,count,memory,type,healthy,mode:`."""
+    for fields in _lines(text, (5, 6)):
+        yield fields[0], SharedDevice(int(fields[2]), fields[4].lower() == "true")
+
+
+def _metax_devices(text: str) -> Found:
+    for item in msgspec.json.decode(text):
+        yield str(item["uuid"]), SharedDevice(int(item.get("totalVRam", 0)), bool(item.get("healthy", False)))
+
+
+def _enflame_devices(text: str) -> Found:
+    """Cards, and the profiles in which each may be cut; the largest profile is the whole card."""
+    content: dict[str, Any] = msgspec.json.decode(text)
+    largest = max(int(match.group(1)) for name in content["profiles"] if (match := re.search(r"\.(\d+)gb", name.lower())))
+    for item in content["devices"]:
+        yield f"drs-{item['index']}", SharedDevice(largest * 1024)
+
+
+def _lines(text: str, lengths: tuple[int, ...]) -> Iterable[list[str]]:
+    for line in filter(None, text.split(":")):
+        fields = line.split(",")
+        if len(fields) not in lengths:
+            raise ValueError(f"{line[:80]!r} has {len(fields)} fields")
+        yield fields
+
+
+READERS: Final[Mapping[str, Callable[[str], Found]]] = {
+    "volcano.sh/node-vgpu-register": _volcano_devices,
+    "metax-tech.com/node-gpu-devices": _metax_devices,
+    "enflame.com/gcu-drs-capacity": _enflame_devices,
+}
+"""How the list of an annotation is written; all others are written as HAMi does."""

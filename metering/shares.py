@@ -1,0 +1,165 @@
+"""PURE: how much of a device a pod holds with each unit that it asked for. The one rule; agent and backfill ask nobody else.
+
+A share is told by the scheduler that gave a piece (HAMi, Volcano, KAI), else by the name of the resource and by the node.
+Whatever is not fully understood raises ShareUnknownError: it is never taken for a whole device, nor for nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final
+
+from metering.accelerator_resources import COUNTED, KNOWN_SHARING, SHARING_OFF, SHARING_WORDS, Kind, Row, ShareRule
+from metering.accelerators import NodeFacts, device_fraction, resource_row, unit_share
+from metering.shared_devices import Grant, SharedDevice, ShareUnknownError, parse_grants, shared_devices
+
+KAI_FRACTION: Final = "gpu-fraction"
+KAI_MEMORY: Final = "gpu-memory"
+KAI_DEVICES: Final = "gpu-fraction-num-devices"
+"""Annotations of KAI.  Source: kai-scheduler/KAI-Scheduler pkg/common/constants/constants.go, docs/gpu-sharing."""
+KAI_ANNOTATIONS: Final = frozenset({KAI_FRACTION, KAI_MEMORY, KAI_DEVICES})
+CARD: Final = "nvidia.com/gpu"
+
+
+def held_share(
+    resource: str, quantity: int, requests: Mapping[str, int], annotations: Mapping[str, str], node: NodeFacts | None
+) -> Fraction:
+    """Mean share of a device behind one unit of `resource`, above 0 and at most 1.
+
+    `requests`: all that the pod asks for, by resource; `annotations`: of the pod; `node`: as it was when the pod was bound,
+    None where nobody saw it.  Raises ShareUnknownError, whose message names what is not known.
+    """
+    row = resource_row(resource)
+    if row.kind not in COUNTED:
+        raise ShareUnknownError(WHY_NOT_COUNTED.get(row.kind, "an extended resource that nobody knows"))
+    if node is None:
+        raise ShareUnknownError("the node was never seen")
+    share = _granted(row, quantity, annotations, node)
+    if share is None:
+        share = _kai_share(annotations, node) if row.share is ShareRule.KAI else _ungranted(resource, row, requests, node)
+    if not 0 < share <= 1 or not device_fraction(share):
+        raise ShareUnknownError(f"a share of {share} is no share of a device")
+    return share
+
+
+WHY_NOT_COUNTED: Final = {
+    Kind.MEMORY: "device memory was asked for without a device",
+    Kind.CORES: "device cores were asked for without a device",
+}
+
+
+def _granted(row: Row, quantity: int, annotations: Mapping[str, str], node: NodeFacts) -> Fraction | None:
+    """Mean of the pieces that a scheduler gave, one for each unit; None where it wrote nothing."""
+    texts = {annotations[name] for name in row.grants if name in annotations}
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise ShareUnknownError(f"{' and '.join(row.grants)} contradict each other")
+    grants = [grant for container in parse_grants(texts.pop()) for grant in container]
+    if len(grants) != quantity:
+        raise ShareUnknownError(f"{len(grants)} pieces were granted for {quantity} units")
+    return sum((_grant_share(grant, _device_of(grant, row, node)) for grant in grants), Fraction(0)) / quantity
+
+
+def _device_of(grant: Grant, row: Row, node: NodeFacts) -> SharedDevice:
+    """The device of a piece, by the node's list; where all of the list are alike it does not matter which it is."""
+    listed = shared_devices(row, node)
+    if listed:
+        found = listed.get(re.sub(r"\[.*\]\Z", "", grant.device))
+        alike = {device.memory_mib for device in listed.values()}
+        if found is None and len(alike) > 1:
+            raise ShareUnknownError(f"device {grant.device[:60]} is not in the list of its node")
+        return found or SharedDevice(alike.pop())
+    memory = node.labels.get("nvidia.com/gpu.memory", "") if row.vendor == "nvidia" else ""
+    return SharedDevice(int(memory) if memory.isascii() and memory.isdecimal() and not _cut_or_shared(node) else 0)
+
+
+def _cut_or_shared(node: NodeFacts) -> bool:
+    """Whether the label of memory speaks of a slice."""
+    return "-MIG-" in node.labels.get("nvidia.com/gpu.product", "")
+
+
+def _grant_share(grant: Grant, device: SharedDevice) -> Fraction:
+    """The larger of memory share and core share: what a piece leaves over on the card nobody can count on.
+
+    Cores of 0 mean no limit on cores, so memory decides; all cores are the whole device.
+    Source: Project-HAMi/HAMi pkg/device/devices.go.
+    """
+    if grant.cores == 100:
+        return Fraction(1)
+    if grant.cores > 100 or not grant.memory_mib:
+        raise ShareUnknownError(f"a piece of {grant.memory_mib} MiB and {grant.cores} % of the cores is not understood")
+    if not device.memory_mib:
+        raise ShareUnknownError(f"{grant.memory_mib} MiB of a {grant.type[:60]}: the node does not say how much one has")
+    if grant.memory_mib > device.memory_mib:
+        raise ShareUnknownError(f"{grant.memory_mib} MiB of a {grant.type[:60]} of {device.memory_mib} MiB")
+    return max(Fraction(grant.cores, 100), Fraction(grant.memory_mib, device.memory_mib))
+
+
+def _ungranted(resource: str, row: Row, requests: Mapping[str, int], node: NodeFacts) -> Fraction:
+    """What name and node say of a unit, where no scheduler gave pieces."""
+    if row.share is ShareRule.GRANT:
+        raise ShareUnknownError("no scheduler wrote on the pod what it granted")
+    parts = sorted(name for name, units in requests.items() if units and _modifies(row, name))
+    if parts:
+        raise ShareUnknownError(f"{', '.join(parts)} ask for a part, and no scheduler wrote on the pod what it granted")
+    if row.register and shared_devices(row, node) is not None:
+        raise ShareUnknownError("the node gives its devices in pieces, and none is written on the pod")
+    if states := unread_states(node):
+        raise ShareUnknownError(f"labels of the node that nobody knows: {', '.join(states)}"[:400])
+    share = unit_share(resource, node)
+    if share is None:
+        raise ShareUnknownError("the node does not say how much of a device a unit is")
+    return share
+
+
+def _modifies(row: Row, name: str) -> bool:
+    other = resource_row(name)
+    return other.kind in (Kind.MEMORY, Kind.CORES) and other.vendor == row.vendor
+
+
+def unread_states(node: NodeFacts) -> list[str]:
+    """Labels that seem to say how devices are shared and that no rule reads, as `key=value`.
+
+    >>> unread_states(NodeFacts({"kubernetes.azure.com/gpu-sharing": "time-slicing", "kubernetes.io/os": "linux"}))
+    ['kubernetes.azure.com/gpu-sharing=time-slicing']
+    """
+    return sorted(
+        f"{key}={value}" for key, value in node.labels.items()
+        if value.lower() not in SHARING_OFF and SHARING_WORDS.fullmatch(key.lower()) and not KNOWN_SHARING.fullmatch(key)
+    )  # fmt: skip
+
+
+def kai_devices(annotations: Mapping[str, str]) -> int:
+    """Devices of which KAI gave a share to the pod; 0 where the pod asks KAI for none, 1 where the number is unreadable."""
+    if KAI_FRACTION not in annotations and KAI_MEMORY not in annotations:
+        return 0
+    text = annotations.get(KAI_DEVICES, "1")
+    return int(text) if re.fullmatch(r"[1-9]\d{0,3}", text, re.ASCII) else 1
+
+
+def _kai_share(annotations: Mapping[str, str], node: NodeFacts) -> Fraction:
+    """The share of a unit of nvidia.com/gpu that a pod asks of KAI, times what the unit is of a card.
+
+    KAI keeps the unit for all pods that share it by a pod of its own, which is not billed.
+    """
+    fraction, memory = annotations.get(KAI_FRACTION), annotations.get(KAI_MEMORY)
+    devices = annotations.get(KAI_DEVICES, "1")
+    if (fraction is None) == (memory is None) or str(kai_devices(annotations)) != devices:
+        raise ShareUnknownError(f"gpu-fraction {fraction}, gpu-memory {memory}, of {devices} devices"[:200])
+    unit = _ungranted(CARD, resource_row(CARD), {}, node)
+    if fraction is not None:
+        if not re.fullmatch(r"\d{0,3}(\.\d{1,12})?", fraction, re.ASCII) or not any(map(str.isdecimal, fraction)):
+            raise ShareUnknownError(f"gpu-fraction {fraction[:40]!r} is no decimal")
+        share = Fraction(fraction)
+    else:
+        share = _kai_memory_share(memory or "", node.labels.get("nvidia.com/gpu.memory", ""))
+    if not 0 < share <= 1:
+        raise ShareUnknownError(f"gpu-fraction {fraction}, gpu-memory {memory}: more than a device, or nothing")
+    return share * unit
+
+
+def _kai_memory_share(asked: str, label: str) -> Fraction:
+    if not re.fullmatch(r"[1-9]\d{0,8}", asked, re.ASCII) or not re.fullmatch(r"[1-9]\d{0,8}", label, re.ASCII):
+        raise ShareUnknownError(f"gpu-memory {asked[:40]!r} MiB of a card of {label[:40] or 'unknown'} MiB")
+    return Fraction(int(asked), int(label))
