@@ -35,6 +35,9 @@ MAX_SEQUENCE: Final = 10**18
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
+USAGE_REFUSED: Final = "usage_refused"
+"""Attribute of a record without counts: why whoever reported it could not read its usage."""
+
 INSTANT_FIELDS: Final = (
     "time", "started_at", "ended_at", "observed_until", "from", "until", "start", "end",
     "end_earliest", "end_latest",
@@ -390,8 +393,18 @@ def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> Re
     field = path.strip("`").lstrip(".") or None
     if field is None:
         field = text.split("`")[1] if text.startswith("Object ") and "`" in text else None
-        return RecordError(text, field)
+        refused = _refused_before(given)
+        return RecordError(f"{refused} ({text})" if refused else text, field)
     return RecordError(f"{field} {_shown(field, given)}: {text[:1].lower()}{text[1:]}", field)
+
+
+def _refused_before(given: bytes | Mapping[str, Any]) -> str:
+    """Why the reporter itself could not read the usage of a record without counts; "" where it says nothing of that."""
+    try:
+        attributes = (msgspec.json.decode(given) if isinstance(given, bytes) else given)["attributes"]
+        return str(attributes.get(USAGE_REFUSED, ""))[:512]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:

@@ -1,32 +1,50 @@
-"""Usage objects of the model APIs -> the token classes of the contract.
+"""Usage objects of the model APIs -> the token classes of the contract. This is the one place that reads them.
 
 Every API counts differently: OpenAI's details are parts of its totals, Anthropic's input leaves both cache classes out,
-vLLM and SGLang say nothing of the cache unless they are started so. Here they all become one shape, in which
-`input_tokens` is all input and `output_tokens` is all output.
+vLLM and SGLang say nothing of the cache unless they are started so. `metering.usage_dialects` says how each of them names
+and adds its counts. Here they all become one shape, in which `input_tokens` is all input and `output_tokens` all output.
 
-What was not told is kept apart from zero: input whose cached part is unknown is priced as uncached, and the record
+**Nothing is guessed.** A usage object is refused, for quarantine, unless one dialect explains all of it:
+
+* each count is a whole number from 0; no text, no fraction, no flag;
+* names of the same count state the same number, and no share is larger than what it is a share of;
+* a stated total is the sum of the parts, to the token;
+* a number of unknown name is allowed only inside a total that is the sum of the known parts, and never if its name says
+  that it concerns the cache, which has a price of its own;
+* output that is not stated is zero only if the total proves it, or if the caller knows that the request makes none;
+* a total alone is no usage, except of a request that the caller knows as a rerank or an embedding.
+
+What was not stated is kept apart from zero: input whose cached part is unknown is priced as uncached, and the record
 says so (`cache_counts: unknown`), so that a flag forgotten on an inference server can be found in the ledger.
-
-Source: reference/METERING_FACTS.md, B1.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from functools import lru_cache, partial
 from typing import Any, Final, Literal
 
 import msgspec
 
 from metering.records import MAX_COUNT, RecordError
+from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
 UsageSource = Literal["provider", "gateway_estimate", "none"]
+Values = Mapping[str, list[Any]]
+"""Every value of a usage object by its path; those of a list together."""
 
-READ_IN_DETAILS: Final = ("cached_tokens",)
-READ_ON_TOP: Final = ("cache_read_input_tokens", "prompt_cache_hit_tokens")
-WRITTEN_IN_DETAILS: Final = ("cache_write_tokens", "cache_creation_tokens")
-WRITTEN_ON_TOP: Final = ("cache_creation_input_tokens",)
+MAX_DEPTH: Final = 8
+MAX_ITEMS: Final = 64
+FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,80}\Z")
+NUMBER_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{1,20})?\Z")
+WHOLE_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}\Z")
 
 
 class TokenClasses(msgspec.Struct, frozen=True):
-    """Token counts of one request; `input_tokens` contains both cache classes, `output_tokens` contains reasoning."""
+    """Token counts of one request; `input_tokens` contains both cache classes, `output_tokens` contains reasoning.
+
+    `unread`: fields of unknown meaning whose numbers a stated total proves to be contained.
+    """
 
     input_tokens: int
     cache_read_input_tokens: int
@@ -35,6 +53,7 @@ class TokenClasses(msgspec.Struct, frozen=True):
     reasoning_output_tokens: int
     cache_known: bool
     usage_source: UsageSource
+    unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
@@ -47,7 +66,7 @@ class TokenClasses(msgspec.Struct, frozen=True):
 
     @property
     def uncached_input_tokens(self) -> int:
-        """Input that was neither read from nor written to the cache, as far as the API told."""
+        """Input that was neither read from nor written to the cache, as far as the API states it."""
         return self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens
 
     @property
@@ -63,23 +82,26 @@ class TokenClasses(msgspec.Struct, frozen=True):
 
     @property
     def remarks(self) -> dict[str, str]:
-        """What `TokenUsage.attributes` says of these counts; nothing where a provider told everything."""
+        """What `TokenUsage.attributes` says of these counts; nothing where a provider stated everything."""
         remarks = {} if self.cache_known else {"cache_counts": "unknown"}
+        if self.unread:
+            remarks["usage_fields_unread"] = ", ".join(self.unread)
         return remarks if self.usage_source == "provider" else {**remarks, "usage_source": self.usage_source}
 
     def as_estimate(self) -> "TokenClasses":
-        """The same counts, told by a gateway that guessed them: what it says of the cache is no knowledge."""
+        """The same counts from a gateway that guessed them: what it says of the cache is no knowledge."""
         return msgspec.structs.replace(self, cache_known=False, usage_source="gateway_estimate")
 
 
 NOTHING: Final = TokenClasses(0, 0, 0, 0, 0, cache_known=False, usage_source="none")
-"""Of a request that told no usage: no tokens, and the remark that nobody counted."""
+"""Of a request without any stated usage: no tokens, and the remark that nobody counted."""
 
 
-def token_classes(usage: Mapping[str, Any] | None) -> TokenClasses:
-    """Classes of a usage object of any known API, recognised by the names of its fields.
+def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) -> TokenClasses:
+    """Classes of a usage object of any known API, recognised by the names of its fields; NOTHING where it states none.
 
-    Raises RecordError where a count is no count, or where the counts contradict each other.
+    `input_only`: the caller knows that the request makes no output (embedding, rerank).
+    Raises RecordError where no dialect explains the object, or more than one with different counts.
 
     >>> vllm = token_classes({"prompt_tokens": 100, "completion_tokens": 30, "prompt_tokens_details": None})
     >>> vllm.input_tokens, vllm.output_tokens, vllm.cache_known
@@ -88,165 +110,256 @@ def token_classes(usage: Mapping[str, Any] | None) -> TokenClasses:
     ...                            "cache_creation_input_tokens": 10, "output_tokens": 5})
     >>> anthropic.input_tokens, anthropic.uncached_input_tokens
     (100, 10)
+    >>> token_classes({"prompt_tokens": 12, "completion_tokens": 20, "total_tokens": 40})
+    Traceback (most recent call last):
+    metering.records.RecordError: OpenAI chat: total 40 is not input 12 + output 20
     """
-    if not usage:
-        return NOTHING
-    if _told(usage, "prompt_tokens") is not None:
-        return openai_chat(usage)
-    if _told(usage, "input_tokens") is not None:
-        return anthropic(usage) if _leaves_cache_out(usage) else openai_responses(usage)
-    return rerank(usage)
+    return _explained(_values(usage or {}), (*READERS, RERANK) if input_only else READERS, input_only)
 
 
-def openai_chat(usage: Mapping[str, Any]) -> TokenClasses:
-    """OpenAI chat, completions and embeddings; also vLLM, SGLang and what LiteLLM makes of any provider.
+def classes_by_name(
+    counts: Mapping[str, int | None], *, cache_beside: bool = False, input_only: bool = False
+) -> TokenClasses:
+    """Classes of counts that a mapping found one by one, under the names of the contract and `total_tokens`.
 
-    The details are parts of the totals. SGLang has `reasoning_tokens` at the top; LiteLLM repeats the cache classes there.
+    `cache_beside`: input_tokens leaves the cached ones out; a stated total decides instead.  Raises RecordError.
 
-    >>> openai_chat({"prompt_tokens": 2006, "completion_tokens": 300, "total_tokens": 2306,
-    ...              "prompt_tokens_details": {"cached_tokens": 1920},
-    ...              "completion_tokens_details": {"reasoning_tokens": 192}}).uncached_input_tokens
-    86
+    >>> classes_by_name({"input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 5, "total_tokens": 95}
+    ...                 ).input_tokens
+    90
     """
-    details = _details(usage, "prompt_tokens_details")
-    read = _agreed(details, READ_IN_DETAILS, usage, READ_ON_TOP)
-    written = _agreed(details, WRITTEN_IN_DETAILS, usage, WRITTEN_ON_TOP)
-    inner = _details(usage, "completion_tokens_details")
-    reasoning = _agreed(inner, ("reasoning_tokens",), usage, ("reasoning_tokens",))
-    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    return TokenClasses(
-        prompt, read or 0, written or 0, _all_output(usage, prompt, completion, reasoning or 0), reasoning or 0,
-        cache_known=read is not None, usage_source="provider",
-    )  # fmt: skip
+    readers = _BESIDE if cache_beside else _INSIDE
+    return _explained(_values(counts), (*readers, RERANK) if input_only else readers, input_only)
 
 
-def openai_responses(usage: Mapping[str, Any]) -> TokenClasses:
-    """OpenAI Responses API: other names, the same inclusion as chat.
+def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
+    """The usage object for quarantine: all its numbers under their names, no text in it but numbers written as text.
 
-    >>> openai_responses({"input_tokens": 36, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 87,
-    ...                   "output_tokens_details": {"reasoning_tokens": 64}, "total_tokens": 123}).cache_known
-    True
+    What cannot be kept so stays visible as the number -1, which no dialect accepts.
+
+    >>> without_texts({"prompt_tokens": "10", "note": "a prompt", "details": [{"tokens": 3}], "what I asked": 5})
+    {'prompt_tokens': '10', 'note': '', 'details': [{'tokens': 3}], '(withheld 3)': 5}
     """
-    details = _details(usage, "input_tokens_details")
-    read = _agreed(details, READ_IN_DETAILS, usage, READ_ON_TOP)
-    written = _agreed(details, WRITTEN_IN_DETAILS, usage, WRITTEN_ON_TOP)
-    reasoning = _told(_details(usage, "output_tokens_details"), "reasoning_tokens") or 0
-    prompt, completion = _count(usage, "input_tokens"), _count(usage, "output_tokens")
-    return TokenClasses(
-        prompt, read or 0, written or 0, _all_output(usage, prompt, completion, reasoning), reasoning,
-        cache_known=read is not None, usage_source="provider",
-    )  # fmt: skip
+    if isinstance(usage, Mapping | list) and (not depth or len(usage) > MAX_ITEMS):
+        return -1
+    if isinstance(usage, Mapping):
+        named = {
+            str(name) if FIELD_NAME.match(str(name)) else f"(withheld {place})": value
+            for place, (name, value) in enumerate(usage.items())
+        }
+        return {name: without_texts(value, depth - 1) for name, value in named.items()}
+    if isinstance(usage, list):
+        return [without_texts(value, depth - 1) for value in usage]
+    if isinstance(usage, str):
+        return usage if NUMBER_TEXT.match(usage) else ""
+    return usage if usage is None or isinstance(usage, int | float) else -1
 
 
-def anthropic(usage: Mapping[str, Any]) -> TokenClasses:
-    """Anthropic Messages: `input_tokens` leaves both cache classes out, so all input is the sum of the three.
+class _Reader:
+    """Reads usage objects by one dialect."""
 
-    >>> classes = anthropic({"input_tokens": 21, "cache_creation_input_tokens": 188086, "cache_read_input_tokens": 0,
-    ...                      "output_tokens": 393})
-    >>> classes.input_tokens, classes.cache_known
-    (188107, True)
-    """
-    read, written = _told(usage, "cache_read_input_tokens"), _told(usage, "cache_creation_input_tokens")
-    lifetimes = _details(usage, "cache_creation")
-    if written is None and lifetimes:
-        written = _count(lifetimes, "ephemeral_5m_input_tokens") + _count(lifetimes, "ephemeral_1h_input_tokens")
-    return TokenClasses(
-        _count(usage, "input_tokens") + (read or 0) + (written or 0), read or 0, written or 0,
-        _count(usage, "output_tokens"), 0, cache_known=read is not None and written is not None, usage_source="provider",
-    )  # fmt: skip
+    def __init__(self, dialect: Dialect, prefix: str) -> None:
+        parsed = partial(_Count, prefix=prefix)
+        self._name = dialect.name
+        self._scope = dialect.scope
+        self._needs = [parsed(text) for text in dialect.needs]
+        self._input = _Side([parsed(text) for text in dialect.input])
+        self._output = _Side([parsed(text) for text in dialect.output])
+        self._read, self._written = parsed(dialect.cache_read), parsed(dialect.cache_creation)
+        self._reasoning, self._total = parsed(dialect.reasoning), parsed(dialect.total)
+        self._shares = [[parsed(text) for text in texts] for texts in (dialect.within_input, dialect.within_output)]
+        self._written_beside = bool(dialect.cache_creation) and dialect.cache_creation in dialect.input
+        counts = (*self._input.parts, *self._output.parts, self._read, self._written, self._reasoning, self._total)
+        self._not_tokens = frozenset(prefix + name for name in dialect.not_tokens)
+        self._known = self._not_tokens.union(*(count.paths for count in (*counts, *self._shares[0], *self._shares[1])))
+        self._unknown: list[str] = []
 
+    def applies(self, paths: frozenset[str]) -> bool:
+        """Whether an object of these paths states what this dialect cannot do without."""
+        return all(need.paths & paths for need in self._needs)
 
-def rerank(usage: Mapping[str, Any]) -> TokenClasses:
-    """Rerankers: `total_tokens` (vLLM, Jina) or Cohere's `meta`; search units are no tokens and are not turned into any.
+    def narrowed(self, paths: frozenset[str]) -> "_Reader":
+        """The same reader for objects of exactly these paths: it looks for nothing that they do not have."""
+        reader = copy(self)
+        reader._input, reader._output = self._input.narrowed(paths), self._output.narrowed(paths)
+        reader._read, reader._written = self._read.narrowed(paths), self._written.narrowed(paths)
+        reader._reasoning, reader._total = self._reasoning.narrowed(paths), self._total.narrowed(paths)
+        reader._shares = [[share.narrowed(paths) for share in shares if share.paths & paths] for shares in self._shares]
+        reader._unknown = sorted(name for name in paths - self._known if self._is_usage(name))
+        return reader
 
-    >>> rerank({"total_tokens": 56}).input_tokens
-    56
-    >>> rerank({"billed_units": {"search_units": 1}}).usage_source
-    'none'
-    """
-    for part in (_details(usage, "tokens"), _details(usage, "billed_units")):
-        if _told(part, "input_tokens") is not None or _told(part, "output_tokens") is not None:
-            return _uncounted_cache(_count(part, "input_tokens"), _count(part, "output_tokens"))
-    total = _told(usage, "total_tokens")
-    return NOTHING if total is None else _uncounted_cache(total, 0)
+    def __call__(self, values: Values, input_only: bool) -> TokenClasses:
+        """The classes.  Raises RecordError where this dialect does not explain the object."""
+        given, produced = self._input(values), self._output(values)
+        total, read, written = self._total(values), self._read(values), self._written(values)
+        if total is not None and total != given.sum + produced.sum:
+            raise self._error(f"total {total} is not input {given.sum} + output {produced.sum}")
+        if not given.stated:
+            raise self._error("input is not stated")
+        if not (produced.stated or total is not None or input_only):
+            raise self._error("output is not stated")
+        self._check_shares(values, given.sum, produced.sum)
+        return TokenClasses(
+            given.sum, read or 0, written or 0, produced.sum, self._reasoning(values) or 0,
+            cache_known=read is not None and (written is not None or not self._written_beside), usage_source="provider",
+            unread=self._unread(values, total),
+        )  # fmt: skip
 
+    def _check_shares(self, values: Values, given: int, produced: int) -> None:
+        for shares, whole in zip(self._shares, (given, produced), strict=True):
+            for share in shares:
+                count = share(values)
+                if count is not None and count > whole:
+                    raise self._error(f"{share.text} {count} is more than the {whole} that it is a share of")
 
-def rerank_documents(documents: Iterable[Mapping[str, Any]]) -> TokenClasses:
-    """SGLang's reranker, which counts per document in `meta_info`: the request is their sum.
+    def _unread(self, values: Values, total: int | None) -> tuple[str, ...]:
+        """Fields of unknown meaning that a total proves to be contained.  Raises RecordError for any other."""
+        counts = {name: count for name in self._unknown if (count := _unknown_count(values[name]))}
+        for name, count in counts.items():
+            if total is None or not 0 < count <= total or "cach" in name.lower():
+                raise self._error(f"{name[:80]} {count} is not known")
+        return tuple(counts)
 
-    >>> rerank_documents([{"meta_info": {"prompt_tokens": 30}}, {"meta_info": {"prompt_tokens": 12}}]).input_tokens
-    42
-    """
-    counted = [_told(_details(document, "meta_info"), "prompt_tokens") for document in documents]
-    told = [count for count in counted if count is not None]
-    return _uncounted_cache(sum(told), 0) if told else NOTHING
+    def _is_usage(self, name: str) -> bool:
+        return not self._scope or any(word in name.lower() for word in self._scope)
 
-
-def last_of_stream(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The usage object of a stream: of each field the last that was told, for all of them count from the start.
-
-    Adding the chunks up would bill a stream of ten chunks ten times (langfuse#8808).
-
-    >>> last_of_stream([{"input_tokens": 25, "output_tokens": 1}, None, {"output_tokens": 15}])
-    {'input_tokens': 25, 'output_tokens': 15}
-    """
-    last: dict[str, Any] = {}
-    for usage in usages:
-        last.update({name: value for name, value in (usage or {}).items() if value is not None})
-    return last
-
-
-def _uncounted_cache(given: int, produced: int) -> TokenClasses:
-    return TokenClasses(given, 0, 0, produced, 0, cache_known=False, usage_source="provider")
-
-
-def _leaves_cache_out(usage: Mapping[str, Any]) -> bool:
-    """Whether this is Anthropic's way of counting. Where a total is told, the total decides."""
-    if "input_tokens_details" in usage or "output_tokens_details" in usage:
-        return False
-    total = _told(usage, "total_tokens")
-    if total is None:
-        return True
-    cached = _count(usage, "cache_read_input_tokens") + _count(usage, "cache_creation_input_tokens")
-    inclusive = _count(usage, "input_tokens") + _count(usage, "output_tokens")
-    if cached and total not in (inclusive, inclusive + cached):
-        raise RecordError(f"total_tokens {total} tells neither that input_tokens contains the cached ones nor that not")
-    return total == inclusive + cached and cached > 0
+    def _error(self, what: str) -> RecordError:
+        return RecordError(f"{self._name}: {what}")
 
 
-def _all_output(usage: Mapping[str, Any], given: int, completion: int, reasoning: int) -> int:
-    """All output. Some servers count reasoning beside the completion; only a total that proves it is believed."""
-    beside = _told(usage, "total_tokens") == given + completion + reasoning
-    return completion + reasoning if beside else completion
+class _Sum(msgspec.Struct, frozen=True):
+    """All parts of input or output; `stated`: whether its main part is, without which the others say little."""
+
+    sum: int
+    stated: bool
 
 
-def _agreed(
-    details: Mapping[str, Any], inner: tuple[str, ...], usage: Mapping[str, Any], top: tuple[str, ...]
-) -> int | None:
-    """A count that may be told in more than one place; None where it is nowhere.  Raises RecordError if they differ."""
-    places = [(details, name) for name in inner] + [(usage, name) for name in top]
-    told = {name: count for place, name in places if (count := _told(place, name)) is not None}
-    if len(set(told.values())) > 1:
-        raise RecordError(" and ".join(f"{name} {count}" for name, count in told.items()) + " contradict each other")
-    return next(iter(told.values()), None)
+class _Side:
+    """Input or output: disjoint parts, the main one first."""
+
+    def __init__(self, parts: Sequence["_Count"]) -> None:
+        self.parts = parts
+
+    def narrowed(self, paths: frozenset[str]) -> "_Side":
+        """The main part and those that are there."""
+        return _Side([part.narrowed(paths) for part in self.parts if part is self.parts[0] or part.paths & paths])
+
+    def __call__(self, values: Values) -> _Sum:
+        counts = [part(values) for part in self.parts]
+        return _Sum(sum(count or 0 for count in counts), bool(counts) and counts[0] is not None)
 
 
-def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = usage.get(name)
-    return found if isinstance(found, Mapping) else {}
+class _Count:
+    """One count of a dialect: the sum of paths, or of others that state the same."""
+
+    def __init__(self, text: str, *, prefix: str) -> None:
+        self.text = text
+        names = [[prefix + path.strip() for path in sum_.split("+")] for sum_ in text.split("|")] if text else []
+        self._sums = {" + ".join(paths): paths for paths in names}
+        self.paths = frozenset(path for paths in names for path in paths)
+
+    def narrowed(self, paths: frozenset[str]) -> "_Count":
+        """The same count, of the names that are there."""
+        count = copy(self)
+        kept = {name: [path for path in summands if path in paths] for name, summands in self._sums.items()}
+        count._sums = {name: summands for name, summands in kept.items() if summands}
+        return count
+
+    def __call__(self, values: Values) -> int | None:
+        """The count, None where no name states it.  Raises RecordError for what is no count, or if names disagree."""
+        stated: dict[str, int] = {}
+        for name, paths in self._sums.items():
+            stated[name] = sum(_whole(value, path) for path in paths for value in values[path])
+        if len(set(stated.values())) > 1:
+            raise RecordError(" and ".join(f"{name} {count}" for name, count in stated.items()) + " contradict each other")
+        return next(iter(stated.values()), None)
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    return _told(usage, name) or 0
+@lru_cache(maxsize=512)
+def _applying(readers: tuple[_Reader, ...], paths: frozenset[str]) -> tuple[_Reader, ...]:
+    """The readers for objects of these paths: a gateway sends the same few shapes over and over."""
+    return tuple(reader.narrowed(paths) for reader in readers if reader.applies(paths))
 
 
-def _told(usage: Mapping[str, Any], name: str) -> int | None:
-    """The count, None where it is absent or null.  Raises RecordError for what is no count."""
-    value = usage.get(name)
-    if value is None:
-        return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+def _explained(values: Values, readers: tuple[_Reader, ...], input_only: bool) -> TokenClasses:
+    """What the readers agree on; of several that do, the one that reads most.  Raises the first reader's RecordError."""
+    found: list[TokenClasses] = []
+    refused: list[RecordError] = []
+    for reader in _applying(readers, frozenset(values)):
+        try:
+            found.append(reader(values, input_only))
+        except RecordError as error:
+            refused.append(error)
+    if not found and refused:
+        raise refused[0]
+    if not found:
+        return _nothing(values)
+    fewest = min(len(item.unread) for item in found)
+    best = [item for item in found if len(item.unread) == fewest]
+    if len({tuple(item.counts.values()) for item in best}) > 1:
+        raise RecordError(f"usage that can be read in {len(best)} ways: {_numbers(values)}")
+    return max(best, key=lambda item: item.cache_known)
+
+
+def _nothing(values: Values) -> TokenClasses:
+    """NOTHING, if there is no number at all.  Raises RecordError."""
+    if numbers := _numbers(values):
+        raise RecordError(f"usage of no known API: {numbers}")
+    return NOTHING
+
+
+def _numbers(values: Values) -> str:
+    return ", ".join(sorted(name for name in values if _unknown_count(values[name])))[:200]
+
+
+def _values(usage: Mapping[str, Any]) -> Values:
+    """Every value that may count tokens, by its path.  Raises RecordError where two places have one path."""
+    values: dict[str, list[Any]] = {}
+    for path, value in _leaves(usage, "", MAX_DEPTH):
+        if value is None or path.rpartition(".")[2] in NOT_TOKENS:
+            continue
+        if path in values and "[]" not in path:
+            raise RecordError(f"{path} is in two places", path)
+        values.setdefault(path, []).append(value)
+    return values
+
+
+def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping | list):
+        yield path, value
+    elif not depth:
+        raise RecordError(f"usage is nested deeper than {MAX_DEPTH}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item, f"{path}[]", depth - 1)
+    else:
+        for name, item in value.items():
+            yield from _leaves(item, f"{path}.{name}" if path else str(name), depth - 1)
+
+
+def _unknown_count(values: list[Any]) -> int:
+    """What numbers of unknown name may count: 0 where they are texts, flags, fractions or zeros, -1 for a negative one."""
+    read = [int(value) if isinstance(value, str) and WHOLE_TEXT.match(value) else value for value in values]
+    counts = [int(value) for value in read if _is_whole(value)]
+    return -1 if any(count < 0 for count in counts) else sum(counts)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+def _whole(value: Any, name: str) -> int:
+    """Raises RecordError for what is no count."""
+    if not _is_whole(value) or not 0 <= value <= MAX_COUNT:
         raise RecordError(f"{name} must be a whole number from 0 to {MAX_COUNT}", name)
-    return value
+    return int(value)
+
+
+def _readers(dialects: Sequence[Dialect]) -> tuple[_Reader, ...]:
+    return tuple(_Reader(dialect, prefix) for dialect in dialects for prefix in dialect.prefixes)
+
+
+READERS: Final = _readers(DIALECTS)
+RERANK: Final = _Reader(Dialect("rerank", needs=("total_tokens",), input=("total_tokens",), output=()), "")
+_INSIDE: Final = _readers(CACHE_INSIDE)
+_BESIDE: Final = _readers(CACHE_BESIDE)

@@ -11,7 +11,8 @@ would make a conflict of what is a duplicate.
 alias, which anybody with the admin page may change and two keys may share; not the end user, whom the client names in
 the body of its request, and so could let others pay.
 
-**Counts.** Those of `usage_object`, which tells the cache; else the three totals. When a client hangs up, LiteLLM
+**Counts.** Those of `usage_object`, which states the cache; else the three totals. What cannot be read for certain, and
+a success that states none, is refused for quarantine. When a client hangs up, LiteLLM
 counts for itself (error code 499): marked as `gateway_estimate`. A failure without tokens is a record with zero tokens,
 so that it is counted and known when it is sent again. The cost that LiteLLM computed is not ours and is dropped.
 
@@ -26,7 +27,7 @@ import msgspec
 
 from metering.gateways.translation import Fields, from_epoch, required, scalars, text
 from metering.records import RecordError, TokenUsage, from_row
-from metering.token_usage import NOTHING, TokenClasses, token_classes
+from metering.token_usage import NOTHING, TokenClasses, token_classes, without_texts
 
 PAYLOAD: Final = (
     "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
@@ -36,21 +37,19 @@ METADATA: Final = (
     "user_api_key_hash", "user_api_key_alias", "user_api_key_team_id", "user_api_key_team_alias", "user_api_key_user_id",
     "user_api_key_org_id", "user_api_key_project_id", "user_api_key_end_user_id",
 )  # fmt: skip
-USAGE: Final = (
-    "prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "reasoning_tokens",
-    "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_cache_hit_tokens",
-)  # fmt: skip
-DETAILS: Final = {
-    "prompt_tokens_details": ("cached_tokens", "cache_write_tokens", "cache_creation_tokens"),
-    "completion_tokens_details": ("reasoning_tokens",),
-    "input_tokens_details": ("cached_tokens", "cache_write_tokens", "cache_creation_tokens"),
-    "output_tokens_details": ("reasoning_tokens",),
-}
+INPUT_ONLY: Final = frozenset({"embedding", "aembedding", "rerank", "arerank"})
+"""Calls that make no output: of them a total alone is input."""
+COUNTED: Final = frozenset({
+    "completion", "acompletion", "text_completion", "atext_completion", "embedding", "aembedding", "responses", "aresponses",
+    "anthropic_messages", "generate_content", "agenerate_content", "generate_content_stream", "agenerate_content_stream",
+})  # fmt: skip
+"""Calls of which each success used tokens: one that states none is no success without tokens, its usage is unknown."""
 CONSUMER: Final = ("team_id", "hash")
 """Default order of what may name the consumer: the `user_api_key_*` fields, without that prefix."""
 
 CLIENT_LEFT: Final = "499"
 FAILURE: Final = "failure"
+SUCCESS: Final = "success"
 NO_MODEL: Final = "(none)"
 
 
@@ -58,7 +57,7 @@ def redacted(payload: Fields, *, source: str) -> Fields:
     """Identity, who, and counts; prompts, responses, headers, tags, error texts and everything else are dropped."""
     kept = scalars(payload, PAYLOAD)
     metadata, errors = _mapping(payload, "metadata"), _mapping(payload, "error_information")
-    kept["metadata"] = {**scalars(metadata, METADATA), "usage_object": _known_usage(_mapping(metadata, "usage_object"))}
+    kept["metadata"] = {**scalars(metadata, METADATA), "usage_object": without_texts(_mapping(metadata, "usage_object"))}
     code = str(errors.get("error_code") or "")
     kept["error_code"] = code if code.isascii() and code.isdigit() and len(code) == 3 else ""
     return {"source": source, "id": kept.get("id"), "time": _started(kept), "payload": kept}
@@ -66,18 +65,26 @@ def redacted(payload: Fields, *, source: str) -> Fields:
 
 def usage(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> TokenUsage:
     """The usage that a redacted payload reports.  Raises RecordError."""
+    return counted_request(request(record, consumer=consumer), classes(record))
+
+
+def counted_request(fields: Fields, counted: TokenClasses) -> TokenUsage:
+    """The record of a request and its counts.  Raises RecordError."""
+    attributes = {**counted.remarks, **fields["attributes"]} or None
+    return from_row(TokenUsage, {**fields, **counted.counts, "attributes": attributes})
+
+
+def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
+    """All fields of the record of a redacted payload but its counts.  Raises RecordError."""
     payload: Fields = record["payload"]
     status = required(payload, "status")
     if record["time"] is None:
         raise RecordError("startTime must be seconds since 1970 or an RFC 3339 instant", "startTime")
-    classes = _classes(payload)
-    fields = {
+    return {
         "id": _identity(payload), "source": record["source"], "time": record["time"],
-        "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status), **classes.counts,
-        "provider": text(payload, "custom_llm_provider"), "status": status,
-        "attributes": {**classes.remarks, **_trace(payload)} or None,
+        "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status),
+        "provider": text(payload, "custom_llm_provider"), "status": status, "attributes": _trace(payload),
     }  # fmt: skip
-    return from_row(TokenUsage, fields)
 
 
 def read_consumer(configured: str) -> tuple[str, ...]:
@@ -120,13 +127,20 @@ def _model(payload: Fields, status: str) -> str:
     return found
 
 
-def _classes(payload: Fields) -> TokenClasses:
-    """Of the first that counts something: a reranker has nothing but a total, a failure nothing at all."""
+def classes(record: Fields) -> TokenClasses:
+    """Of the usage object, or of the totals where it counts nothing; a failure may have used nothing at all.
+
+    Raises RecordError where they cannot be read for certain.
+    """
+    payload: Fields = record["payload"]
+    input_only = payload.get("call_type") in INPUT_ONLY
     totals = {name: payload.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
-    for told in (payload["metadata"]["usage_object"], totals, {"total_tokens": payload.get("total_tokens")}):
-        classes = token_classes(told)
-        if classes.input_tokens or classes.output_tokens:
-            return classes.as_estimate() if payload["error_code"] == CLIENT_LEFT else classes
+    for stated in (payload["metadata"]["usage_object"], totals):
+        counted = token_classes(stated, input_only=input_only)
+        if counted.input_tokens or counted.output_tokens:
+            return counted.as_estimate() if payload["error_code"] == CLIENT_LEFT else counted
+    if payload.get("status") == SUCCESS and payload.get("call_type") in COUNTED:
+        raise RecordError("a success that states no token counts", "usage_object")
     return NOTHING
 
 
@@ -149,18 +163,6 @@ def _started(payload: Fields) -> str | None:
         return from_epoch(started, "startTime")
     except RecordError:
         return None
-
-
-def _known_usage(given: Mapping[str, Any]) -> Fields:
-    kept = _numbers(given, USAGE)
-    for name, inner in DETAILS.items():
-        if isinstance(given.get(name), Mapping):
-            kept[name] = _numbers(given[name], inner)
-    return kept
-
-
-def _numbers(given: Mapping[str, Any], names: Sequence[str]) -> Fields:
-    return {name: value for name, value in scalars(given, names).items() if not isinstance(value, str)}
 
 
 def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ import msgspec
 
 from metering.gateways import litellm
 from metering.gateways.outbox import Outbox, Sender
-from metering.records import RecordError
+from metering.records import USAGE_REFUSED, RecordError
 
 log = logging.getLogger(__name__)
 MARK: Final = "suanpan_request"
@@ -107,7 +107,7 @@ class Books:
             record = litellm.usage(redacted, consumer=self._settings.consumer)
         except RecordError as error:
             log.error("a request cannot be counted: %s", error)
-            kept = msgspec.json.encode(redacted)
+            kept = msgspec.json.encode({**redacted, "attributes": {USAGE_REFUSED: str(error)[:512]}})
             return mark_key(mark, payload) or blake2b(kept, digest_size=16).hexdigest(), kept
         key = mark_key(mark, payload) or record.id
         return key, msgspec.json.encode(msgspec.structs.replace(record, id=key))

@@ -11,7 +11,7 @@ import msgspec
 
 from metering.gateways.translation import Fields, scalars, text, whole
 from metering.records import RecordError
-from metering.token_usage import TokenClasses
+from metering.token_usage import TokenClasses, classes_by_name
 
 
 class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,6 +23,7 @@ class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache_read_input_tokens: str | None = "cache_read_input_tokens"
     cache_creation_input_tokens: str | None = "cache_creation_input_tokens"
     reasoning_output_tokens: str | None = "reasoning_output_tokens"
+    total_tokens: str | None = "total_tokens"
     site: str | None = "site"
     provider: str | None = "provider"
     status: str | None = "status"
@@ -37,7 +38,7 @@ LITELLM: Final = Naming(
     input_tokens="prompt_tokens", output_tokens="completion_tokens", cache_read_input_tokens=None,
     cache_creation_input_tokens=None, reasoning_output_tokens=None, site=None, provider=None, status=None,
 )  # fmt: skip
-"""LiteLLM's `openmeter` and `lago` callbacks: two counts, nothing of the cache, and a cost that is not ours."""
+"""LiteLLM's `openmeter` and `lago` callbacks: two counts, their total, nothing of the cache, a cost that is not ours."""
 
 DEFAULT: Final[Mapping[str, Naming]] = MappingProxyType({"litellm_tokens": LITELLM})
 NATIVE: Final = Naming()
@@ -78,13 +79,14 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
 
 
 def _classes(given: Fields, naming: Naming) -> TokenClasses:
-    read = naming.cache_read_input_tokens and whole(given, naming.cache_read_input_tokens)
-    written = naming.cache_creation_input_tokens and whole(given, naming.cache_creation_input_tokens)
-    reasoning = naming.reasoning_output_tokens and whole(given, naming.reasoning_output_tokens)
-    return TokenClasses(
-        _needed(given, naming.input_tokens), read or 0, written or 0, _needed(given, naming.output_tokens),
-        reasoning or 0, cache_known=read is not None, usage_source="provider",
-    )  # fmt: skip
+    """The counts by their names; a total that the event states must be their sum.  Raises RecordError."""
+    counts: dict[str, int | None] = {
+        "input_tokens": _needed(given, naming.input_tokens), "output_tokens": _needed(given, naming.output_tokens)
+    }  # fmt: skip
+    for name in ("cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_output_tokens", "total_tokens"):
+        called = getattr(naming, name)
+        counts[name] = whole(given, called) if called else None
+    return classes_by_name(counts)
 
 
 def _needed(given: Mapping[str, Any], name: str) -> int:

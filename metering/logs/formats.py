@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from metering.gateways import litellm
-from metering.logs.mapping import Fields, LineMapping, LineReader, Told, opened, path, read_mapping
+from metering.logs.mapping import Fields, Incomplete, LineMapping, LineReader, Told, opened, path, read_mapping
 from metering.records import RecordError, TokenUsage
+from metering.token_usage import without_texts
 
 Translate = Callable[[Fields, str], list[Told]]
 """(fields of a line or row, id to use where it tells none) -> its records.  Raises RecordError."""
@@ -34,7 +35,8 @@ ENVOY: Final = LineMapping(
         "gen_ai.usage.cache_creation.input_tokens | genai_tokens_cache_creation_input | llm_cache_creation_input_token"
     ),
     reasoning_output_tokens=(
-        "gen_ai.usage.reasoning.output_tokens | genai_tokens_reasoning | llm_reasoning_token | reasoning_tokens"
+        "gen_ai.usage.reasoning.output_tokens | gen_ai.usage.reasoning_tokens | genai_tokens_reasoning"
+        " | llm_reasoning_token | reasoning_tokens"
     ),
     total_tokens="gen_ai.usage.total_tokens | genai_tokens_total | llm_total_token | total_tokens",
     provider="gen_ai.provider.name | genai_backend_name | backend_name",
@@ -47,8 +49,18 @@ HIGRESS: Final = LineMapping(
     model="ai_log.model",
     input_tokens="ai_log.input_token",
     output_tokens="ai_log.output_token",
-    cache_read_input_tokens="ai_log.cached_tokens | ai_log.input_token_details.cached_tokens",
-    reasoning_output_tokens="ai_log.reasoning_tokens | ai_log.output_token_details.reasoning_tokens",
+    cache_read_input_tokens=(
+        "ai_log.input_token_details.cache_read_input_tokens | ai_log.input_token_details.cached_content_token_count"
+        " | ai_log.input_token_details.cached_tokens | ai_log.cached_tokens"
+    ),
+    cache_creation_input_tokens=(
+        "ai_log.input_token_details.cache_creation_input_tokens | ai_log.input_token_details.cache_write_tokens"
+    ),
+    reasoning_output_tokens=(
+        "ai_log.output_token_details.thoughts_token_count | ai_log.output_token_details.reasoning_tokens"
+        " | ai_log.reasoning_tokens"
+    ),
+    tool_use_input_tokens="ai_log.input_token_details.tool_use_prompt_token_count",
     total_tokens="ai_log.total_token",
     status="response_code",
 )
@@ -74,8 +86,6 @@ KONG: Final = LineMapping(
     consumer="consumer.username | consumer.custom_id | consumer.id | authenticated_entity.id",
     model="plugin.meta.request_model | plugin.meta.response_model",
     usage="plugin.usage",
-    input_tokens="plugin.usage.prompt_tokens",
-    output_tokens="plugin.usage.completion_tokens",
     provider="plugin.meta.provider_name",
     status="response.status",
 )
@@ -173,8 +183,13 @@ def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[s
         "metadata": {**metadata, **named, "usage_object": usage},
         "error_information": metadata.get("error_information") or {},
     }  # fmt: skip
-    record = litellm.usage(litellm.redacted(payload, source=source), consumer=consumer)
-    return [msgspec.structs.replace(record, id=str(fields["request_id"]))]
+    record = litellm.redacted(payload, source=source)
+    request = {**litellm.request(record, consumer=consumer), "id": str(fields["request_id"])}
+    try:
+        classes = litellm.classes(record)
+    except RecordError as error:
+        return [Incomplete(request, str(error), without_texts(usage))]
+    return [litellm.counted_request(request, classes)]
 
 
 def _suffixed(record: Told, plugin: str) -> Told:

@@ -6,8 +6,9 @@ and a text that holds a JSON object is looked into, for Higress writes JSON insi
 prompts and answers in a log go nowhere.
 
 **Not told is not zero.** A request that failed (status from 400 up, or `failure`) without counts used nothing. Any other
-that names a model and tells no counts, such as a stream whose client hung up, is `Incomplete`: it is reported without
-counts, so that the platform keeps it in quarantine and the close shows it.
+that names a model and states no counts, such as a stream whose client hung up, is `Incomplete`: it is reported without
+counts, so that the platform keeps it in quarantine and the close shows it. The same becomes of counts that
+`metering.token_usage` refuses, with the reason and the numbers of the usage object.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,8 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from metering.gateways.translation import MAX_KEPT_TEXT, whole
-from metering.records import RecordError, TokenUsage, from_row
-from metering.token_usage import NOTHING, TokenClasses, token_classes
+from metering.records import USAGE_REFUSED, RecordError, TokenUsage, from_row
+from metering.token_usage import NOTHING, TokenClasses, classes_by_name, token_classes, without_texts
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
@@ -28,10 +29,17 @@ UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Incomplete(msgspec.Struct, frozen=True):
-    """A request of which the gateway does not tell what it used: the record as far as it is known, and what lacks."""
+    """A request of which nobody can say what it used: the record as far as it is known, why, and its usage object."""
 
     fields: dict[str, Any]
     reason: str
+    usage: Any = None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the platform keeps in quarantine: who adds the counts to it has a valid record."""
+        kept = {USAGE_REFUSED: self.reason[:MAX_KEPT_TEXT], **({} if self.usage is None else {"usage": self.usage})}
+        return {**self.fields, "attributes": {**(self.fields["attributes"] or {}), **kept}}
 
 
 Told = TokenUsage | Incomplete
@@ -39,6 +47,9 @@ Told = TokenUsage | Incomplete
 
 class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths to what a record needs. `id` lists the parts of the identity, `usage` a usage object of a model API.
+
+    `tool_use_input_tokens` is input that `input_tokens` leaves out. `input_only`: the log is of requests that make no
+    output (embeddings, rerank), so that a total alone is input.
 
     `consumer` should be a name that the gateway itself has checked, never a header that any client can set.
     """
@@ -53,6 +64,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache_read_input_tokens: str = ""
     cache_creation_input_tokens: str = ""
     reasoning_output_tokens: str = ""
+    tool_use_input_tokens: str = ""
     total_tokens: str = ""
     provider: str = ""
     site: str = ""
@@ -61,6 +73,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
     zone: str = ""
     input_excludes_cache: bool = False
+    input_only: bool = False
 
 
 def read_mapping(content: Fields, base: LineMapping | None = None) -> LineMapping:
@@ -94,29 +107,31 @@ class LineReader:
         """At most one record: nothing where no model was called.  Raises RecordError."""
         model = _text(self._find["model"](fields), "model")
         status = _text(self._find["status"](fields), "status")
+        usage = self._find["usage"](fields)
+        counts = {name: self._find[name](fields) for name in _COUNTS} if usage is None else {}
         try:
-            classes = self.classes(fields)
-        except _PartlyToldError as error:
-            return [Incomplete(self._fields(fields, derived_id, model, status), str(error))]
-        if classes is None and model is None:
+            classes = self._by_name(counts) if usage is None else self._of_object(usage)
+        except RecordError as error:
+            kept = without_texts(counts if usage is None else usage)
+            return [Incomplete(self._fields(fields, derived_id, model, status), str(error), kept)]
+        if classes is NOTHING and model is None:
             return []
-        if classes is None and failed(status):
-            classes = NOTHING
         told = self._fields(fields, derived_id, model, status)
-        if classes is None:
+        if classes is NOTHING and not failed(status):
             return [Incomplete(told, f"no token counts for model {model}, status {status or 'not told'}")]
         attributes = {**classes.remarks, **(told["attributes"] or {})} or None
         return [from_row(TokenUsage, {**told, **classes.counts, "attributes": attributes})]
 
-    def classes(self, fields: Fields) -> TokenClasses | None:
-        """The counts, None where none is told.  Raises RecordError where they are no counts or contradict each other."""
-        usage = self._find["usage"](fields)
-        if isinstance(usage, Mapping) and any(isinstance(value, int) for value in usage.values()):
-            return token_classes(usage)
-        counts = {name: whole({name: self._find[name](fields)}, name) for name in _COUNTS}
-        if all(counts[name] is None for name in _COUNTS):
-            return None
-        return _classes(counts, self._mapping.input_excludes_cache)
+    def _of_object(self, usage: Any) -> TokenClasses:
+        """Classes of a usage object.  Raises RecordError where they cannot be read for certain."""
+        if not isinstance(usage, Mapping):
+            raise RecordError("usage must be an object", "usage")
+        return token_classes(usage, input_only=self._mapping.input_only)
+
+    def _by_name(self, counts: Fields) -> TokenClasses:
+        """Classes of counts that the line has under names of its own.  Raises RecordError likewise."""
+        numbers = {name: whole(counts, name) for name in _COUNTS}
+        return classes_by_name(numbers, cache_beside=self._mapping.input_excludes_cache, input_only=self._mapping.input_only)
 
     def _fields(self, fields: Fields, derived_id: str, model: str | None, status: str | None) -> dict[str, Any]:
         attributes = {name: _text(find(fields), name) for name, find in self._attributes.items()}
@@ -153,38 +168,6 @@ class LineReader:
         except ValueError:
             return told
         return (instant if instant.tzinfo else instant.replace(tzinfo=self._zone)).isoformat()
-
-
-class _PartlyToldError(Exception):
-    """Some counts are told and one that cannot be done without is not."""
-
-
-def _classes(counts: Mapping[str, int | None], excludes_cache: bool) -> TokenClasses:
-    given, produced, total = counts["input_tokens"], counts["output_tokens"], counts["total_tokens"]
-    read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
-    cached = (read or 0) + (written or 0)
-    if given is None and produced is None and total is not None:
-        given, produced = total, 0
-    if given is not None and produced is None and total is not None and given == total:
-        produced = 0
-    if given is None or produced is None:
-        raise _PartlyToldError(f"{'input_tokens' if given is None else 'output_tokens'} is not told, but other counts are")
-    if cached and total is not None:
-        excludes_cache = _total_excludes(given, produced, cached, total)
-    return TokenClasses(
-        given + cached if excludes_cache else given, read or 0, written or 0, produced,
-        counts["reasoning_output_tokens"] or 0, cache_known=read is not None, usage_source="provider",
-    )  # fmt: skip
-
-
-def _total_excludes(given: int, produced: int, cached: int, total: int) -> bool:
-    """Whether the input leaves the cached tokens out, as Anthropic counts: the total proves it.  Raises RecordError."""
-    if total not in (given + produced, given + produced + cached):
-        raise RecordError(
-            f"total_tokens {total} is neither input {given} + output {produced} nor that with {cached} cached",
-            "total_tokens",
-        )
-    return total != given + produced
 
 
 def failed(status: str | None) -> bool:
@@ -278,6 +261,6 @@ def _zone(name: str) -> ZoneInfo | None:
 
 _COUNTS: Final = (
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_output_tokens",
-    "total_tokens",
+    "tool_use_input_tokens", "total_tokens",
 )  # fmt: skip
 _PATHS: Final = ("time", "consumer", "model", "usage", "provider", "site", "status", *_COUNTS)

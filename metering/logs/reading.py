@@ -54,7 +54,7 @@ class SpoolSink:
         numbered = self._numbering.number(told)
         for start in range(0, len(numbered), BATCH_RECORDS):
             batch = [
-                item.fields if isinstance(item, Incomplete) else item for item in numbered[start : start + BATCH_RECORDS]
+                item.record if isinstance(item, Incomplete) else item for item in numbered[start : start + BATCH_RECORDS]
             ]
             self._spool.put(DOOR, msgspec.json.encode(batch))
 

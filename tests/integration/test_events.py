@@ -281,7 +281,7 @@ def test_an_event_without_a_time_keeps_the_time_of_its_first_arrival(post: Call)
     assert post("events", [event, event], CLOUD_BATCH).json() == answered(0, duplicates=2)
     assert times() == [first]
     assert not QuarantinedRecord.objects.exists()
-    changed = {**event, "data": {**event["data"], "prompt_tokens": 99}}
+    changed = {**event, "data": {**event["data"], "prompt_tokens": 99, "total_tokens": 119}}
     problem(post("events", changed, CLOUD), 409)
     problem(post("events", cloud_event(), CLOUD), 409)  # a time that is told now is something else than was reported
 
@@ -332,6 +332,20 @@ def test_a_failure_and_its_fallback_are_two_records_and_one_bad_payload_costs_it
     assert ledger() == {("litellm", "team-1", "demo-chat"): (2, 100, 64, 0, 30, 12)}
 
 
+def test_usage_that_nobody_knows_is_in_quarantine_whole_and_in_no_ledger(post: Call) -> None:
+    unknown = {"tokens": {"in": 30, "out": 4}, "sum": 34}
+    answer = post("usage/litellm", [payload(metadata={"usage_object": unknown})]).json()
+    assert (answer["accepted"], [item["error"] for item in answer["rejected"]]) == (
+        0, ["usage of no known API: sum, tokens.in, tokens.out"],
+    )  # fmt: skip
+    data = {"model": "m", "prompt_tokens": 12, "completion_tokens": 20, "total_tokens": 102}
+    assert post("events", cloud_event(data=data), CLOUD).status_code == 400
+    kept = [json.loads(entry.record) for entry in QuarantinedRecord.objects.order_by("pk")]
+    assert kept[0]["payload"]["metadata"]["usage_object"] == unknown
+    assert kept[1]["data"] == data
+    assert ledger() == {}
+
+
 def test_what_a_gateway_guessed_can_be_found_in_the_ledger(post: Call) -> None:
     post("usage/litellm", [payload(error_information={"error_code": "499"})])
     with connection.cursor() as cursor:
@@ -347,7 +361,7 @@ def test_no_prompt_is_anywhere_in_the_database_or_in_a_log(post: Call, caplog: p
     data = {**cloud_event()["data"], "prompt": SECRET}
     bodies: list[tuple[str, object, str]] = [
         ("usage/litellm", [payload(), payload(status=None), payload(id=None, error_str=SECRET), [SECRET]], PLAIN),
-        ("usage/litellm", [payload(prompt_tokens=99, metadata={"usage_object": None})], PLAIN),
+        ("usage/litellm", [payload(prompt_tokens=99, total_tokens=129, metadata={"usage_object": None})], PLAIN),
         ("usage/litellm", f'{{"messages": "{SECRET}"'.encode(), PLAIN),
         ("usage/litellm", f'[{{"messages": "{SECRET}"'.encode(), PLAIN),
         ("events", cloud_event(data=data, prompt=SECRET), CLOUD),

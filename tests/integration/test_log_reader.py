@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from billing.invoicing.exceptions_found import in_quarantine
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, QuarantinedRecord
 from billing.usage.reconciliation import sequence_gaps
+from billing.usage.services import quarantine_replay
 from metering.__main__ import main
 from metering.intervals import Interval
 
@@ -56,6 +58,38 @@ def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, li
     assert main([*read, "--state", str(tmp_path / "two"), str(log)]) == 3
     assert ledger() == told
     assert not AgentWatermark.objects.exists(), "one reading is no watching"
+
+
+def test_usage_that_nobody_can_read_waits_in_quarantine_with_its_reason_until_somebody_adds_the_counts(
+    tmp_path: Path, live_server: Any
+) -> None:
+    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="own")
+    token, log, mapping = tmp_path / "token", tmp_path / "own.log", tmp_path / "mapping.yaml"
+    token.write_text(presented)
+    mapping.write_text("{id: [rid], time: ts, consumer: who, model: llm, usage: usage, status: code}")
+    usage = {"prompt_tokens": 8, "completion_tokens": 20, "total_tokens": 130, "note": "the-prompt-nobody-may-read"}
+    log.write_text(json.dumps({"rid": "r1", "ts": "2026-10-05T10:00:00Z", "who": "team-a", "llm": "gemini", "code": 200,
+                               "usage": usage}) + "\n")  # fmt: skip
+    read = ["tokens", "--format", "json", "--mapping", str(mapping), "--source", "own", "--endpoint", live_server.url,
+            "--token-file", str(token), str(log)]  # fmt: skip
+    for state in ("one", "two"):
+        assert main([*read, "--state", str(tmp_path / state)]) == 3
+    (entry,) = QuarantinedRecord.objects.all()
+    assert (entry.error, entry.times_received) == (
+        "OpenAI chat: total 130 is not input 8 + output 20 (Object missing required field `input_tokens`)", 2,
+    )  # fmt: skip
+    kept = json.loads(entry.record)
+    assert kept["attributes"]["usage"] == {"prompt_tokens": 8, "completion_tokens": 20, "total_tokens": 130, "note": ""}
+    (exception,) = in_quarantine(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC)))
+    assert (exception.kind, exception.blocks) == ("quarantine", True)
+    assert ledger() == []
+    counts = {"input_tokens": 8, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 122,
+              "reasoning_output_tokens": 102}  # fmt: skip
+    quarantine_replay(
+        record_id=entry.pk, actor="lin", reason="thoughts are in the total", now=datetime(2026, 11, 2, tzinfo=UTC),
+        corrected=json.dumps({**kept, **counts}),
+    )  # fmt: skip
+    assert ledger() == [("own", "team-a", "gemini", "200", 1, 8, 0, 122)]
 
 
 def test_what_a_reader_numbers_shows_no_gap_until_a_body_is_lost(tmp_path: Path, live_server: Any) -> None:

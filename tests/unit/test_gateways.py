@@ -76,6 +76,14 @@ def test_an_event_of_any_type_with_the_names_of_the_contract() -> None:
     assert (record.provider, record.site, record.status, record.attributes) == ("vllm", "hz", "200", None)
 
 
+def test_a_total_of_an_event_is_the_sum_of_its_counts() -> None:
+    data = {"model": "m", "prompt_tokens": 12, "completion_tokens": 20, "total_tokens": 102}
+    assert refusal(events(cloud_event(data=data))) == "counts by name: total 102 is not input 12 + output 20"
+    beside = {"model": "m", "input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 5, "total_tokens": 95}
+    assert counts(only(events(cloud_event(type="chat", data=beside)))) == (90, 80, 0, 5, 0)
+    assert refusal(lago_events(lago_event(properties=data))) == "counts by name: total 102 is not input 12 + output 20"
+
+
 def test_names_can_be_configured_per_type() -> None:
     namings = read_namings('{"chat": {"model": "llm", "input_tokens": "in", "output_tokens": "out", "site": null}}')
     event = cloud_event(type="chat", data={"llm": "m", "in": 3, "out": 4})
@@ -213,7 +221,28 @@ def test_without_a_usage_object_the_totals_count_and_the_cache_is_unknown() -> N
 
 def test_a_rerank_has_nothing_but_a_total() -> None:
     given = payload(metadata={"usage_object": {}}, prompt_tokens=0, completion_tokens=0, total_tokens=56)
-    assert counts(only(payloads(given))) == (56, 0, 0, 0, 0)
+    assert counts(only(payloads({**given, "call_type": "arerank"}))) == (56, 0, 0, 0, 0)
+    assert refusal(payloads(given)) == "OpenAI chat: total 56 is not input 0 + output 0"
+
+
+def test_a_success_that_states_no_tokens_is_not_taken_for_one_without_any() -> None:
+    given = payload(metadata={"usage_object": {}}, prompt_tokens=0, completion_tokens=0, total_tokens=0)
+    assert refusal(payloads(given)) == "a success that states no token counts"
+    record = only(payloads({**given, "call_type": "amoderation"}))
+    assert (counts(record), (record.attributes or {})["usage_source"]) == ((0, 0, 0, 0, 0), "none")
+
+
+def test_a_usage_object_that_nobody_knows_is_kept_with_all_its_numbers() -> None:
+    unknown = {"tokens": {"in": 30, "out": 4, "why": SECRET}, "sum": "34"}
+    (rejected,) = payloads(payload(metadata={"usage_object": unknown})).rejected
+    assert str(rejected.error) == "usage of no known API: sum, tokens.in, tokens.out"
+    kept = json.loads(rejected.raw)["payload"]["metadata"]["usage_object"]
+    assert kept == {"tokens": {"in": 30, "out": 4, "why": ""}, "sum": "34"}
+
+
+def test_a_usage_object_of_gemini_itself_is_read() -> None:
+    usage = {"promptTokenCount": 100, "candidatesTokenCount": 50, "thoughtsTokenCount": 30, "totalTokenCount": 180}
+    assert counts(only(payloads(payload(metadata={"usage_object": usage})))) == (100, 0, 0, 80, 30)
 
 
 def test_a_failure_is_a_record_without_tokens() -> None:
@@ -268,7 +297,8 @@ def test_the_order_of_what_names_the_consumer_is_configured() -> None:
     [
         ({"id": None}, "id is missing"), ({"status": None}, "status is missing"), ({"startTime": None}, "startTime must be"),
         ({"startTime": 1e300}, "startTime must be"), ({"model": None, "model_group": None}, "model is missing"),
-        ({"metadata": {"usage_object": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}}}, "2 cached"),
+        ({"metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 1,
+                                        "prompt_tokens_details": {"cached_tokens": 2}}}}, "2 cached"),
     ],
 )  # fmt: skip
 def test_a_payload_that_cannot_be_billed_says_why(changed: dict[str, Any], says: str) -> None:

@@ -98,11 +98,46 @@ def test_a_request_without_counts_that_did_not_fail_is_incomplete_not_zero(code:
 
 def test_output_that_is_not_told_is_zero_only_if_the_total_says_so() -> None:
     line = envoy(**{"gen_ai.usage.output_tokens": None, "gen_ai.usage.reasoning.output_tokens": None})
-    assert incomplete("envoy", line).reason == "output_tokens is not told, but other counts are"
+    assert incomplete("envoy", line).reason == "counts by name: output is not stated"
     assert counts(only("envoy", {**line, "gen_ai.usage.total_tokens": 100})) == (100, 64, 0, 0, 0)
 
 
+def test_reasoning_by_its_older_name_is_read() -> None:
+    line = {name: value for name, value in envoy().items() if "reasoning" not in name}
+    assert counts(only("envoy", {**line, "gen_ai.usage.reasoning_tokens": 12})) == (100, 64, 0, 20, 12)
+
+
+def test_a_total_alone_is_no_rerank_unless_the_mapping_says_that_there_is_no_output() -> None:
+    line = {name: value for name, value in envoy().items() if "usage" not in name} | {"gen_ai.usage.total_tokens": 56}
+    assert incomplete("envoy", line).reason == "usage of no known API: total_tokens"
+    assert counts(only("envoy", line, mapping={"input_only": True})) == (56, 0, 0, 0, 0)
+
+
 # Higress
+
+
+def higress(**ai_log: Any) -> dict[str, Any]:
+    return {"ai_log": json.dumps({"model": "m", "consumer": "dept-7", **ai_log}), "request_id": "abc",
+            "response_code": "200", "start_time": "2026-10-05T10:00:00Z"}  # fmt: skip
+
+
+def test_claude_in_a_log_of_higress_counts_its_cache_beside_the_input() -> None:
+    details = {"cache_read_input_tokens": 1300, "cache_creation_input_tokens": 200}
+    line = higress(input_token=21, output_token=50, total_token=1571, input_token_details=details)
+    assert counts(only("higress", line)) == (1521, 1300, 200, 50, 0)
+
+
+def test_gemini_in_a_log_of_higress_counts_tools_and_thoughts_beside_the_rest() -> None:
+    line = higress(input_token="100", output_token="50", total_token="190",
+                   input_token_details='{"cached_content_token_count": 60, "tool_use_prompt_token_count": 10}',
+                   output_token_details='{"thoughts_token_count": 30}')  # fmt: skip
+    assert counts(only("higress", line)) == (110, 60, 0, 80, 30)
+
+
+def test_a_log_of_higress_that_leaves_out_the_details_of_its_total_goes_to_quarantine() -> None:
+    for total in (1571, 180):
+        record = incomplete("higress", higress(input_token=21, output_token=50, total_token=total))
+        assert record.reason == f"counts by name: total {total} is not input 21 + output 50"
 
 
 def test_a_line_of_higress_holds_json_in_a_text() -> None:
@@ -158,6 +193,24 @@ def test_each_plugin_of_kong_that_called_a_model_is_a_record() -> None:
     assert told("kong", kong(ai={})) == []
 
 
+@pytest.mark.parametrize(
+    ("usage", "classes"),
+    [
+        ({"prompt_token": 28, "completion_token": 20, "total_tokens": 48, "cost": 0.0038, "time_per_token": 133},
+         (28, 0, 0, 20, 0)),
+        ({"prompt_tokens": 28, "completion_tokens": 20, "total_tokens": 48, "prompt_tokens_details": {"cached_tokens": 16}},
+         (28, 16, 0, 20, 0)),
+    ],
+)  # fmt: skip
+def test_kong_of_every_version(usage: dict[str, Any], classes: tuple[int, int, int, int, int]) -> None:
+    assert counts(only("kong", kong(ai={"proxy": {"usage": usage, "meta": {"request_model": "m"}}}))) == classes
+
+
+def test_a_line_of_kong_with_a_total_only_goes_to_quarantine() -> None:
+    record = incomplete("kong", kong(ai={"proxy": {"usage": {"total_tokens": 48}, "meta": {"request_model": "m"}}}))
+    assert (record.reason, record.usage) == ("usage of no known API: total_tokens", {"total_tokens": 48})
+
+
 # APISIX
 
 
@@ -173,10 +226,20 @@ def test_a_line_of_apisix() -> None:
     assert counts(record) == (110, 90, 10, 4, 0), "the total proves that prompt_tokens leaves the cached ones out"
 
 
-def test_cached_tokens_that_fit_no_total_are_refused() -> None:
+def test_cached_tokens_that_fit_no_total_go_to_quarantine_with_all_that_is_known() -> None:
     summary = {"model": "m", "prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 50, "cache_read_input_tokens": 9}
-    with pytest.raises(RecordError, match="total_tokens 50 is neither input 10 \\+ output 4 nor that with 9 cached"):
-        told("apisix", {"llm_summary": summary, "start_time": 1791194400250, "consumer_name": "cv"})
+    record = incomplete("apisix", {"llm_summary": summary, "start_time": 1791194400250, "consumer_name": "cv"})
+    assert record.reason == "counts by name: total 50 is not input 10 + output 4"
+    assert record.record == {
+        "id": "derived", "source": "gw-1", "time": "2026-10-05T10:00:00.250000+00:00", "consumer": "cv", "model": "m",
+        "provider": None, "site": None, "status": None,
+        "attributes": {
+            "usage_refused": "counts by name: total 50 is not input 10 + output 4",
+            "usage": {"input_tokens": 10, "output_tokens": 4, "cache_read_input_tokens": 9,
+                      "cache_creation_input_tokens": None, "reasoning_output_tokens": None,
+                      "tool_use_input_tokens": None, "total_tokens": 50},
+        },
+    }  # fmt: skip
 
 
 # one-api and new-api
@@ -240,6 +303,17 @@ def test_a_row_of_litellm_spend_logs() -> None:
     assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
 
 
+def test_spend_whose_usage_cannot_be_read_goes_to_quarantine_whole() -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 150, "note": SECRET}
+    record = incomplete("litellm-spend", spend(metadata={"usage_object": usage}))
+    assert record.reason == "OpenAI chat: total 150 is not input 100 + output 30"
+    assert record.record == {
+        "id": "chatcmpl-1", "source": "gw-1", "time": "2026-10-05 10:00:00.25Z", "consumer": "nlp", "model": "demo",
+        "provider": "openai", "status": "success",
+        "attributes": {"response_id": "chatcmpl-1", "usage_refused": record.reason, "usage": {**usage, "note": ""}},
+    }  # fmt: skip
+
+
 def test_a_row_of_an_export_is_all_text() -> None:
     given = spend(total_tokens="130", prompt_tokens="100", completion_tokens="30", metadata="{}", team_id="")
     record = only("litellm-spend", given)
@@ -261,6 +335,7 @@ MAPPING = {
     "id": ["rid"], "time": "ts", "time_unit": "ms", "consumer": "who.team | who.user", "model": "llm.model",
     "usage": "llm.usage", "attributes": {"trace": "trace_id"}, "status": "code",
 }  # fmt: skip
+USED = {"prompt_tokens": 1, "completion_tokens": 0}
 
 
 def test_a_usage_object_anywhere_in_a_line_of_ones_own() -> None:
@@ -274,6 +349,27 @@ def test_a_usage_object_anywhere_in_a_line_of_ones_own() -> None:
         (100, 80, 10, 5, 0),
         {"trace": "t-9"},
     )
+
+
+@pytest.mark.parametrize(
+    ("usage", "reason"),
+    [
+        ({"prompt_tokens": -1}, "prompt_tokens must be a whole number"),
+        ({"tokens": {"in": 3, "out": 4}}, "usage of no known API: tokens.in, tokens.out"),
+        ({"other": 0}, "no token counts for model claude, status 200"),
+        ("12 tokens", "usage must be an object"),
+        ({"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 9}, "total 9 is not input 5 + output 1"),
+    ],
+)
+def test_a_usage_object_that_cannot_be_read_is_sent_without_counts_and_without_its_texts(usage: Any, reason: str) -> None:
+    if isinstance(usage, dict):
+        usage = {**usage, "prompt": SECRET}
+    line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "claude", "usage": usage}, "code": 200}
+    (record,) = told("json", line, mapping=MAPPING)
+    assert isinstance(record, Incomplete)
+    assert reason in record.reason
+    assert SECRET not in json.dumps(record.record)
+    assert (record.record["id"], record.record["attributes"]["usage_refused"]) == ("1", record.reason)
 
 
 @pytest.mark.parametrize(
@@ -303,19 +399,18 @@ def test_a_format_of_ones_own_needs_a_mapping_and_a_known_one_can_be_changed() -
         ({"ts": 10**18}, "is no time in ms since 1970"),
         ({"ts": "2026-10-05 10:00:00"}, "expected an RFC 3339 instant with an offset"),
         ({"who": {}}, "consumer is missing: none of who.team | who.user"),
-        ({"llm": {"model": "m", "usage": {"prompt_tokens": -1}}}, "prompt_tokens must be a whole number"),
         ({"llm": {"model": "m" * 600, "usage": {"prompt_tokens": 1}}}, "model is longer than 512 characters"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_named(changed: dict[str, Any], message: str) -> None:
-    line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "m", "usage": {"prompt_tokens": 1}}}
+    line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "m", "usage": USED}}
     with pytest.raises(RecordError) as error:
         told("json", {**line, **changed}, mapping=MAPPING)
     assert message in str(error.value)
 
 
 def test_a_zone_makes_an_instant_of_a_local_time() -> None:
-    line = {"ts": "2026-10-05 18:00:00", "who": {"user": "u"}, "llm": {"model": "m", "usage": {"prompt_tokens": 1}}}
+    line = {"ts": "2026-10-05 18:00:00", "who": {"user": "u"}, "llm": {"model": "m", "usage": USED}}
     record = only("json", line, mapping={**MAPPING, "zone": "Asia/Shanghai"})
     assert record.time == datetime(2026, 10, 5, 10, tzinfo=UTC)
 

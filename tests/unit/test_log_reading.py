@@ -220,14 +220,14 @@ def test_equal_lines_without_an_id_are_two_records_and_a_copy_of_their_file_is_n
 
 
 def test_a_bad_line_is_kept_with_its_reason_and_costs_nothing_else(log: Path, reading: Make) -> None:
-    bad = "garbage\n" + line(0, consumer=None) + line(0, **{"gen_ai.usage.output_tokens": "many"})
+    bad = "garbage\n" + line(0, consumer=None) + line(0, start_time=None)
     log.write_text(line(1) + bad + line(2))
     reader = reading()
     assert reader.read() == [1, 2]
     assert [(item["offset"], item["reason"]) for item in reader.rejected] == [
         (len(line(1)), "not JSON: JSON is malformed: invalid character (byte 0)"),
         (len(line(1)) + 8, "consumer is missing: none of consumer | x-consumer | user_id | x-user-id"),
-        (len(line(1)) + 8 + len(line(0, consumer=None)), "output_tokens must be a whole number from 0 to 1000000000000000"),
+        (len(line(1)) + 8 + len(line(0, consumer=None)), "time is missing: none of start_time"),
     ]  # fmt: skip
     assert reader.rejected[0]["line"] == "garbage"
     assert (reader.state / "rejected.jsonl").stat().st_mode & 0o077 == 0

@@ -23,7 +23,7 @@ from metering.__main__ import main
 from metering.gateways import litellm_callback
 from metering.gateways.litellm_callback import Books, Hooks, Settings, read_settings
 from metering.gateways.outbox import FILE, Outbox, Sender, open_outbox, pack, sole_sender, waiting
-from metering.records import RecordError
+from metering.records import RecordError, TokenUsage, decode_batch
 from metering.spool import Spool
 from tests.cli import PROJECT
 from tests.gateway_records import SECRET, payload
@@ -357,6 +357,20 @@ async def test_a_request_that_cannot_be_counted_goes_to_the_platform_without_its
     (record,) = kept(tmp_path)
     assert (record["source"], "consumer" in record) == ("gw-1", False)
     assert SECRET not in json.dumps(record)
+
+
+@pytest.mark.asyncio
+async def test_usage_that_nobody_knows_goes_to_the_platform_with_its_numbers_and_the_reason(
+    tmp_path: Path, hooks: Hooks
+) -> None:
+    unknown = {"tokens": {"in": 30, "out": 4, "why": SECRET}}
+    kwargs = later(await begun(hooks), metadata={"usage_object": unknown})
+    await hooks.async_logging_hook(kwargs=kwargs, result=None, call_type="acompletion")
+    (record,) = kept(tmp_path)
+    assert record["payload"]["metadata"]["usage_object"] == {"tokens": {"in": 30, "out": 4, "why": ""}}
+    assert record["attributes"] == {"usage_refused": "usage of no known API: tokens.in, tokens.out"}
+    (rejected,) = decode_batch(TokenUsage, [json.dumps(record).encode()]).rejected
+    assert "usage of no known API: tokens.in, tokens.out" in str(rejected.error)
 
 
 @pytest.mark.asyncio
