@@ -63,6 +63,22 @@ def test_the_costs_of_envoys_route_are_those_that_its_log_shows() -> None:
         assert f"io.envoy.ai_gateway:{cost['metadataKey']})%" in envoy
 
 
+def test_the_attributes_of_higress_are_enough_for_claude_and_gemini() -> None:
+    (text,) = [block for block in blocks("yaml") if block.startswith("attributes:")]
+    logged = {attribute["key"] for attribute in yaml.safe_load(text)["attributes"] if attribute["apply_to_log"]}
+    claude = {"input_token": 21, "output_token": 50, "total_token": 1571,
+              "input_token_details": '{"cache_read_input_tokens": 1300, "cache_creation_input_tokens": 200}'}  # fmt: skip
+    gemini = {"input_token": 100, "output_token": 50, "total_token": 180,
+              "output_token_details": '{"thoughts_token_count": 30}'}  # fmt: skip
+    always = {"input_token", "output_token", "total_token"}
+    for attributes, counts in ((claude, (1521, 1300, 200, 50, 0)), (gemini, (100, 0, 0, 80, 30))):
+        ai_log = {"model": "m", **{name: value for name, value in attributes.items() if name in logged | always}}
+        line = {"ai_log": ai_log, "x-mse-consumer": "c", "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}
+        (record,) = translator("higress", source="s")(line, "derived")
+        assert isinstance(record, TokenUsage)
+        assert record.counts == counts
+
+
 def test_the_mapping_file_is_a_mapping() -> None:
     (text,) = [block for block in blocks("yaml") if block.startswith("# mapping.yaml")]
     mapping = yaml.safe_load(text)
