@@ -15,7 +15,8 @@ RUN awk -F '==' 'NR == FNR { wanted[$1] = 1; next } /^[^ ]/ { keep = ($1 in want
 
 COPY metering metering
 # Importing every command also proves that nothing else is needed.
-RUN /opt/venv/bin/python -m metering --help && /opt/venv/bin/python -m compileall -q metering
+RUN /opt/venv/bin/python -c "from metering.__main__ import COMMANDS, parser; [parser([name]) for name in COMMANDS]" \
+    && /opt/venv/bin/python -m compileall -q metering
 
 
 FROM python:3.11-slim-bookworm

@@ -1,5 +1,7 @@
 """`python -m metering`: meters that run where Django and the database are not.
 
+Each command imports only what it needs itself: the table in docs/agents.md names the packages of each.
+
 Exit status 0 on success, 2 on bad usage or bad input (one line that names file, job and field).
 """
 
@@ -7,25 +9,24 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import Final, NoReturn
 
-from metering.backfill import command as backfill
-from metering.efficiency import command as efficiency
-from metering.engines import command as engines
-from metering.gateways import outbox_command as outbox
-from metering.k8s import command as gpu
-from metering.logs import command as tokens
-from metering.slurm import command as slurm
-
-COMMANDS = {
-    "backfill": backfill,
-    "efficiency": efficiency,
-    "engines": engines,
-    "gpu": gpu,
-    "outbox": outbox,
-    "slurm": slurm,
-    "tokens": tokens,
-}
+COMMANDS: Final = {
+    "backfill": ("metering.backfill.command",
+                 "holds of a gap in metering, from kube-state-metrics in Prometheus, flagged as estimates"),
+    "efficiency": ("metering.efficiency.command",
+                   "MFU and HFU of training jobs, from their reports, checked against DCGM or NPU exporters in Prometheus"),
+    "engines": ("metering.engines.command",
+                "token counters of vLLM and SGLang servers, to compare with what gateways tell"),
+    "gpu": ("metering.k8s.command", "meter the accelerators of a Kubernetes cluster, until SIGTERM"),
+    "outbox": ("metering.gateways.outbox_command",
+               "send what the LiteLLM callback wrote into its outbox to the platform"),
+    "slurm": ("metering.slurm.command",
+              "GPU allocations from what Slurm's sacct printed (--json or --parsable2, with --duplicates)"),
+    "tokens": ("metering.logs.command", "token usage from the log of a gateway: to the platform, or into a usage file"),
+}  # fmt: skip
+"""Name -> the module of a command, and what it does."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -36,14 +37,16 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {' '.join(message.split())}, see --help\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line, with the options of the command that the arguments name."""
     top = OneLineParser(prog="python -m metering", description="Usage of AI compute, measured.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    for name, (module, purpose) in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose, description=purpose)
+        if arguments and arguments[0] == name:
+            loaded = import_module(module)
+            loaded.add_arguments(command)
+            command.set_defaults(run=loaded.run)
     return top
 
 
@@ -52,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser(given).parse_args(given)
     try:
         status: int = options.run(options)
     except BrokenPipeError:

@@ -32,7 +32,6 @@ from metering.records import GpuAllocation
 from metering.slurm.command import csv_of
 from metering.spool import Spool, open_state
 
-HELP: Final = "holds of a gap in metering, from kube-state-metrics in Prometheus, flagged as estimates"
 BAD_INPUT: Final = 2
 MUST_DECIDE: Final = 3
 DOOR: Final = "usage/gpu-allocations"

@@ -27,7 +27,6 @@ from metering.records import EfficiencySample
 from metering.spool import SpoolFullError
 
 log = logging.getLogger(__name__)
-HELP: Final = "MFU and HFU of training jobs, from their reports, checked against DCGM or NPU exporters in Prometheus"
 BAD_INPUT: Final = 2
 MUST_DECIDE: Final = 3
 COLUMNS: Final = ("cluster", "pod_uid", "start", "end", "gpu_seconds", "mfu", "hfu", "dtype", "coverage")

@@ -22,7 +22,6 @@ from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.records import EngineReading, RecordError
 from metering.spool import Spool, SpoolFullError, open_state
 
-HELP: Final = "token counters of vLLM and SGLang servers, to compare with what gateways tell"
 BAD_INPUT: Final = 2
 SOMEBODY_DECIDES: Final = 3
 DOOR: Final = "usage/engine-counters"

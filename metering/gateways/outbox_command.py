@@ -11,7 +11,6 @@ from typing import Final
 
 from metering.gateways.outbox import Sender, sole_sender
 
-HELP: Final = "send what the LiteLLM callback wrote into its outbox to the platform"
 BAD_INPUT: Final = 2
 SOMEBODY_DECIDES: Final = 3
 

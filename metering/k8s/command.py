@@ -22,7 +22,6 @@ from metering.k8s.service import Pace, Service
 from metering.k8s.surroundings import OWNERS, Lookup
 from metering.options import token_of
 
-HELP: Final = "meter the accelerators of a Kubernetes cluster, until SIGTERM"
 BAD_INPUT: Final = 2
 VERSION: Final = "1"
 STATE_FILE: Final = "gpu.sqlite"

@@ -28,7 +28,6 @@ from metering.numbering import Numbering
 from metering.records import RecordError
 from metering.spool import Spool, SpoolFullError, open_state
 
-HELP: Final = "token usage from the log of a gateway: to the platform, or into a usage file"
 BAD_INPUT: Final = 2
 SOMEBODY_DECIDES: Final = 3
 COLUMNS: Final = (

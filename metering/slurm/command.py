@@ -18,7 +18,6 @@ from metering.slurm.jobs import SacctError, SlurmJob
 from metering.slurm.sacct_json import read_json
 from metering.slurm.sacct_text import read_text
 
-HELP: Final = "GPU allocations from what Slurm's sacct printed (--json or --parsable2, with --duplicates)"
 BAD_INPUT: Final = 2
 COLUMNS: Final = (
     "cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator", "node", "queue",

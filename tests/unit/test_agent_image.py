@@ -79,10 +79,10 @@ def test_the_agents_run_where_django_and_the_database_are_not() -> None:
     hidden = ("django", "rest_framework", "celery", "psycopg", "pandas", "pyarrow", "billing", "pricing")
     script = (
         f"import sys\nfor name in {hidden!r}: sys.modules[name] = None\n"
-        "from metering.__main__ import COMMANDS, main\nprint(sorted(COMMANDS))\n"
+        "from metering.__main__ import COMMANDS, parser\nprint([name for name in COMMANDS if parser([name])])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(sorted(COMMANDS))
+    assert done.stdout.strip() == str(list(COMMANDS))
 
 
 @pytest.mark.parametrize("spec", pod_specs(), ids=lambda spec: spec["containers"][0]["args"][0])
@@ -105,7 +105,7 @@ def test_pods_run_unprivileged_with_a_volume_for_their_state(spec: dict[str, Any
 def test_arguments_are_those_that_the_command_takes(spec: dict[str, Any]) -> None:
     command, *arguments = spec["containers"][0]["args"]
     if command in COMMANDS:
-        assert parser().parse_args([command, *arguments]).command == command
+        assert parser([command]).parse_args([command, *arguments]).command == command
     assert all(argument.startswith("--") for argument in arguments)
 
 

@@ -29,7 +29,8 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_the_commands_are_commands(command: str) -> None:
     words = shlex.split(command)
-    options = parser().parse_args(words[words.index("metering") + 1 :])
+    arguments = words[words.index("metering") + 1 :]
+    options = parser(arguments).parse_args(arguments)
     assert options.command in ("tokens", "outbox", "engines")
 
 

@@ -319,7 +319,7 @@ def test_an_hour_that_cannot_be_read_is_read_in_the_next_turn(tmp_path: Path) ->
     log = tmp_path / "log"
     arguments = ["efficiency", "--cluster", "hq-1", "--jobs", str(tmp_path / "jobs.yaml"), "--follow", "--trust-reports",
                  "--from", "2026-10-10T08:00:00Z", "--until", "2026-10-10T09:00:00Z"]  # fmt: skip
-    options = parser().parse_args(arguments)
+    options = parser(arguments).parse_args(arguments)
     (tmp_path / "jobs.yaml").write_text(WORKLOAD.format(dtype="bf16"), encoding="utf-8")
     outbox = Outbox(tmp_path / "spool.db", "hq-1")
     waits: list[float] = []
