@@ -50,6 +50,10 @@ class Numbering:
                 numbered[place] = replace(record, sequence=number, sequence_run=run)
         return numbered
 
+    def skip(self, source: str, count: int) -> None:
+        """Leave so many numbers out, for records that are known to be lost."""
+        self._take(source, count)
+
     def _take(self, source: str, count: int) -> tuple[str, int]:
         """Run and first of so many numbers that nobody has."""
         run, following = self._connection.execute(TAKE, (source, uuid4().hex, count)).fetchone()

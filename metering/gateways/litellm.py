@@ -2,7 +2,8 @@
 
 **Identity.** `litellm_call_id` is whatever the client writes into a header, and `id` repeats with some upstreams; a
 failed deployment and its fallback share the call id. So the identity is a hash of key, call id, response id, status
-and start: a client can neither hide a request behind another nor lose one, and a payload sent twice is a duplicate.
+and start: a client can neither hide a request behind another nor lose one, and a payload sent twice is a duplicate. A
+finished batch is reported each time it is asked for, so it is known by its own id.
 
 **Time.** `startTime`: it is part of the identity. LiteLLM is known to fire a callback twice with two end times, which
 would make a conflict of what is a duplicate.
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.gateways.translation import Fields, from_epoch, required, scalars, text
+from metering.gateways.translation import Fields, UndatedUsage, from_epoch, required, scalars, text
 from metering.records import RecordError, TokenUsage, from_row
 from metering.token_usage import NOTHING, TokenClasses, token_classes, without_texts
 
@@ -47,6 +48,8 @@ COUNTED: Final = frozenset({
 CONSUMER: Final = ("team_id", "hash")
 """Default order of what may name the consumer: the `user_api_key_*` fields, without that prefix."""
 
+BATCHES: Final = frozenset({"retrieve_batch", "aretrieve_batch"})
+
 CLIENT_LEFT: Final = "499"
 FAILURE: Final = "failure"
 SUCCESS: Final = "success"
@@ -65,13 +68,14 @@ def redacted(payload: Fields, *, source: str) -> Fields:
 
 def usage(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> TokenUsage:
     """The usage that a redacted payload reports.  Raises RecordError."""
-    return counted_request(request(record, consumer=consumer), classes(record))
+    shape = UndatedUsage if record["payload"].get("call_type") in BATCHES else TokenUsage
+    return counted_request(request(record, consumer=consumer), classes(record), shape)
 
 
-def counted_request(fields: Fields, counted: TokenClasses) -> TokenUsage:
+def counted_request(fields: Fields, counted: TokenClasses, shape: type[TokenUsage] = TokenUsage) -> TokenUsage:
     """The record of a request and its counts.  Raises RecordError."""
     attributes = {**counted.remarks, **fields["attributes"]} or None
-    return from_row(TokenUsage, {**fields, **counted.counts, "attributes": attributes})
+    return from_row(shape, {**fields, **counted.counts, "attributes": attributes})
 
 
 def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
@@ -102,6 +106,8 @@ def read_consumer(configured: str) -> tuple[str, ...]:
 
 
 def _identity(payload: Fields) -> str:
+    if payload.get("call_type") in BATCHES and payload.get("total_tokens"):
+        return blake2b(msgspec.json.encode(("batch", required(payload, "id"))), digest_size=16).hexdigest()
     parts = (
         payload["metadata"].get("user_api_key_hash"), payload.get("litellm_call_id"), required(payload, "id"),
         payload.get("status"), payload.get("startTime"),

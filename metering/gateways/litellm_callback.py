@@ -7,9 +7,12 @@ ends is gone. This one writes before the answer is complete:
     streamed       after the last chunk and before the stream is closed, for LiteLLM assembles the usage only then
     failed, cut    when LiteLLM tells of it; nothing was answered that could be lost
 
-Each request is marked before its call, so that what LiteLLM tells later of the same answer is known as the same. The mark
-is made here: a client that sets call ids of its own can neither hide a request nor double it. Usage that LiteLLM counted
-itself because the client had left is marked as an estimate.
+Each call gets an id of ours before it begins, which is the id of its record: LiteLLM reports one answer up to twice, under
+two response ids where it bridges one API to another, and its own call id is whatever the client writes into a header. A
+client that repeats call ids can neither hide a call nor double it. Where the two reports differ, the outbox decides.
+
+An answer that only repeats an earlier one (`GET /v1/responses/ID`) is no record; a finished batch is one record, however
+often it is asked for. Usage that LiteLLM counted itself because the client had left is marked as an estimate.
 
 Settings, all from the environment: SUANPAN_ENDPOINT, SUANPAN_TOKEN_FILE (or SUANPAN_TOKEN), SUANPAN_OUTBOX (a folder on a
 disk that survives the container), SUANPAN_SOURCE (default: litellm), SUANPAN_CONSUMER (default: team_id,hash),
@@ -36,9 +39,28 @@ from metering.gateways.outbox import Outbox, Sender
 from metering.records import USAGE_REFUSED, RecordError
 
 log = logging.getLogger(__name__)
-MARK: Final = "suanpan_request"
+MARK: Final = "suanpan_call"
+CHAT: Final = frozenset({"completion", "acompletion"})
+TEXT_COMPLETION: Final = frozenset({"text_completion", "atext_completion"})
+REPEATING: Final = ("get_", "retrieve_", "list_", "cancel_", "delete_", "file_")
+"""Call types, without the leading `a` of the asynchronous ones, that fetch what an earlier call made."""
 STREAM_WAIT_S: Final = 5.0
 MAX_MARKS: Final = 100_000
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One call of a client. LiteLLM keeps it among details that a request can add to, but JSON cannot make this type."""
+
+    id: str
+    models: tuple[str, ...] = ()
+    """Where the client asked several models at once and gets all their answers."""
+
+    def record_id(self, payload: Mapping[str, Any]) -> str:
+        """The id of its record; each failed attempt and each further answer is a record of its own."""
+        if payload.get("status") != "success":
+            return _digest(self.id, payload.get("id"), payload.get("status"), payload.get("startTime"))
+        place = payload.get("place")
+        return self.id if place is None else _digest(self.id, place)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -89,18 +111,18 @@ class Books:
             )
             threading.Thread(target=sender.run, args=(self._stop,), name="outbox-sender", daemon=True).start()
 
-    async def write(self, payload: Mapping[str, Any], mark: str) -> None:
-        """Keep the record of a payload; durable when this returns. A failed disk is told, not raised into the answer."""
-        key, body = self.record(payload, mark)
+    async def write(self, payload: Mapping[str, Any], call: Call | None) -> None:
+        """Keep the record of a payload; durable when this returns. A failed disk is logged, not raised into the answer."""
+        key, body = self.record(payload, call)
         try:
             await asyncio.wrap_future(self._outbox.put(key, body))
         except sqlite3.Error as error:
             log.critical("outbox %s: %s; NOT kept: %s", self._settings.folder, error, body.decode())
             return
-        if mark in self._written:
-            self._written[mark].set()
+        if call is not None and call.id in self._written:
+            self._written[call.id].set()
 
-    def record(self, payload: Mapping[str, Any], mark: str) -> tuple[str, bytes]:
+    def record(self, payload: Mapping[str, Any], call: Call | None) -> tuple[str, bytes]:
         """Key and record of a payload. One that cannot be understood goes as it is, for the platform's quarantine."""
         redacted = litellm.redacted(dict(payload), source=self._settings.source)
         try:
@@ -108,34 +130,24 @@ class Books:
         except RecordError as error:
             log.error("a request cannot be counted: %s", error)
             kept = msgspec.json.encode({**redacted, "attributes": {USAGE_REFUSED: str(error)[:512]}})
-            return mark_key(mark, payload) or blake2b(kept, digest_size=16).hexdigest(), kept
-        key = mark_key(mark, payload) or record.id
+            return call.record_id(payload) if call else blake2b(kept, digest_size=16).hexdigest(), kept
+        key = call.record_id(payload) if call else record.id
         return key, msgspec.json.encode(msgspec.structs.replace(record, id=key))
 
-    def expect(self, mark: str) -> asyncio.Event:
-        """What will be set when a record of this request is durable."""
+    def expect(self, call_id: str) -> asyncio.Event:
+        """What will be set when a record of this call is durable."""
         if len(self._written) >= MAX_MARKS:
             self._written.clear()
-        return self._written.setdefault(mark, asyncio.Event())
+        return self._written.setdefault(call_id, asyncio.Event())
 
-    def forget(self, mark: str) -> None:
+    def forget(self, call_id: str) -> None:
         """Nobody waits any more."""
-        self._written.pop(mark, None)
+        self._written.pop(call_id, None)
 
     def close(self) -> None:
         """Stop sending; what is in the outbox stays there."""
         self._stop.set()
         self._outbox.close()
-
-
-def mark_key(mark: str, payload: Mapping[str, Any]) -> str:
-    """Identity of one answer of a marked request: attempts that failed and the one that succeeded are told apart."""
-    if not mark:
-        return ""
-    parts = [mark, payload.get("id"), payload.get("status")]
-    if payload.get("status") != "success":
-        parts.append(payload.get("startTime"))
-    return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
 class Hooks:
@@ -144,62 +156,84 @@ class Hooks:
     books: Callable[[], Books]
 
     async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str) -> None:
-        """Mark the request, whatever its client says."""
+        """Name the call, whatever its client says, and ask for the usage of a streamed text completion.
+
+        Of those LiteLLM reports zeros if nobody asks; of all other streams it asks by itself.
+        """
         details = _details(data)
         if details is not None:
-            details[MARK] = uuid4().hex
+            details[MARK] = Call(str(uuid4()), _models(data) if call_type in CHAT else ())
+        if call_type in TEXT_COMPLETION and data.get("stream"):
+            data["stream_options"] = {**(data.get("stream_options") or {}), "include_usage": True}
 
     async def async_post_call_success_hook(self, data: dict[str, Any], user_api_key_dict: Any, response: Any) -> None:
         """An answer is ready: write it down before it goes out."""
-        details = _details(data)
-        usage = _usage(response)
-        if details is None or usage is None or MARK not in details:
-            return  # no usage in the answer, or a route that is not marked: LiteLLM tells of it later
-        await self.books().write(answer_payload(data, details, response, usage), details[MARK])
+        details = _details(data) or {}
+        call = _call(details)
+        if call is None or _repeats(details.get("call_type")):
+            return  # a route that names no call, or nothing new: LiteLLM's log decides
+        for place, answer in enumerate(_flat(response)):
+            usage = _usage(answer)
+            if usage is not None:
+                payload = answer_payload(data, details, answer, usage)
+                if call.models:
+                    payload |= {"place": place, "model_group": call.models[place % len(call.models)]}
+                await self.books().write(payload, call)
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
         """Hand the chunks on; after the last, hold the end of the stream until its usage is written down."""
-        details = _details(request_data)
-        mark = str(details.get(MARK, "")) if details is not None else ""
-        if not mark:
+        call = _call(_details(request_data) or {})
+        if call is None:
             async for chunk in response:
                 yield chunk
             return
         books = self.books()
-        written = books.expect(mark)
+        written = books.expect(call.id)
         try:
             async for chunk in response:
                 yield chunk
-            await self._await_stream(books, written, request_data, mark)
+            await self._await_stream(books, written, request_data, call)
         finally:
-            books.forget(mark)
+            books.forget(call.id)
 
     async def async_logging_hook(self, kwargs: dict[str, Any], result: Any, call_type: str) -> tuple[dict[str, Any], Any]:
-        """LiteLLM tells of a success, before it tells any callback that may be slow."""
-        await self._told(kwargs)
+        """LiteLLM reports a success, before it reports to any callback that may be slow."""
+        payload = kwargs.get("standard_logging_object")
+        if isinstance(payload, Mapping):
+            await self._log_success(kwargs, payload, result)
         return kwargs, result
 
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        """LiteLLM tells of a failed attempt."""
-        await self._told(kwargs)
-
-    async def _told(self, kwargs: dict[str, Any]) -> None:
+        """LiteLLM reports a failed attempt."""
         payload = kwargs.get("standard_logging_object")
         if isinstance(payload, Mapping):
-            await self.books().write(payload, str(kwargs.get(MARK) or ""))
+            await self.books().write(payload, _call(kwargs))
 
-    async def _await_stream(self, books: Books, written: asyncio.Event, data: dict[str, Any], mark: str) -> None:
+    async def _log_success(self, kwargs: dict[str, Any], payload: Mapping[str, Any], result: Any) -> None:
+        call_type = payload.get("call_type")
+        if call_type in litellm.BATCHES:
+            if payload.get("total_tokens"):
+                await self.books().write(batch_payload(payload, result), None)
+            return
+        call = _call(kwargs)
+        if _repeats(call_type) or (call is not None and call.models):
+            return
+        if call is None:  # a route that has no hook before the call; a second report of it brings the same details
+            call = kwargs[MARK] = Call(str(uuid4()))
+        await self.books().write(rerank_payload(payload, result), call)
+
+    async def _await_stream(self, books: Books, written: asyncio.Event, data: dict[str, Any], call: Call) -> None:
         """Wait for LiteLLM's own count; where guardrails put that off until the stream is closed, take it as assembled."""
         logging_object = data.get("litellm_logging_obj")
         assembled = getattr(logging_object, "_deferred_stream_complete_args", None)
         response = assembled[0] if isinstance(assembled, tuple) and assembled else None
         usage = _usage(response)
         if usage is not None:
-            await books.write(answer_payload(data, _details(data) or {}, response, usage), mark)
+            await books.write(answer_payload(data, _details(data) or {}, response, usage), call)
             return
         try:
             await asyncio.wait_for(written.wait(), STREAM_WAIT_S)
@@ -225,6 +259,48 @@ def answer_payload(
         "metadata": {**metadata, "user_api_key_hash": metadata.get("user_api_key_hash") or metadata.get("user_api_key"),
                      "usage_object": usage},
     }  # fmt: skip
+
+
+def batch_payload(payload: Mapping[str, Any], batch: Any) -> dict[str, Any]:
+    """LiteLLM's payload of a finished batch, dated when it finished: each time it is asked for, it is the same record."""
+    finished = _field(batch, "completed_at") or _field(batch, "created_at") or payload.get("startTime")
+    return {**payload, "startTime": finished, "model": payload.get("model") or _field(batch, "model")}
+
+
+def rerank_payload(payload: Mapping[str, Any], result: Any) -> Mapping[str, Any]:
+    """LiteLLM's payload, with the tokens of a rerank, which LiteLLM leaves out of it; search units are no tokens."""
+    meta = _field(result, "meta") or {}
+    tokens, billed = _field(meta, "tokens") or {}, _field(meta, "billed_units") or {}
+    given = _field(tokens, "input_tokens") or _field(billed, "total_tokens")
+    if payload.get("total_tokens") or not given:
+        return payload
+    usage = {"prompt_tokens": given, "completion_tokens": _field(tokens, "output_tokens") or 0}
+    return {**payload, "metadata": {**(payload.get("metadata") or {}), "usage_object": usage}}
+
+
+def _call(details: Mapping[str, Any]) -> Call | None:
+    call = details.get(MARK)
+    return call if isinstance(call, Call) else None
+
+
+def _models(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """The models of a request that is answered by several: `model: "a,b"`."""
+    model = data.get("model")
+    several = isinstance(model, str) and "," in model and not data.get("fastest_response")
+    return tuple(name.strip() for name in str(model).split(",")) if several else ()
+
+
+def _repeats(call_type: object) -> bool:
+    return str(call_type).removeprefix("a").startswith(REPEATING)
+
+
+def _flat(response: Any) -> list[Any]:
+    """The answers: one, or one of each model, or one of each model to each of several conversations."""
+    return [answer for part in response for answer in _flat(part)] if isinstance(response, list) else [response]
+
+
+def _digest(*parts: Any) -> str:
+    return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
 def _details(data: Mapping[str, Any]) -> dict[str, Any] | None:

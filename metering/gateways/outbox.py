@@ -1,8 +1,12 @@
 """Records of a gateway on its own disk until the platform has them; every worker process of a gateway may write.
 
-A record is in the outbox when `put` is done, through kill -9 and power loss. It is known by its key: told again it replaces
-what still waits, and changes nothing once it is on its way. One sender at a time, whichever process holds the lock, packs
-what waits into the spool and delivers it.
+A record is in the outbox when `put` is done, through kill -9 and power loss. It is known by its key. A second record of that
+key completes the first while it waits: the same tokens, with the cache or the reasoning that one of them leaves out. If it
+contradicts the first, or adds a cache to it too late, it is sent too, and the platform keeps it in quarantine as a conflict.
+One sender at a time, whichever process holds the lock, packs what waits into the spool and delivers it.
+
+What the disk does not take stays in memory and is tried again; what a process takes with it when it ends has a number that
+the platform will miss (`unkept.py`).
 """
 
 import fcntl
@@ -12,16 +16,20 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from metering.delivery import Delivery, Outcome
+from metering.gateways.unkept import Unkept, left_behind
 from metering.numbering import Numbering
 from metering.records import RecordError, TokenUsage
 from metering.spool import Spool, SpoolFullError, open_state
@@ -34,15 +42,21 @@ CREATE TABLE IF NOT EXISTS outbox (
     packed INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (id) WHERE NOT packed;
+CREATE TABLE IF NOT EXISTS lost (process TEXT PRIMARY KEY, records INTEGER NOT NULL, numbered INTEGER NOT NULL DEFAULT 0);
 """
 DOOR: Final = "usage/tokens"
 BATCH_RECORDS: Final = 1000
 SETTLE_S: Final = 2.0
-REMEMBER_S: Final = 86_400.0
+REMEMBER_S: Final = 3_600.0
 WATERMARK_EVERY_S: Final = 60.0
 HINDERED_WAIT_S: Final = 5.0
+RETRY_S: Final = 2.0
+MAX_IN_MEMORY: Final = 100_000
 AGENT: Final = "litellm callback"
 FILE: Final = "outbox.sqlite"
+CACHE_COUNTS: Final = "cache_counts"
+WHOLES: Final = ("id", "source", "consumer", "model", "status", "input_tokens", "output_tokens")
+PARTS: Final = ("cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_output_tokens")
 
 _decoder = msgspec.json.Decoder(TokenUsage)
 
@@ -54,11 +68,17 @@ class Outbox:
         self._path = folder / FILE
         self._queue: queue.SimpleQueue[tuple[str, bytes, Future[None]] | None] = queue.SimpleQueue()
         self._connection = open_outbox(self._path, check_same_thread=False)
+        self._unkept = Unkept(folder)
+        self._in_memory: dict[tuple[str, bytes], None] = {}
+        self._dropped = 0
         self._thread = threading.Thread(target=self._write, name="outbox", daemon=True)
         self._thread.start()
 
     def put(self, key: str, body: bytes) -> Future[None]:
-        """Keep a record; the result is there when it is durable, or the sqlite3.Error that hindered it."""
+        """Keep a record; the result is there when it is durable, or the sqlite3.Error that hindered it.
+
+        What was hindered is tried again, as long as this process lives.
+        """
         done: Future[None] = Future()
         self._queue.put((key, body, done))
         return done
@@ -67,33 +87,120 @@ class Outbox:
         """Write what was put, and give the file back."""
         self._queue.put(None)
         self._thread.join()
+        self._unkept.close()
         self._connection.close()
 
     def _write(self) -> None:
-        while (first := self._queue.get()) is not None:
-            batch = [first]
-            while len(batch) < BATCH_RECORDS and not self._queue.empty():
-                more = self._queue.get()
-                if more is None:
-                    self._queue.put(None)
-                    break
-                batch.append(more)
+        going = True
+        while going:
+            batch: list[tuple[str, bytes, Future[None]]] = []
+            try:
+                going = self._collect(batch)
+            except queue.Empty:
+                log.info("outbox: trying %d records again", len(self._in_memory))
             self._commit(batch)
 
+    def _collect(self, batch: list[tuple[str, bytes, Future[None]]]) -> bool:
+        """Wait for what is put; False at the end.  Raises queue.Empty when it is time to try again."""
+        given = self._queue.get(timeout=RETRY_S if self._in_memory else None)
+        while given is not None:
+            batch.append(given)
+            if len(batch) >= BATCH_RECORDS or self._queue.empty():
+                return True
+            given = self._queue.get()
+        return False
+
     def _commit(self, batch: list[tuple[str, bytes, Future[None]]]) -> None:
-        try:
-            with self._connection:
-                self._connection.executemany(
-                    "INSERT INTO outbox (key, body, put_at) VALUES (?, ?, ?)"
-                    " ON CONFLICT (key) DO UPDATE SET body = excluded.body WHERE NOT packed",
-                    [(key, body, time.time()) for key, body, _ in batch],
-                )
-        except sqlite3.Error as error:
+        error = self._hindrance([(key, body) for key, body, _ in batch])
+        if error is not None:
+            self._remember(batch)
             for _, _, done in batch:
                 done.set_exception(error)
             return
         for _, _, done in batch:
             done.set_result(None)
+        self._try_again()
+
+    def _hindrance(self, records: Sequence[tuple[str, bytes]]) -> sqlite3.Error | None:
+        """Write records in one transaction; what hindered it, if anything."""
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                for key, body in records:
+                    _keep(self._connection, key, body)
+        except sqlite3.Error as error:
+            return error
+        return None
+
+    def _try_again(self) -> None:
+        while self._in_memory:
+            some = list(islice(self._in_memory, BATCH_RECORDS))
+            if self._hindrance(some) is not None:
+                break
+            for record in some:
+                del self._in_memory[record]
+        self._note_unkept()
+
+    def _remember(self, batch: list[tuple[str, bytes, Future[None]]]) -> None:
+        for key, body, _ in batch:
+            if len(self._in_memory) < MAX_IN_MEMORY:
+                self._in_memory[(key, body)] = None
+            else:
+                self._dropped += 1
+        self._note_unkept()
+
+    def _note_unkept(self) -> None:
+        """Note how many records would be lost if this process ended now."""
+        try:
+            self._unkept.set(self._dropped + len({key for key, _ in self._in_memory}))
+        except OSError as error:
+            log.critical("outbox: not even the number of records that are not kept can be written: %s", error)
+
+
+def _keep(connection: sqlite3.Connection, key: str, body: bytes) -> None:
+    """Add a record, or complete the one of that key; what contradicts that one is kept beside it."""
+    row = connection.execute("SELECT body, packed FROM outbox WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        _insert(connection, key, body)
+        return
+    first, packed = row
+    joined = _joined(first, body)
+    if joined is None or (packed and _uncached(joined) != _uncached(first)):
+        _insert(connection, f"{key} {blake2b(body, digest_size=16).hexdigest()}", body)
+    elif not packed:
+        connection.execute("UPDATE outbox SET body = ? WHERE key = ?", (joined, key))
+
+
+def _insert(connection: sqlite3.Connection, key: str, body: bytes) -> None:
+    connection.execute("INSERT OR IGNORE INTO outbox (key, body, put_at) VALUES (?, ?, ?)", (key, body, time.time()))
+
+
+def _joined(first: bytes, second: bytes) -> bytes | None:
+    """One record of two reports of the same call, None where they contradict each other.
+
+    The counts of the cache and of reasoning are parts of the others, which one API reports and another leaves out.
+    """
+    one, other = _record(first), _record(second)
+    if first == second or not (isinstance(one, TokenUsage) and isinstance(other, TokenUsage)):
+        return first if first == second else None
+    counts = {name: sorted((getattr(one, name), getattr(other, name))) for name in PARTS}
+    same = all(getattr(one, name) == getattr(other, name) for name in WHOLES)
+    if not same or any(low not in (0, high) for low, high in counts.values()):
+        return None
+    attributes = dict(one.attributes or {})
+    if CACHE_COUNTS not in (other.attributes or {}):
+        attributes.pop(CACHE_COUNTS, None)
+    higher = {name: high for name, (_, high) in counts.items()}
+    try:
+        return msgspec.json.encode(replace(one, **higher, attributes=attributes or None))
+    except RecordError:
+        return None
+
+
+def _uncached(body: bytes) -> int | None:
+    """Input that is charged in full."""
+    record = _record(body)
+    return record.uncached_input_tokens if isinstance(record, TokenUsage) else None
 
 
 def open_outbox(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
@@ -107,7 +214,7 @@ def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: 
     """Put what has waited for `settle_s` into one body of the spool, in one transaction; how many records that were.
 
     They are numbered here and not when they are put: a record that is told again takes no second number. Their keys are
-    remembered for a day, so that what is told late is not told again.  Raises SpoolFullError.
+    remembered for an hour, so that what is reported late is not sent again.  Raises SpoolFullError.
     """
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -116,11 +223,35 @@ def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: 
             (now - settle_s, BATCH_RECORDS),
         ).fetchall()
         if rows:
-            numbered = Numbering(connection).number([_record(body) for _, body in rows])
+            numbering = Numbering(connection)
+            numbered = numbering.number([_record(body) for _, body in rows])
+            _skip_lost(connection, numbering, numbered)
             spool.put(DOOR, msgspec.json.encode(numbered))
-            connection.executemany("UPDATE outbox SET packed = 1, body = '' WHERE id = ?", [(row[0],) for row in rows])
+            connection.executemany("UPDATE outbox SET packed = 1 WHERE id = ?", [(row[0],) for row in rows])
         connection.execute("DELETE FROM outbox WHERE packed AND put_at < ?", (now - REMEMBER_S,))
     return len(rows)
+
+
+def _skip_lost(
+    connection: sqlite3.Connection, numbering: Numbering, numbered: Sequence[TokenUsage | msgspec.Raw]
+) -> None:
+    """Leave out the numbers of lost records, after these: between two that arrive, the platform misses them."""
+    (count,) = connection.execute("SELECT coalesce(sum(records), 0) FROM lost WHERE NOT numbered").fetchone()
+    sources = [record.source for record in numbered if isinstance(record, TokenUsage)]
+    if count and sources:
+        numbering.skip(sources[-1], count)
+        connection.execute("UPDATE lost SET numbered = 1")
+
+
+def collect_lost(connection: sqlite3.Connection, folder: Path) -> None:
+    """Take over what processes that ended say of records that no disk kept."""
+    with left_behind(folder) as found:
+        for path, count in found:
+            if count:
+                log.critical("outbox %s: %d records were lost with a process while the disk was full", folder, count)
+                with connection:
+                    connection.execute("INSERT OR IGNORE INTO lost (process, records) VALUES (?, ?)", (path.name, count))
+            path.unlink(missing_ok=True)
 
 
 def _record(body: bytes) -> TokenUsage | msgspec.Raw:
@@ -167,6 +298,7 @@ class Sender:
         """Send what is there, for so long at most; True if nothing is left.  Raises SpoolFullError."""
         connection, spool, delivery = self._open()
         try:
+            collect_lost(connection, self._folder)
             while pack(connection, spool, now=time.time(), settle_s=0):
                 pass
             done = delivery.flush(seconds=seconds)
@@ -189,10 +321,11 @@ class Sender:
         """One body packed and one delivered; how long to wait until the next turn (s)."""
         packed, now = 0, time.time()
         try:
+            collect_lost(connection, self._folder)
             packed = pack(connection, spool, now=now)
             if not packed:
                 self._watched(connection, spool, now - SETTLE_S)
-        except (SpoolFullError, sqlite3.Error) as error:
+        except (SpoolFullError, OSError, sqlite3.Error) as error:
             log.error("outbox: %s; the records stay in it", error)
         try:
             attempt = delivery.run_once()

@@ -1,0 +1,265 @@
+"""One call of a client is one record, whatever LiteLLM reports of it, in whatever order and under whatever ids.
+
+What LiteLLM reports here is what its proxy 1.106.2 reported in `python -m tests.acceptance`.
+"""
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from metering.gateways.litellm_callback import Books, Hooks, Settings
+from metering.gateways.outbox import FILE, open_outbox, pack
+from metering.spool import Spool
+from tests.gateway_records import payload
+
+CHAT = {"prompt_tokens": 110, "completion_tokens": 13, "total_tokens": 123,
+        "prompt_tokens_details": {"cached_tokens": 10}, "completion_tokens_details": {"reasoning_tokens": 4}}  # fmt: skip
+RESPONSES = {"input_tokens": 110, "output_tokens": 13, "total_tokens": 123,
+             "input_tokens_details": {"cached_tokens": 10}, "output_tokens_details": {"reasoning_tokens": 4}}  # fmt: skip
+MESSAGES = {"input_tokens": 100, "output_tokens": 13, "cache_read_input_tokens": 10}
+"""The same counts as three APIs report them; Anthropic's leaves the cache out of its input and has no reasoning."""
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[Books]:
+    made = Books(Settings(tmp_path, source="gw-1", sender="none"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hooks(books: Books) -> Hooks:
+    made = Hooks()
+    made.books = lambda: books
+    return made
+
+
+def begun(hooks: Hooks, call_type: str = "acompletion", **more: Any) -> dict[str, Any]:
+    """A request whose client wrote `call-1` into the header, after the hook before its call."""
+    details = {"litellm_call_id": "call-1", "call_type": call_type, "model": "chat", "custom_llm_provider": "deepseek",
+               "start_time": datetime(2026, 10, 15, 4, tzinfo=UTC)}  # fmt: skip
+    metadata = {"user_api_key": "hash-1", "user_api_key_team_id": "team-1", "model_group": "demo-chat"}
+    logging_object = SimpleNamespace(model_call_details=details)
+    data = {"model": "demo-chat", "metadata": metadata, "litellm_logging_obj": logging_object, **more}
+    asyncio.run(hooks.async_pre_call_hook(user_api_key_dict=None, cache=None, data=data, call_type=call_type))
+    return data
+
+
+def answer(hooks: Hooks, data: dict[str, Any], response: Any) -> None:
+    asyncio.run(hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=response))
+
+
+def log(hooks: Hooks, data: dict[str, Any], usage: Any, result: Any = None, **changed: Any) -> None:
+    """LiteLLM's log of a success, with the details of its logging object."""
+    details = data["litellm_logging_obj"].model_call_details
+    totals = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": (usage or {}).get("total_tokens", 0)}
+    reported = payload(**{"call_type": details["call_type"], "metadata": {"usage_object": usage}, **totals, **changed})
+    kwargs = details | {"standard_logging_object": reported}
+    asyncio.run(hooks.async_logging_hook(kwargs=kwargs, result=result, call_type=str(details["call_type"])))
+    details.update(kwargs)  # LiteLLM hands over the details themselves
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    connection = open_outbox(folder / FILE)
+    rows = connection.execute("SELECT body FROM outbox WHERE NOT packed ORDER BY id").fetchall()
+    connection.close()
+    return [json.loads(body) for (body,) in rows]
+
+
+def counts(record: dict[str, Any]) -> tuple[int, int, int, int, int]:
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
+             "reasoning_output_tokens")  # fmt: skip
+    given, read, written, produced, reasoning = (int(record.get(name, 0)) for name in names)
+    return given, read, written, produced, reasoning
+
+
+@pytest.mark.parametrize("first", ["answer", "log"])
+@pytest.mark.parametrize(
+    ("call_type", "response"),
+    [
+        ("aresponses", SimpleNamespace(id="resp_bGl0ZWxsbTpjd", usage=RESPONSES)),
+        ("anthropic_messages", {"id": "msg_11", "usage": MESSAGES}),
+        ("atext_completion", SimpleNamespace(id="cmpl-1", usage=CHAT)),
+        ("acompletion", SimpleNamespace(id="resp_11", usage=CHAT)),
+    ],
+)
+def test_a_call_that_was_bridged_is_one_record_with_all_counts(
+    tmp_path: Path, hooks: Hooks, call_type: str, response: Any, first: str
+) -> None:
+    data = begun(hooks, call_type)
+    if first == "answer":
+        answer(hooks, data, response)
+    log(hooks, data, CHAT, id="chatcmpl-10", startTime=1795389812.177047)
+    if first == "log":
+        answer(hooks, data, response)
+    (record,) = kept(tmp_path)
+    assert counts(record) == (110, 10, 0, 13, 4)
+    assert (record["attributes"]["call_id"], "cache_counts" in record["attributes"]) == ("call-1", False)
+
+
+def test_calls_with_one_call_id_one_response_id_and_one_start_are_as_many_records(tmp_path: Path, hooks: Hooks) -> None:
+    for _ in range(3):
+        data = begun(hooks)
+        answer(hooks, data, SimpleNamespace(id="chatcmpl-1", usage=CHAT))
+        log(hooks, data, CHAT)
+    assert len({record["id"] for record in kept(tmp_path)}) == 3
+    assert len(kept(tmp_path)) == 3
+
+
+def test_a_parameter_of_the_request_cannot_name_the_call(tmp_path: Path, hooks: Hooks) -> None:
+    """LiteLLM adds parameters that it does not know to the details that its log hands over."""
+    for _ in range(2):
+        data = begun(hooks)
+        data["litellm_logging_obj"].model_call_details["suanpan_call"] = {"id": "mine", "models": ["a", "b"]}
+        log(hooks, data, CHAT)
+    records = kept(tmp_path)
+    assert [record["id"] == "mine" for record in records] == [False, False]
+
+
+def test_a_route_without_a_hook_before_the_call_is_one_record_for_each_call(tmp_path: Path, hooks: Hooks) -> None:
+    for _ in range(2):
+        data = {"litellm_logging_obj": SimpleNamespace(model_call_details={"call_type": "arerank"})}
+        log(hooks, data, {"total_tokens": 56}, id="rerank-1")
+        log(hooks, data, {"total_tokens": 56}, id="rerank-2", startTime=1795389812.2)
+    assert [counts(record) for record in kept(tmp_path)] == [(56, 0, 0, 0, 0)] * 2
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"billed_units": {"total_tokens": 101}, "tokens": {"input_tokens": 101}},  # vLLM
+        {"billed_units": {"total_tokens": 101}, "tokens": {}},  # Jina
+        {"billed_units": None, "tokens": {"input_tokens": 101, "output_tokens": 0}},  # Voyage
+    ],
+)
+def test_a_rerank_has_the_tokens_of_its_answer_which_the_log_leaves_out(
+    tmp_path: Path, hooks: Hooks, meta: dict[str, Any]
+) -> None:
+    data = {"litellm_logging_obj": SimpleNamespace(model_call_details={"call_type": "arerank"})}
+    log(hooks, data, None, result=SimpleNamespace(id="rerank-1", meta=meta), id="rerank-1")
+    assert [counts(record) for record in kept(tmp_path)] == [(101, 0, 0, 0, 0)]
+
+
+def test_two_reports_that_contradict_each_other_are_both_sent_under_one_id(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks, "aresponses")
+    answer(hooks, data, SimpleNamespace(id="resp_1", usage=RESPONSES))
+    log(hooks, data, {**CHAT, "completion_tokens": 14, "total_tokens": 124}, id="chatcmpl-1")
+    first, second = kept(tmp_path)
+    assert (first["id"], counts(first)) == (second["id"], (110, 10, 0, 13, 4))
+    assert counts(second) == (110, 10, 0, 14, 4)
+    log(hooks, data, {**CHAT, "completion_tokens": 14, "total_tokens": 124}, id="chatcmpl-1")
+    assert len(kept(tmp_path)) == 2, "the same contradiction again is no third"
+
+
+WITHOUT_CACHE = {**CHAT, "prompt_tokens_details": None}
+WITHOUT_REASONING = {**CHAT, "completion_tokens_details": None}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "sent"),
+    [
+        (CHAT, CHAT, 0), (WITHOUT_REASONING, CHAT, 0), (CHAT, WITHOUT_CACHE, 0), (WITHOUT_CACHE, CHAT, 1),
+        (CHAT, {**CHAT, "prompt_tokens": 111, "total_tokens": 124}, 1),
+    ],
+)  # fmt: skip
+def test_what_comes_after_the_first_is_on_its_way_is_sent_only_if_it_changes_the_price(
+    tmp_path: Path, hooks: Hooks, first: dict[str, Any], later: dict[str, Any], sent: int
+) -> None:
+    data = begun(hooks)
+    answer(hooks, data, SimpleNamespace(id="chatcmpl-1", usage=first))
+    connection = open_outbox(tmp_path / FILE)
+    assert pack(connection, Spool(connection), now=time.time(), settle_s=0) == 1
+    connection.close()
+    log(hooks, data, later)
+    assert len(kept(tmp_path)) == sent
+
+
+def test_a_request_to_several_models_is_as_many_records_as_answers(tmp_path: Path, hooks: Hooks) -> None:
+    """`model: "a,b"`: LiteLLM answers with both, and logs one."""
+    data = begun(hooks, model="big, small,broken")
+    data["model"] = None  # LiteLLM takes it out of the request
+    log(hooks, data, CHAT)
+    answers = [SimpleNamespace(id="1", usage=CHAT), SimpleNamespace(id="1", usage=CHAT), ValueError("broken")]
+    answer(hooks, data, answers)
+    records = kept(tmp_path)
+    assert [(record["model"], counts(record)) for record in records] == [
+        ("big", (110, 10, 0, 13, 4)), ("small", (110, 10, 0, 13, 4)),
+    ]  # fmt: skip
+    assert len({record["id"] for record in records}) == 2
+
+
+def test_of_several_models_for_the_fastest_answer_one_is_recorded(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks, model="big,small", fastest_response=True)
+    log(hooks, data, CHAT)
+    answer(hooks, data, SimpleNamespace(id="1", usage=CHAT))
+    assert [counts(record) for record in kept(tmp_path)] == [(110, 10, 0, 13, 4)]
+
+
+def test_fetching_a_response_again_is_no_usage(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks, "aget_responses")
+    answer(hooks, data, SimpleNamespace(id="resp_1", usage=RESPONSES))
+    log(hooks, data, None, id="resp_1")
+    assert kept(tmp_path) == []
+
+
+def test_a_finished_batch_is_one_record_however_often_it_is_fetched(tmp_path: Path, hooks: Hooks) -> None:
+    batch = SimpleNamespace(id="batch_7", model="qwen", completed_at=1795380100, created_at=1795380000, usage=RESPONSES)
+    bodies = set()
+    for started in (1795390276.2, 1795390277.5):
+        data = begun(hooks, "aretrieve_batch")
+        answer(hooks, data, batch)
+        log(hooks, data, CHAT, result=batch, id="batch_7", model="", model_group="", startTime=started)
+        bodies |= {json.dumps(record) for record in kept(tmp_path)}
+    data = begun(hooks, "aretrieve_batch")
+    log(hooks, data, None, result=SimpleNamespace(id="batch_8", model="qwen"), id="batch_8", model="", model_group="")
+    (record,) = kept(tmp_path)
+    assert bodies == {json.dumps(record)}
+    assert (record["model"], record["time"], counts(record)) == ("qwen", "2026-11-22T20:41:40Z", (110, 10, 0, 13, 4))
+
+
+def test_a_streamed_text_completion_asks_for_its_usage(hooks: Hooks) -> None:
+    """LiteLLM asks by itself for that of chats; of text completions it reports zeros."""
+    plain = begun(hooks, "atext_completion")
+    streamed = begun(hooks, "atext_completion", stream=True, stream_options={"include_usage": False, "other": 1})
+    assert ("stream_options" in plain, streamed["stream_options"]) == (False, {"include_usage": True, "other": 1})
+    assert "stream_options" not in begun(hooks, "acompletion", stream=True)
+
+
+@pytest.mark.parametrize("call_type", ["acompletion", "atext_completion", "aresponses", "anthropic_messages", "aembedding"])
+def test_an_answer_of_a_language_model_without_tokens_goes_to_quarantine(
+    tmp_path: Path, hooks: Hooks, call_type: str
+) -> None:
+    data = begun(hooks, call_type)
+    log(hooks, data, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
+    (record,) = kept(tmp_path)
+    assert ("input_tokens" in record, record["payload"]["call_type"]) == (False, call_type)
+
+
+OLD = """
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL, put_at REAL NOT NULL,
+    packed INTEGER NOT NULL DEFAULT 0
+);
+INSERT INTO outbox (key, body, put_at, packed) VALUES ('sent', '', 1, 1), ('waits', '{"id":"waits"}', 1, 0);
+"""
+
+
+def test_an_outbox_of_an_older_callback_is_sent_under_its_own_ids(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / FILE)
+    old.executescript(OLD)
+    old.close()
+    connection = open_outbox(tmp_path / FILE)
+    spool = Spool(connection)
+    assert pack(connection, spool, now=time.time()) == 1
+    parcel = spool.oldest()
+    assert parcel is not None
+    assert json.loads(parcel.body) == [{"id": "waits"}]
+    connection.close()
