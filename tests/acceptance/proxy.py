@@ -76,11 +76,14 @@ class Proxy:
 
 
 def configuration(upstream: int) -> dict[str, Any]:
-    """Two teams by custom authentication; models of the upstream, one mocked, one that falls back, one that fails."""
-    base = f"http://127.0.0.1:{upstream}/v1"
+    """Two teams by custom authentication; models of the upstream by several providers, so that LiteLLM has to bridge.
 
-    def served(name: str, model: str) -> dict[str, Any]:
-        params = {"model": f"openai/{model}", "api_base": base, "api_key": "none", "max_retries": 0}
+    One model is mocked, one fails, and of two providers one falls back.
+    """
+
+    def served(name: str, model: str, path: str = "/v1") -> dict[str, Any]:
+        base = f"http://127.0.0.1:{upstream}{path}"
+        params = {"model": model, "api_base": base, "api_key": "none", "max_retries": 0}
         return {"model_name": name, "litellm_params": params}
 
     usage = {"prompt_tokens": 500, "completion_tokens": 50, "total_tokens": 550,
@@ -91,10 +94,15 @@ def configuration(upstream: int) -> dict[str, Any]:
     mock = {"model": "openai/mock", "api_key": "none", "mock_response": mocked}
     return {
         "model_list": [
-            *(served(name, name) for name in ("chat", "slow", "broken", "embed")), served("falling", "broken"),
+            *(served(name, f"openai/{name}") for name in ("chat", "slow", "broken", "embed")),
+            served("falling", "openai/broken"), served("text", "text-completion-openai/text"),
+            served("deepseek", "deepseek/chat"), served("falling-deepseek", "deepseek/broken"),
+            served("vllm", "hosted_vllm/chat"), served("claude", "anthropic/claude", ""),
+            served("by-responses", "openai/responses/chat"), served("vllm-embed", "hosted_vllm/embed"),
+            served("vllm-rerank", "hosted_vllm/rerank", ""), served("jina", "jina_ai/rerank"),
             {"model_name": "mock", "litellm_params": mock},
         ],
-        "router_settings": {"fallbacks": [{"falling": ["chat"]}], "num_retries": 0},
+        "router_settings": {"fallbacks": [{"falling": ["chat"]}, {"falling-deepseek": ["deepseek"]}], "num_retries": 0},
         "litellm_settings": {
             "callbacks": ["openmeter", "lago", "generic_api", "metering.gateways.litellm_callback.reporter"],
             "standard_logging_payload_excluded_fields": ["messages", "response", "model_map_information"],

@@ -1,74 +1,131 @@
 """Runs in LiteLLM's environment: the OpenAI client sends requests and prints, a JSON line each, what it was answered.
 
-usage: traffic.py ADDRESS FIRST COUNT KINDS [CONCURRENCY]. Request number n is of team nlp or cv by turns.
+usage: traffic.py ADDRESS FIRST COUNT KINDS [CONCURRENCY]. A kind is ROUTE:MODEL, several are divided by semicolons. Request
+number n is of team nlp or cv by turns.
 """
 
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import openai
 
 
-async def chat(client: openai.AsyncOpenAI, number: int, call: str, model: str = "chat") -> dict[str, int]:
-    answer = await client.chat.completions.create(
-        model=model, messages=[{"role": "user", "content": f"number {number}"}], extra_headers={"x-litellm-call-id": call}
-    )
+def said(number: int) -> list[Any]:
+    return [{"role": "user", "content": f"number {number}"}]
+
+
+async def chat(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
+    answer = await client.chat.completions.create(model=model, messages=said(number), extra_headers=headers)
     return told(answer.usage)
 
 
-async def stream(client: openai.AsyncOpenAI, number: int, call: str, *, asks: bool) -> dict[str, int] | None:
+async def stream(
+    client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str], *, asks: bool = True
+) -> dict[str, int] | None:
     options: Any = {"stream_options": {"include_usage": True}} if asks else {}
     usage = None
     chunks = await client.chat.completions.create(
-        model="chat", messages=[{"role": "user", "content": f"number {number}"}], stream=True,
-        extra_headers={"x-litellm-call-id": call}, **options,
-    )  # fmt: skip
+        model=model, messages=said(number), stream=True, extra_headers=headers, **options
+    )
     async for chunk in chunks:
         usage = chunk.usage or usage
     return told(usage) if usage else None
 
 
-async def cut(client: openai.AsyncOpenAI, number: int, call: str) -> None:
-    chunks = await client.chat.completions.create(
-        model="slow", messages=[{"role": "user", "content": f"number {number}"}], stream=True,
-        extra_headers={"x-litellm-call-id": call},
-    )  # fmt: skip
+async def hidden(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int] | None:
+    return await stream(client, number, model, headers, asks=False)
+
+
+async def cut(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> None:
+    chunks = await client.chat.completions.create(model=model, messages=said(number), stream=True, extra_headers=headers)
     async for _ in chunks:
         break
     await chunks.close()
 
 
-async def embed(client: openai.AsyncOpenAI, number: int, call: str) -> dict[str, int]:
+async def several(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> None:
+    """The answers of several models to one request: a list, which the client of OpenAI does not know."""
+    await client.post("/chat/completions", body={"model": model, "messages": said(number)}, cast_to=httpx.Response,
+                      options={"headers": headers})  # fmt: skip
+
+
+async def completions(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
+    answer = await client.completions.create(model=model, prompt=f"number {number}", extra_headers=headers)
+    return told(answer.usage)
+
+
+async def completions_stream(
+    client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]
+) -> dict[str, int] | None:
+    usage = None
+    chunks = await client.completions.create(model=model, prompt=f"number {number}", stream=True, extra_headers=headers)
+    async for chunk in chunks:
+        usage = chunk.usage or usage
+    return told(usage) if usage else None
+
+
+async def embeddings(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
     answer = await client.embeddings.create(
-        model="embed", input=[str(number)], encoding_format="float", extra_headers={"x-litellm-call-id": call}
+        model=model, input=[f"number {number}"], encoding_format="float", extra_headers=headers
     )
     return {"input": answer.usage.prompt_tokens, "cached": 0, "output": 0, "reasoning": 0}
 
 
-async def responses(client: openai.AsyncOpenAI, number: int, call: str, *, streams: bool) -> dict[str, int] | None:
+async def rerank(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
+    body = {"model": model, "query": f"number {number}", "documents": ["a", "b"]}
+    answer = await client.post("/rerank", body=body, cast_to=httpx.Response, options={"headers": headers})
+    meta = answer.json()["meta"]
+    given = meta["tokens"].get("input_tokens") or meta["billed_units"]["total_tokens"]
+    return {"input": given, "cached": 0, "output": 0, "reasoning": 0}
+
+
+async def responses(
+    client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str], *, streams: bool = False
+) -> dict[str, int]:
     answer: Any = await client.responses.create(
-        model="chat", input=f"number {number}", stream=streams, extra_headers={"x-litellm-call-id": call}
+        model=model, input=f"number {number}", stream=streams, extra_headers=headers
     )
     if streams:
         async for event in answer:
             if event.type == "response.completed":
                 answer = event.response
-    usage = answer.usage
-    return usage and {
-        "input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.input_tokens_details.cached_tokens,
-        "reasoning": usage.output_tokens_details.reasoning_tokens,
-    }  # fmt: skip
+    return told_of_response(answer.usage)
 
 
-async def messages(client: openai.AsyncOpenAI, number: int, call: str, *, streams: bool) -> None:
-    body = {"model": "chat", "max_tokens": 100, "stream": streams,
-            "messages": [{"role": "user", "content": f"number {number}"}]}  # fmt: skip
-    headers = {"x-litellm-call-id": call}
+async def responses_stream(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
+    return await responses(client, number, model, headers, streams=True)
+
+
+async def fetched(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
+    """A response that is asked for twice more."""
+    answer = await client.responses.create(model=model, input=f"number {number}", extra_headers=headers)
+    for _ in range(2):
+        await client.responses.retrieve(answer.id, extra_headers=headers)
+    return told_of_response(answer.usage)
+
+
+async def messages(
+    client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str], *, streams: bool = False
+) -> None:
+    body = {"model": model, "max_tokens": 100, "stream": streams, "messages": said(number)}
     answer = await client.post("/messages", body=body, cast_to=httpx.Response, options={"headers": headers})
     await answer.aread()
+
+
+async def messages_stream(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> None:
+    await messages(client, number, model, headers, streams=True)
+
+
+KINDS: dict[str, Callable[..., Awaitable[dict[str, int] | None]]] = {
+    "chat": chat, "stream": stream, "hidden": hidden, "cut": cut, "several": several, "completions": completions,
+    "completions-stream": completions_stream, "embeddings": embeddings, "rerank": rerank, "responses": responses,
+    "responses-stream": responses_stream, "fetched": fetched, "messages": messages, "messages-stream": messages_stream,
+    "repeated": chat,
+}  # fmt: skip
 
 
 def told(usage: Any) -> dict[str, int]:
@@ -79,23 +136,19 @@ def told(usage: Any) -> dict[str, int]:
     }  # fmt: skip
 
 
-async def one(clients: dict[str, openai.AsyncOpenAI], number: int, kind: str, gate: asyncio.Semaphore) -> None:
-    team, call = ("nlp", "cv")[number % 2], f"call-{number}"
-    client = clients[team]
-    kinds = {
-        "chat": lambda: chat(client, number, call), "mock": lambda: chat(client, number, call, "mock"),
-        "fallback": lambda: chat(client, number, call, "falling"), "failure": lambda: chat(client, number, call, "broken"),
-        "stream": lambda: stream(client, number, call, asks=True),
-        "hidden": lambda: stream(client, number, call, asks=False),
-        "responses": lambda: responses(client, number, call, streams=False),
-        "responses-stream": lambda: responses(client, number, call, streams=True),
-        "messages": lambda: messages(client, number, call, streams=False),
-        "messages-stream": lambda: messages(client, number, call, streams=True),
-        "cut": lambda: cut(client, number, call), "embed": lambda: embed(client, number, call),
+def told_of_response(usage: Any) -> dict[str, int]:
+    return {
+        "input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.input_tokens_details.cached_tokens,
+        "reasoning": usage.output_tokens_details.reasoning_tokens,
     }  # fmt: skip
+
+
+async def one(clients: dict[str, openai.AsyncOpenAI], number: int, kind: str, gate: asyncio.Semaphore) -> None:
+    team, (route, _, model) = ("nlp", "cv")[number % 2], kind.partition(":")
+    call = "the-same" if route == "repeated" else f"call-{number}"
     async with gate:
         try:
-            usage, ended = await kinds[kind](), "answered"
+            usage, ended = await KINDS[route](clients[team], number, model, {"x-litellm-call-id": call}), "answered"
         except openai.APIStatusError:
             usage, ended = None, "refused"
         except (openai.APIError, OSError):
@@ -119,4 +172,4 @@ async def main(address: str, first: int, count: int, kinds: list[str], concurren
 
 if __name__ == "__main__":
     address, first, count, kinds = sys.argv[1:5]
-    asyncio.run(main(address, int(first), int(count), kinds.split(","), int(sys.argv[5]) if len(sys.argv) > 5 else 8))
+    asyncio.run(main(address, int(first), int(count), kinds.split(";"), int(sys.argv[5]) if len(sys.argv) > 5 else 8))

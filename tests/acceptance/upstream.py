@@ -1,14 +1,18 @@
 """A stand-in for a model server: it answers as OpenAI does and counts by arithmetic, so that everybody knows the truth.
 
-The number n in the last message decides: 100 + n input tokens, n % 64 of them cached, 10 + n % 7 output tokens, n % 5 of
-them reasoning. The model `slow` streams for a minute, `broken` fails, `embed` embeds.
+The last "number n" in the request decides: 100 + n input tokens, n % 64 of them cached, 10 + n % 7 output tokens, n % 5 of
+them reasoning; embeddings and reranks have input alone. The model `slow` streams for a minute, `broken` fails, and a
+stream of `breaking` ends after its first chunk.
 """
 
 import json
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+NUMBER = re.compile(r"number (\d+)")
 
 
 def usage_of(number: int) -> dict[str, Any]:
@@ -19,6 +23,11 @@ def usage_of(number: int) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": number % 64},
         "completion_tokens_details": {"reasoning_tokens": number % 5},
     }  # fmt: skip
+
+
+def input_usage_of(number: int) -> dict[str, Any]:
+    """The usage of an embedding or a rerank."""
+    return {"prompt_tokens": 100 + number, "total_tokens": 100 + number}
 
 
 class Upstream(ThreadingHTTPServer):
@@ -46,24 +55,65 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
+    def do_GET(self) -> None:
+        """A response that was made before."""
+        made = re.search(r"/responses/resp_(\d+)", self.path)
+        if made:
+            self._respond({}, int(made[1]))
+        else:
+            self._json(404, {"error": {"message": "not here", "type": "invalid_request_error"}})
+
     def _answer(self, body: dict[str, Any]) -> None:
+        number = int(NUMBER.findall(json.dumps(body))[-1])
         if body["model"] == "broken":
             self._json(500, {"error": {"message": "broken on purpose", "type": "server_error", "code": "500"}})
         elif self.path.endswith("/embeddings"):
-            number = int(body["input"][0] if isinstance(body["input"], list) else body["input"])
-            counts = {"prompt_tokens": 100 + number, "total_tokens": 100 + number}
-            self._json(200, {"object": "list", "model": "embed", "usage": counts,
+            self._json(200, {"object": "list", "model": "embed", "usage": input_usage_of(number),
                              "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 0.5]}]})  # fmt: skip
+        elif self.path.endswith("/rerank"):
+            self._json(200, {"id": f"rerank-{number}", "model": "rerank", "usage": input_usage_of(number),
+                             "results": [{"index": 0, "relevance_score": 0.5, "document": {"text": "a"}}]})  # fmt: skip
         elif self.path.endswith("/responses"):
-            self._respond(body, int(str(body["input"]).replace("'", " ").replace("}", " ").replace("]", " ").split()[-1]))
+            self._respond(body, number)
+        elif self.path.endswith("/messages"):
+            self._message(body, number)
+        elif body.get("stream"):
+            self._stream(body, number)
         else:
-            number = int(str(body["messages"][-1]["content"]).split()[-1])
-            if body.get("stream"):
-                self._stream(body, number)
-            else:
-                message = {"role": "assistant", "content": f"answer {number}"}
-                self._json(200, {**_head(number, "chat.completion"), "usage": usage_of(number),
-                                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})  # fmt: skip
+            self._json(200, {**_head(number, self._kind), "usage": usage_of(number),
+                             "choices": [self._choice(f"answer {number}", "message", "stop")]})  # fmt: skip
+
+    @property
+    def _kind(self) -> str:
+        return "chat.completion" if self.path.endswith("/chat/completions") else "text_completion"
+
+    def _choice(self, text: str, member: str, finish_reason: str | None) -> dict[str, Any]:
+        """A choice of a chat answer or chunk, or of a text completion, as the path asks for."""
+        choice: dict[str, Any] = {"index": 0, "finish_reason": finish_reason}
+        if self._kind == "text_completion":
+            return {**choice, "text": text, "logprobs": None}
+        return {**choice, member: {"role": "assistant", "content": text}}
+
+    def _message(self, body: dict[str, Any], number: int) -> None:
+        usage = usage_of(number)
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        counts = {"input_tokens": usage["prompt_tokens"] - cached, "cache_read_input_tokens": cached,
+                  "cache_creation_input_tokens": 0, "output_tokens": usage["completion_tokens"]}  # fmt: skip
+        message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "upstream", "stop_sequence": None}
+        if not body.get("stream"):
+            text = [{"type": "text", "text": f"answer {number}"}]
+            self._json(200, {**message, "content": text, "stop_reason": "end_turn", "usage": counts})
+            return
+        begun = {**message, "content": [], "stop_reason": None, "usage": {**counts, "output_tokens": 1}}
+        self._events([
+            {"type": "message_start", "message": begun},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "answer"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+             "usage": {"output_tokens": counts["output_tokens"]}},
+            {"type": "message_stop"},
+        ])  # fmt: skip
 
     def _respond(self, body: dict[str, Any], number: int) -> None:
         usage = usage_of(number)
@@ -89,32 +139,35 @@ class _Handler(BaseHTTPRequestHandler):
             {**place, "type": "response.output_item.done", "item": item},
             {"type": "response.completed", "response": response},
         ]
+        self._events([{**event, "sequence_number": order} for order, event in enumerate(events)])
+
+    def _events(self, events: list[dict[str, Any]]) -> None:
+        self._begin_stream()
+        for event in events:
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+
+    def _begin_stream(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        for order, event in enumerate(events):
-            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': order})}\n\n".encode())
         self.close_connection = True
 
     def _stream(self, body: dict[str, Any], number: int) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
-        self.end_headers()
+        self._begin_stream()
         for part in range(600 if body["model"] == "slow" else 3):
-            delta = {"role": "assistant", "content": f"part {part} "}
-            self._event(number, [{"index": 0, "delta": delta, "finish_reason": None}])
+            self._chunk(number, [self._choice(f"part {part} ", "delta", None)])
             time.sleep(0.1 if body["model"] == "slow" else 0.005)
-        self._event(number, [{"index": 0, "delta": {}, "finish_reason": "stop"}])
+            if body["model"] == "breaking":
+                return
+        self._chunk(number, [self._choice("", "delta", "stop")])
         if (body.get("stream_options") or {}).get("include_usage"):
-            self._event(number, [], usage=usage_of(number))
+            self._chunk(number, [], usage=usage_of(number))
         self.wfile.write(b"data: [DONE]\n\n")
-        self.close_connection = True
 
-    def _event(self, number: int, choices: list[Any], **more: Any) -> None:
-        chunk = {**_head(number, "chat.completion.chunk"), "choices": choices, **more}
-        self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    def _chunk(self, number: int, choices: list[Any], **more: Any) -> None:
+        kind = "chat.completion.chunk" if self._kind == "chat.completion" else self._kind
+        self.wfile.write(b"data: " + json.dumps({**_head(number, kind), "choices": choices, **more}).encode() + b"\n\n")
         self.wfile.flush()
 
     def _json(self, status: int, content: dict[str, Any]) -> None:
