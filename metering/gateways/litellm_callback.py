@@ -6,6 +6,7 @@ ends is gone. This one writes before the answer is complete:
     not streamed   when the answer is ready and before it is sent, from the usage object that the client gets
     streamed       after the last chunk and before the stream is closed, for LiteLLM assembles the usage only then
     failed, cut    when LiteLLM tells of it; nothing was answered that could be lost
+    other routes   (images, audio, pass-through, batches) when LiteLLM tells of it, just after the answer
 
 Each call gets an id of ours before it begins, which is the id of its record: LiteLLM reports one answer up to twice, under
 two response ids where it bridges one API to another, and its own call id is whatever the client writes into a header. A
@@ -180,6 +181,16 @@ class Hooks:
                     payload |= {"place": place, "model_group": call.models[place % len(call.models)]}
                 await self.books().write(payload, call)
 
+    async def async_post_call_success_deployment_hook(
+        self, request_data: dict[str, Any], response: Any, call_type: Any
+    ) -> None:
+        """A rerank is ready, whose route has neither a hook before the call nor one before the answer."""
+        details, usage = _details(request_data), _rerank_usage(response)
+        if details is None or usage is None or _call(details) is not None:
+            return
+        call = details[MARK] = Call(str(uuid4()))
+        await self.books().write(answer_payload(request_data, details, response, usage), call)
+
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
@@ -268,14 +279,19 @@ def batch_payload(payload: Mapping[str, Any], batch: Any) -> dict[str, Any]:
 
 
 def rerank_payload(payload: Mapping[str, Any], result: Any) -> Mapping[str, Any]:
-    """LiteLLM's payload, with the tokens of a rerank, which LiteLLM leaves out of it; search units are no tokens."""
-    meta = _field(result, "meta") or {}
+    """LiteLLM's payload, with the tokens of a rerank, which LiteLLM leaves out of it."""
+    usage = _rerank_usage(result)
+    if payload.get("total_tokens") or usage is None:
+        return payload
+    return {**payload, "metadata": {**(payload.get("metadata") or {}), "usage_object": usage}}
+
+
+def _rerank_usage(response: Any) -> dict[str, Any] | None:
+    """The tokens of a rerank; search units are none."""
+    meta = _field(response, "meta") or {}
     tokens, billed = _field(meta, "tokens") or {}, _field(meta, "billed_units") or {}
     given = _field(tokens, "input_tokens") or _field(billed, "total_tokens")
-    if payload.get("total_tokens") or not given:
-        return payload
-    usage = {"prompt_tokens": given, "completion_tokens": _field(tokens, "output_tokens") or 0}
-    return {**payload, "metadata": {**(payload.get("metadata") or {}), "usage_object": usage}}
+    return {"prompt_tokens": given, "completion_tokens": _field(tokens, "output_tokens") or 0} if given else None
 
 
 def _call(details: Mapping[str, Any]) -> Call | None:

@@ -148,6 +148,17 @@ def test_a_rerank_has_the_tokens_of_its_answer_which_the_log_leaves_out(
     assert [counts(record) for record in kept(tmp_path)] == [(101, 0, 0, 0, 0)]
 
 
+def test_a_rerank_is_written_before_it_is_sent_and_once(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks, "arerank")
+    del data["litellm_logging_obj"].model_call_details["suanpan_call"]  # its route calls no hook before the call
+    ready = SimpleNamespace(id="rerank-1", meta={"billed_units": {"total_tokens": 101}, "tokens": {}})
+    asyncio.run(hooks.async_post_call_success_deployment_hook(request_data=data, response=ready, call_type="arerank"))
+    (record,) = kept(tmp_path)
+    assert (record["consumer"], record["model"], counts(record)) == ("team-1", "demo-chat", (101, 0, 0, 0, 0))
+    log(hooks, data, None, result=ready, id="rerank-1")
+    assert [again["id"] for again in kept(tmp_path)] == [record["id"]]
+
+
 def test_two_reports_that_contradict_each_other_are_both_sent_under_one_id(tmp_path: Path, hooks: Hooks) -> None:
     data = begun(hooks, "aresponses")
     answer(hooks, data, SimpleNamespace(id="resp_1", usage=RESPONSES))
