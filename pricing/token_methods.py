@@ -10,7 +10,7 @@ from typing import Final
 from pricing.loadtests.own import LoadRun
 from pricing.money import exact_decimal
 from pricing.token_contexts import one_price
-from pricing.token_price import ClassCosts, LatencyBounds, fit_gpu_seconds
+from pricing.token_price import ClassCosts, LatencyBounds, deciding_point, fit_gpu_seconds, passing_prefix
 from pricing.token_pricing import class_rows, fitted_runs
 from pricing.token_sheet import TokenSheet
 
@@ -21,7 +21,7 @@ ROOT_PLACES: Final = 3
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """One run: which bounds it breaks, and whether its pass is void because a lower rate failed already."""
+    """One run: which bounds it breaks, and whether its pass is void because its own rate or a lower one failed."""
 
     run: LoadRun
     broken: Sequence[str]
@@ -48,17 +48,15 @@ class MethodOutcome:
 
 
 def run_verdicts(runs: Sequence[LoadRun], bounds: LatencyBounds) -> list[RunVerdict]:
-    """Every run by offered rate. The last of the passing prefix is selected; a pass after a failure is void (FT1)."""
-    verdicts: list[RunVerdict] = []
-    prefix = True
-    for run in sorted(runs, key=lambda run: run.point.offered_rps):
-        broken = bounds.broken(run.point)
-        prefix = prefix and not broken
-        verdicts.append(RunVerdict(run, broken, not broken and not prefix, False))
-    passing = [index for index, verdict in enumerate(verdicts) if not verdict.broken and not verdict.void]
-    if passing:
-        verdicts[passing[-1]] = replace(verdicts[passing[-1]], selected=True)
-    return verdicts
+    """Every run by offered rate. The last of the passing prefix is selected; a pass at or above a failure is void (FT1)."""
+    passing = passing_prefix([run.point for run in runs], bounds)
+    deciding = deciding_point(passing) if passing else None
+    selected = next((run for run in runs if run.point == deciding), None)
+    return [
+        RunVerdict(run, broken, not broken and run.point not in passing, run is selected)
+        for run in sorted(runs, key=lambda run: run.point.offered_rps)
+        for broken in (bounds.broken(run.point),)
+    ]
 
 
 def compared_methods(sheet: TokenSheet) -> list[MethodOutcome]:

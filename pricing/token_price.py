@@ -86,23 +86,41 @@ def _brief(value: Number) -> str:
     return exact_decimal(value, 4).rstrip("0").rstrip(".")
 
 
-def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> LoadPoint:
-    """The last run of the passing prefix by offered rate; a later pass, won by shedding load, is void.
+def passing_prefix(points: Sequence[LoadPoint], bounds: LatencyBounds) -> list[LoadPoint]:
+    """The runs below the lowest offered rate at which a run failed; a later pass, won by shedding load, is void.
 
-    Raises LoadPointError if the first run fails already.  Source: FT1, sustainable point; DistServe's goodput.
+    A rate fails with any of its runs: of two runs at one rate neither is the later one.  Source: FT1, sustainable point.
     """
-    selected: LoadPoint | None = None
-    ordered = sorted(points, key=lambda point: point.offered_rps)
-    for point in ordered:
-        if not bounds.hold(point):
-            break
-        selected = point
-    if selected is None:
-        if not ordered:
-            raise LoadPointError("the load test has no runs")
-        lowest, broken = _brief(ordered[0].offered_rps), "; ".join(bounds.broken(ordered[0]))
-        raise LoadPointError(f"no run keeps the bounds at the lowest offered rate {lowest}: {broken}")
-    return selected
+    failed = min((point.offered_rps for point in points if not bounds.hold(point)), default=None)
+    return [point for point in points if failed is None or point.offered_rps < failed]
+
+
+def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> LoadPoint:
+    """The run at the highest rate of the passing prefix.
+
+    Raises LoadPointError if the lowest rate fails already.  Source: FT1, sustainable point; DistServe's goodput.
+    """
+    passing = passing_prefix(points, bounds)
+    if passing:
+        return deciding_point(passing)
+    if not points:
+        raise LoadPointError("the load test has no runs")
+    first = min((point for point in points if not bounds.hold(point)), key=_by_rate_and_tokens)
+    broken = "; ".join(bounds.broken(first))
+    raise LoadPointError(f"no run keeps the bounds at the lowest offered rate {_brief(first.offered_rps)}: {broken}")
+
+
+def deciding_point(points: Sequence[LoadPoint]) -> LoadPoint:
+    """The run at the highest offered rate; of several at it the one with the fewest tokens, wherever it stands."""
+    highest = max(point.offered_rps for point in points)
+    return min((point for point in points if point.offered_rps == highest), key=_by_rate_and_tokens)
+
+
+def _by_rate_and_tokens(point: LoadPoint) -> tuple[Fraction, ...]:
+    return (
+        point.offered_rps, point.output_tps, point.uncached_input_tps, point.cached_input_tps, point.completed_rps,
+        point.ttft_p99_ms, point.tpot_p99_ms, point.error_rate, point.duration_s or Fraction(0),
+    )  # fmt: skip
 
 
 def cost_per_million(gpu_hour_cost: Number, tokens_per_second: Number, serving_utilisation: Number = 1) -> Fraction:

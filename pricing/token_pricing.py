@@ -12,8 +12,10 @@ from pricing.token_price import (
     LatencyBounds,
     LoadPoint,
     MeasuredRun,
+    deciding_point,
     fit_gpu_seconds,
     output_only_costs,
+    passing_prefix,
     phase_costs,
     ratio_costs,
     sustainable_point,
@@ -73,12 +75,12 @@ def _split(point: LoadPoint, gpus: int, terms: TokenTerms) -> ClassCosts:
 def _fitted(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, ClassCosts]:
     chosen = fitted_runs(tests, terms.bounds)
     fitted = fit_gpu_seconds([measured for _, measured in chosen], terms.cache_read_ratio)
-    selected = max((run for run, _ in chosen), key=lambda run: run.point.offered_rps)
-    return selected, fitted.costs(terms.gpu_hour_cost)
+    deciding = deciding_point([run.point for run, _ in chosen])
+    return next(run for run, _ in chosen if run.point == deciding), fitted.costs(terms.gpu_hour_cost)
 
 
 def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[LoadRun, MeasuredRun]]:
-    """What least squares takes: the sustainable run of every report, or every passing run of a single report.
+    """What least squares takes: the sustainable run of every report, or the passing prefix of a single report.
 
     Raises LoadPointError where a report has no sustainable run, ValueError for reports of two models or accelerators.
     """
@@ -86,10 +88,10 @@ def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[
         raise ValueError("the reports are not of one model on one accelerator")
     chosen: list[tuple[LoadRun, MeasuredRun]] = []
     for test in tests:
-        best = test.run_of(sustainable_point([run.point for run in test.runs], bounds))
-        single = len(tests) == 1
-        runs = [run for run in test.runs if (bounds.hold(run.point) if single else run is best)]
-        chosen += [(run, _measured(test, run.point)) for run in runs]
+        points = [run.point for run in test.runs]
+        best = sustainable_point(points, bounds)
+        taken = passing_prefix(points, bounds) if len(tests) == 1 else [best]
+        chosen += [(test.run_of(point), _measured(test, point)) for point in taken]
     return chosen
 
 

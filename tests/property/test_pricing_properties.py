@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from pricing.documents import DocumentError, parse_document
 from pricing.efficiency import EfficiencyPolicy, judge, judge_linear
 from pricing.energy import counted_millijoules
 from pricing.fields import InputError, exact_number
+from pricing.loadtests.own import LoadRun, LoadTest
 from pricing.mig import slice_fraction, slice_list_price
 from pricing.money import Number, round_amount, round_together, split_amount
 from pricing.tariff import hourly_series
@@ -28,6 +30,7 @@ from pricing.token_price import (
     ratio_costs,
     sustainable_point,
 )
+from pricing.token_pricing import TokenTerms, price_tokens
 from tests.golden.registry import SHEET
 
 amounts = st.decimals(-(10**9), 10**9, places=2)
@@ -179,6 +182,38 @@ def test_nothing_below_the_sustainable_point_fails_whatever_the_order(runs: list
         return
     assert all(bounds.hold(run) for run in runs if run.offered_rps <= selected.offered_rps)
     assert sustainable_point(mixed, bounds) == selected
+
+
+rough_points = st.builds(
+    LoadPoint,
+    offered_rps=st.integers(1, 4).map(Fraction),
+    completed_rps=st.just(Fraction(4)),
+    input_tps=st.integers(1, 5).map(Fraction),
+    output_tps=st.integers(1, 5).map(Fraction),
+    ttft_p99_ms=st.integers(400, 600).map(Fraction),
+    tpot_p99_ms=st.just(Fraction(1)),
+    error_rate=st.just(Fraction(0)),
+    duration_s=st.just(Fraction(600)),
+)
+
+
+@pytest.mark.parametrize("method", ["ratio", "least-squares", "output-only"])
+@given(runs=st.lists(rough_points, min_size=1, max_size=9), shuffle=st.randoms())
+def test_the_order_of_the_runs_never_decides_the_price(method: str, runs: list[LoadPoint], shuffle: Any) -> None:
+    """Rates repeat here, with runs that pass and runs that fail at the same one."""
+    bounds = LatencyBounds(Fraction(500), Fraction(80))
+    terms = TokenTerms(Fraction(10), Fraction(0), bounds, method, Fraction(4), Fraction(1, 10), Fraction(1))
+    mixed = list(runs)
+    shuffle.shuffle(mixed)
+    outcomes: list[Any] = []
+    for ordered in (runs, mixed):
+        test = LoadTest("H800", 1, "m", "", "", tuple(LoadRun(point, {}) for point in ordered))
+        try:
+            selected, costs = price_tokens([test], terms)
+            outcomes.append((selected.point, costs))
+        except LoadPointError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
 
 
 def number(low: int, high: int, places: int = 3) -> st.SearchStrategy[str]:

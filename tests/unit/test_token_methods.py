@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pricing.token_methods import compared_methods, run_verdicts
+from pricing.token_pricing import price_tokens
 from pricing.token_sheet import parse_token_sheet
 
 
@@ -42,7 +43,7 @@ def test_three_methods_on_one_point() -> None:
     assert phase.prices is not None
     assert (phase.prices["input"], phase.prices["output"]) == (Decimal("0.1389"), Decimal("4.1667"))
     assert ratio.recovered == phase.recovered == 10
-    assert fitted.refusal == "least squares needs 4 runs of varied shape, there are 3"
+    assert fitted.refusal == "least squares needs 4 runs of varied shape, there are 2"
     assert phase.far
     assert ratio.gaps is None
     assert dict(phase.gaps or {})["output"] == Fraction("4.1667") / Fraction("1.5873") - 1
@@ -62,6 +63,55 @@ def test_least_squares_shows_how_far_to_trust_it() -> None:
         "4", "0.000", "1.000000",
     )  # fmt: skip
     assert Decimal("2") <= Decimal(fitted.diagnostics["condition_number"]) < 30
+
+
+SHAPES = [(4000, 3600), (16_000, 2400), (8000, 3200), (20_000, 2000), (10_000, 3000)]
+"""Tokens/s of input and output that take one GPU at 25 and 250 GPU-seconds a million: 0.004 x 25 + 0.0036 x 250 = 1."""
+
+
+def test_least_squares_takes_no_pass_above_a_rate_that_failed() -> None:
+    """The runs below the failure fit exactly; the void one has three times the tokens of the first."""
+    runs = [run(n, fresh, out) for n, (fresh, out) in enumerate(SHAPES[:4], start=1)]
+    failed, void = run(5, 10_000, 3000, ttft_p99_ms=640), run(6, 12_000, 10_800, ttft_p99_ms=480)
+    parsed = parse_token_sheet(sheet(*runs, failed, void, method="least-squares"))
+    selected, costs = price_tokens(parsed.tests, parsed.terms)
+    assert selected.point.offered_rps == 4
+    # 25 and 250 GPU-seconds at 10 / 3600 each
+    assert (costs.input, costs.output) == (Fraction(250, 3600), Fraction(2500, 3600))
+    fitted = compared_methods(parsed)[2]
+    assert fitted.diagnostics is not None
+    assert (fitted.diagnostics["runs"], fitted.diagnostics["residual"]) == ("4", "0.000")
+
+
+def test_least_squares_refuses_where_too_few_runs_pass_below_the_first_failure() -> None:
+    runs = [run(n, fresh, out, ttft_p99_ms=640 if n == 3 else 400) for n, (fresh, out) in enumerate(SHAPES, start=1)]
+    fitted = compared_methods(parse_token_sheet(sheet(*runs)))[2]
+    assert fitted.refusal == "least squares needs 4 runs of varied shape, there are 2"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0)])
+def test_a_rate_at_which_one_of_two_runs_fails_has_failed(order: tuple[int, ...]) -> None:
+    runs = [run(4, 4000, 400), run(5, 5000, 500), run(5, 5000, 500, ttft_p99_ms=640)]
+    parsed = parse_token_sheet(sheet(*(runs[index] for index in order)))
+    selected, costs = price_tokens(parsed.tests, parsed.terms)
+    assert selected.point.offered_rps == 4
+    # method R: 10 x 10^6 / 3600 / (4000 + 4 x 400)
+    assert costs.input == Fraction(10 * 10**6, 3600 * 5600)
+    verdicts = run_verdicts(parsed.tests[0].runs, parsed.terms.bounds)
+    assert sorted((v.run.point.offered_rps, v.selected, v.void, bool(v.broken)) for v in verdicts) == [
+        (4, True, False, False), (5, False, False, True), (5, False, True, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_runs_that_pass_at_one_rate_the_one_with_fewer_tokens_gives_the_price(order: tuple[int, ...]) -> None:
+    runs = [run(5, 5000, 500), run(5, 4900, 490)]
+    parsed = parse_token_sheet(sheet(*(runs[index] for index in order)))
+    selected, costs = price_tokens(parsed.tests, parsed.terms)
+    assert selected.point.output_tps == 490
+    assert costs.input == Fraction(10 * 10**6, 3600 * (4900 + 4 * 490))
+    verdicts = run_verdicts(parsed.tests[0].runs, parsed.terms.bounds)
+    assert [v.run.point.output_tps for v in verdicts if v.selected] == [490]
 
 
 def test_a_method_that_cannot_says_why() -> None:
