@@ -27,11 +27,12 @@ class DocumentError(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its name for messages, its text and its value."""
+    """A parsed file: its name for messages, its text and its value; `notes` say what the file leaves open."""
 
     name: str
     text: str
     value: Any
+    notes: tuple[str, ...] = ()
 
     def where(self, path: Path) -> str:
         """File and line of a field, or of the nearest thing around it."""

@@ -102,6 +102,7 @@ NAMES: Final[Mapping[str, str]] = {
     "engine": gettext_noop("Inference engine"),
     "precision": gettext_noop("Precision"),
     "error_rate": gettext_noop("Share of failed requests"),
+    "cached_input_share": gettext_noop("Share of input from the cache"),
     "method": gettext_noop("Method"),
     "context_buckets": gettext_noop("Prices by prompt length"),
     "prefill_share": gettext_noop("Share of prefill"),

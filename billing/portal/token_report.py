@@ -27,9 +27,10 @@ LARGEST_KEPT: Final = 1 << 18
 """Characters of the reports in their own format, which the page holds."""
 
 MOST_REPORTS: Final = 50
-TOLD_BY_PEOPLE: Final = ("accelerator", "gpus", "model", "engine", "precision", "error_rate")
+TOLD_BY_PEOPLE: Final = ("accelerator", "gpus", "model", "engine", "precision", "error_rate", "cached_input_share")
 """What a tool's report may leave out: what it says itself stays."""
 
+NUMBERS_BY_PEOPLE: Final = {"gpus": GPUS, "error_rate": PART, "cached_input_share": PART}
 NEEDED_TO_SAVE: Final = ("accelerator", "engine", "precision")
 
 
@@ -38,15 +39,15 @@ def uploaded_reports(files: Sequence[UploadedFile], asked: Mapping[str, Any]) ->
     if not files or len(files) > MOST_REPORTS:
         return [], [gettext("file: choose 1 to %(most)d reports of load tests") % {"most": MOST_REPORTS}]
     told = {name: str(asked.get(name, "")).strip() for name in TOLD_BY_PEOPLE}
-    numbers = {name: exact_number(told[name]) for name in ("gpus", "error_rate")}
+    numbers = {name: exact_number(told[name]) for name in NUMBERS_BY_PEOPLE}
     refusals = [
         f"{name}: {shown(told[name])} {bound.expected}"
-        for name, bound in (("gpus", GPUS), ("error_rate", PART))
+        for name, bound in NUMBERS_BY_PEOPLE.items()
         if told[name] and not _holds(bound, told[name])
     ]
     if refusals:
         return [], refusals
-    extra = Supplement(told["accelerator"], numbers["gpus"], told["model"], numbers["error_rate"])
+    extra = Supplement(accelerator=told["accelerator"], model=told["model"], **numbers)
     reports = []
     for file in files:
         try:

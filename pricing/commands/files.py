@@ -84,6 +84,11 @@ def write_lines(lines: Iterable[str]) -> None:
         raise CommandError([f"standard output: {error.strerror}"], NOT_WRITTEN) from error
 
 
+def write_notes(notes: Iterable[str]) -> None:
+    """What an answer rests on that nobody stated, on stderr: the answer itself goes to stdout."""
+    sys.stderr.write("".join(f"{note}\n" for note in notes))
+
+
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
     """Rows as aligned lines: the first row is the header, columns in `left` are text, others are numbers.
 

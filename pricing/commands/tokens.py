@@ -15,6 +15,7 @@ from pricing.commands.files import (
     table,
     write_json,
     write_lines,
+    write_notes,
 )
 from pricing.documents import DocumentError
 from pricing.fields import Bound
@@ -62,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number("--serving-utilisation", SHARE, "served over sustainable load", default="1")
     number("--gpus", GPUS, "GPUs of the deployment, where the report does not say")
     number("--error-rate", PART, "failed requests, where the report does not say")
+    number("--cached-input-share", PART, "input from the cache, where the report does not say; 0 for none")
     parser.add_argument("--accelerator", default="", help="product name, where the report does not say")
     parser.add_argument("--model", default="", help="model name, where the report does not say")
     parser.add_argument(
@@ -81,24 +83,27 @@ def _default(text: str | None) -> Fraction | None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Price the tokens of a deployment."""
-    tests = [_read(name, arguments) for name in arguments.reports]
-    terms = _terms(arguments)
-    answer = _price(tests, terms, arguments.reports)
+    read = [_read(name, arguments) for name in arguments.reports]
+    tests, notes = [test for test, _ in read], [note for _, found in read for note in found]
+    answer = _price(tests, _terms(arguments), arguments.reports)
+    write_notes(notes)
     if arguments.json:
-        write_json(answer)
+        write_json({**answer, **({"notes": notes} if notes else {})})
     else:
         write_lines(_lines(tests[0], answer, arguments))
     return OK
 
 
-def _read(name: str, arguments: argparse.Namespace) -> LoadTest:
-    extra = Supplement(arguments.accelerator, arguments.gpus, arguments.model, arguments.error_rate)
+def _read(name: str, arguments: argparse.Namespace) -> tuple[LoadTest, tuple[str, ...]]:
+    extra = Supplement(
+        arguments.accelerator, arguments.gpus, arguments.model, arguments.error_rate, arguments.cached_input_share
+    )
     try:
         report = read_report(read_bytes(name), name, extra)
     except DocumentError as error:
         raise CommandError([str(error)]) from error
     with problems_of(report):
-        return parse_load_test(report.value)
+        return parse_load_test(report.value), report.notes
 
 
 def _terms(arguments: argparse.Namespace) -> TokenTerms:

@@ -59,6 +59,11 @@ class LoadTest:
     precision: str
     runs: tuple[LoadRun, ...]
 
+    @property
+    def states_cached_input(self) -> bool:
+        """Whether every run says how much of its input came from the cache; where it does not, none is assumed."""
+        return all(CACHED in run.fields for run in self.runs)
+
     def run_of(self, point: LoadPoint) -> LoadRun:
         """The run that is this point."""
         return next(run for run in self.runs if run.point == point)

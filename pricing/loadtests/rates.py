@@ -22,6 +22,16 @@ def as_text(value: Fraction | None) -> str | None:
     return None if value is None else exact_decimal(value)
 
 
+def share_of(value: Any, share: Fraction | None) -> str | None:
+    """A part of a rate with 12 decimals; None where either is not known.
+
+    >>> share_of("5000", Fraction(3, 10)), share_of("5000", None)
+    ('1500.000000000000', None)
+    """
+    number = exact_number(value)
+    return None if number is None or share is None else exact_decimal(number * share)
+
+
 def number_or_given(value: Any) -> Any:
     """A number with 12 decimals, so that sixteen digits of a binary float do not pretend to be measured; else as given."""
     number = exact_number(value)

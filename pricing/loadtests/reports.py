@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from pricing.documents import Document, DocumentError, parse_document, parse_json_lines, read_text
 from pricing.loadtests import aiperf, guidellm, locust, sglang, vllm
+from pricing.loadtests.own import CACHED
+from pricing.loadtests.rates import share_of
 from pricing.money import exact_decimal
 
 Reader = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -21,12 +23,13 @@ READERS: Final[tuple[tuple[Callable[[Any], bool], Reader], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Supplement:
-    """What a tool's report does not say about the deployment."""
+    """What a tool's report does not say. `cached_input_share`: the part of the input that came from the cache."""
 
     accelerator: str = ""
     gpus: Fraction | None = None
     model: str = ""
     error_rate: Fraction | None = None
+    cached_input_share: Fraction | None = None
 
     def complete(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Fill in what is missing; what the report says stays."""
@@ -36,6 +39,8 @@ class Supplement:
         for run in fields.get("runs", ()):
             if run.get("error_rate") is None and self.error_rate is not None:
                 run["error_rate"] = exact_decimal(self.error_rate)
+            if run.get(CACHED) is None and self.cached_input_share is not None:
+                run[CACHED] = share_of(run.get("input_tps"), self.cached_input_share)
         return {**fields, **{name: value for name, value in given.items() if value and not fields.get(name)}}
 
 
@@ -43,7 +48,7 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
     """A report in the own format, from a tool's own file.  Raises DocumentError."""
     text = read_text(raw, name)
     if locust.is_report(text):
-        return Document(name, "", extra.complete(locust.own_format(text, name)))
+        return _of_tool(name, extra.complete(locust.own_format(text, name)))
     values = _values(raw, text, name)
     tool = next((own_format for matches, own_format in READERS if all(map(matches, values))), None)
     if tool is None:
@@ -51,9 +56,23 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
             raise DocumentError(f"{name}: holds {len(values)} documents that are no report of a known tool")
         fields = values[0]
         return Document(name, text, fields if not _is_own(fields) else extra.complete(dict(fields)))
-    parts = [tool(value) for value in values]
+    try:
+        parts = [tool(value) for value in values]
+    except DocumentError as error:
+        raise DocumentError(f"{name}: {error}") from error
     merged = {**parts[0], "runs": [run for part in parts for run in part["runs"]]}
-    return Document(name, "", extra.complete(merged))
+    return _of_tool(name, extra.complete(merged))
+
+
+def _of_tool(name: str, fields: dict[str, Any]) -> Document:
+    """What a tool reported. Where it does not state cached input its price says so: unknown is not zero."""
+    runs = fields["runs"]
+    silent = sum(1 for run in runs if run.get(CACHED) is None)
+    note = (
+        f"{name}: does not state cached input of {silent} of {len(runs)} runs: it is priced as uncached; give "
+        "cached_input_share, 0 where nothing came from the cache"
+    )
+    return Document(name, "", fields, (note,) if silent else ())
 
 
 def _values(raw: bytes, text: str, name: str) -> list[Any]:

@@ -63,6 +63,21 @@ def test_a_report_that_locust_wrote_becomes_a_draft(finance: Client) -> None:
     assert content["gpu"][0] == {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"}
 
 
+def test_a_report_that_does_not_state_its_cached_input_says_so_until_somebody_does(finance: Client) -> None:
+    """Half of 115.2 input tokens/s from the cache at a tenth: 10^7 / 3600 / ((57.6 + 5.76 + 720) / 8) = 28.36782... in."""
+    note = "all of it is priced as uncached"
+    sent = {**DEPLOYMENT, **TERMS}
+    silent: Any = finance.post(UPLOAD, {**sent, "file": file(REPORT.read_bytes(), REPORT.name)})
+    assert note in silent.content.decode()
+    assert note in finance.post(UPLOAD, {"report": silent.context["report"], **TERMS}).content.decode()
+    half = {**sent, "cached_input_share": "0.5", "file": file(REPORT.read_bytes(), REPORT.name)}
+    told: Any = finance.post(UPLOAD, half)
+    assert note not in told.content.decode()
+    assert classes(told.context["found"]) == ["28.3678", "113.4713"]
+    refused = finance.post(UPLOAD, {**half, "cached_input_share": "2", "file": file(REPORT.read_bytes(), REPORT.name)})
+    assert "cached_input_share: &#x27;2&#x27; must be a number from 0 to 1" in refused.content.decode()
+
+
 def test_lengths_of_prompts_are_priced_and_saved_in_buckets(finance: Client) -> None:
     terms = {**TERMS, "ttft_p99_ms": "1000", "tpot_p99_ms": "50", "markup": "0.2", "context_buckets": "true"}
     found: Any = finance.post(UPLOAD, {**terms, "file": file(json.dumps(THREE).encode())})

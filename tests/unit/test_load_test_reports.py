@@ -158,9 +158,76 @@ def test_newer_aiperf_configurations_have_phases(phases: Any) -> None:
     assert (test.model, test.runs[0].point.offered_rps) == ("llama-3-8b", 5)
 
 
-def test_a_guidellm_report_without_a_fixed_rate_has_no_runs() -> None:
-    with pytest.raises(LoadTestError, match="runs: is an empty list"):
-        read({"benchmarks": [guidellm(None)]})
+def cached(counts: list[int | None], rate: float = 5.0, **window: float) -> dict[str, Any]:
+    """A GuideLLM benchmark that lists its requests: 1000 input tokens each, of which so many came from the cache."""
+    listed = [
+        {"request_start_time": 100.0 + i, "request_end_time": 101.0 + i,
+         "input_metrics": {"text_tokens": 1000, "total_tokens": 1000, "cached_tokens": count}}
+        for i, count in enumerate(counts)
+    ]  # fmt: skip
+    found = {**guidellm(rate), "requests": {"successful": listed, "errored": [], "incomplete": []}, **window}
+    found["metrics"]["request_totals"] = {"successful": 4, "errored": 0, "incomplete": 0, "total": 4}
+    return found
+
+
+def notes(content: Any, extra: Supplement = DEPLOYMENT) -> tuple[str, ...]:
+    return read_report(json.dumps(content).encode(), "report.json", extra).notes
+
+
+def test_cached_input_of_guidellm_is_that_of_its_requests() -> None:
+    """1200 of 4000 tokens, of 5000 a second; a server that counts hits leaves the count of a miss out."""
+    report = {"benchmarks": [cached([600, 600, None, 0])]}
+    assert read(report).runs[0].point.cached_input_tps == 1500
+    assert notes(report) == ()
+
+
+def test_requests_of_the_warm_up_count_for_no_share() -> None:
+    """Six are listed, four were measured: (600 + 600 + 0 + 0) of 4000 tokens, not (2000 + 1200) of 6000."""
+    report = {"benchmarks": [cached([1000, 1000, 600, 600, 0, 0], start_time=102.5, end_time=200.0)]}
+    assert read(report).runs[0].point.cached_input_tps == 1500
+
+
+@pytest.mark.parametrize(
+    "benchmark",
+    [guidellm(5.0), cached([None] * 4), cached([600]), {**cached([600] * 4), "requests": None}, cached([600, 600, 600, -1])],
+    ids=["no requests", "no counts", "a sample", "requests are null", "no count of tokens"],
+)
+def test_where_guidellm_does_not_state_its_cached_input_the_price_says_so(benchmark: dict[str, Any]) -> None:
+    report = {"benchmarks": [benchmark]}
+    assert notes(report) == (
+        "report.json: does not state cached input of 1 of 1 runs: it is priced as uncached; give cached_input_share, "
+        "0 where nothing came from the cache",
+    )  # fmt: skip
+    assert read(report).runs[0].point.cached_input_tps == 0
+
+
+@pytest.mark.parametrize("content", [VLLM, SGLANG, AIPERF], ids=["vllm", "sglang", "aiperf"])
+def test_the_same_is_said_of_every_tool_and_not_where_a_share_was_given(content: Any) -> None:
+    assert "does not state cached input" in notes(content)[0]
+    told = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", cached_input_share=Fraction(3, 10))
+    assert notes(content, told) == ()
+    assert read(content, told).runs[0].point.cached_input_tps == 1500
+
+
+def test_a_share_does_not_replace_what_a_report_states() -> None:
+    told = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", cached_input_share=Fraction(9, 10))
+    assert read({"benchmarks": [cached([600, 600, None, 0])]}, told).runs[0].point.cached_input_tps == 1500
+
+
+def test_a_guidellm_report_without_a_fixed_rate_says_which_profiles_it_has() -> None:
+    concurrent = guidellm(None)
+    concurrent["config"]["strategy"] = {"type_": "concurrent", "streams": 32}
+    with pytest.raises(DocumentError) as refused:
+        read({"benchmarks": [guidellm(None), concurrent, concurrent]})
+    assert str(refused.value) == (
+        "report.json: benchmarks of kind concurrent, throughput offer no fixed rate of requests: measure with the profile "
+        "constant or poisson"
+    )
+
+
+def test_a_guidellm_report_without_benchmarks_is_named() -> None:
+    with pytest.raises(DocumentError, match=r"report\.json: benchmarks: is an empty list"):
+        read({"benchmarks": []})
 
 
 def test_locust_alone_knows_no_tokens() -> None:
