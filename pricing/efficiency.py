@@ -251,6 +251,18 @@ def neutral_pool_share(penalties: Number, rewards: Number) -> Fraction:
     return min(Fraction(1), fraction_of(penalties) / promised) if promised > 0 else Fraction(1)
 
 
+def pooled(verdict: Verdict, share: Fraction) -> Verdict:
+    """A reward of which the pool pays a share; any other verdict as it is. Nothing paid is no reward.
+
+    >>> pooled(Verdict(Decimal("0.90"), "reward"), Fraction(2, 3)), pooled(Verdict(Decimal("0.90"), "reward"), Fraction(0))
+    (Verdict(multiplier=Decimal('0.933333333333'), reason='reward'), Verdict(multiplier=Decimal('1'), reason='neutral'))
+    """
+    if verdict.multiplier >= 1:
+        return verdict
+    multiplier = round_to(1 - (1 - fraction_of(verdict.multiplier)) * share, MULTIPLIER_PLACES).normalize()
+    return Verdict(multiplier, "reward") if multiplier < 1 else Verdict(NEUTRAL, "neutral")
+
+
 def mfu_of(*, tokens_per_second: Fraction, active_params: int, gpus: int, peak_flops: Fraction) -> Fraction:
     """Model FLOP utilisation: MFU = 6 x N_active x tokens/s / (GPUs x dense peak FLOP/s).
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from metering.peaks import dense_peak_tflops
-from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines
+from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines, write_notes
 from pricing.efficiency import (
     BANDS,
     SECONDS_PER_GPU_HOUR,
@@ -23,6 +23,8 @@ from pricing.efficiency import (
     hfu_with_full_recomputation,
     judge_workload,
     mfu_of,
+    neutral_pool_share,
+    pooled,
     weighted_mean,
 )
 from pricing.fields import Bound, FieldReader, InputError, shown
@@ -43,9 +45,11 @@ GPU_SECONDS: Final = Bound("0", "1e15", "GPU-seconds")
 METRIC: Final = Bound("-1e6", "1e6", "ratio, out of 0 to 1 it is a data error")
 METRICS: Final = ("coverage", "mfu", "hfu")
 ALWAYS: Final = datetime(2000, 1, 1, tzinfo=UTC)
+SWITCHES: Final = ("shadow", "gather_short", "neutral_pool")
+POOL_NOTE: Final = "neutral_pool: rewards are paid from the penalties of these workloads, as if at one price"
 POLICY_FIELDS: Final = (
     "name", "valid_from", *BANDS, "min_minutes", "min_coverage", "min_gpu_seconds", "form", "width", "penalise_on",
-    "classes", "unrewarded",
+    "classes", "unrewarded", *SWITCHES,
 )  # fmt: skip
 NAMED: Final = ("kind", "queue", "accelerator")
 PATTERNS: Final = ("kinds", "queues", "accelerators")
@@ -72,18 +76,34 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.linear:
         policy = replace(policy, form=Form.LINEAR)
     verdicts = [(name, judge_workload(policy, **_judged(facts))) for name, facts in workloads]
+    notes = []
+    if policy.neutral_pool:
+        verdicts = _paid_by_the_pool(verdicts, [facts["gpu_seconds"] for _, facts in workloads])
+        notes = [f"{document.name}: {POOL_NOTE}"]
+    write_notes(notes)
     if arguments.json:
         facts_of = dict(workloads)
         rows = [
             {"id": name, "multiplier": multiplier_text(verdict), "reason": verdict.reason, **_told(facts_of[name])}
             for name, verdict in verdicts
         ]
-        write_json({"policy": policy.name, "workloads": rows})
+        write_json({"policy": policy.name, "workloads": rows, **({"notes": notes} if notes else {})})
     else:
         shown = [tuple("-" if facts[name] is None else str(facts[name]) for name in METRICS) for _, facts in workloads]
         lines = [(name, *facts, multiplier_text(v), v.reason) for (name, v), facts in zip(verdicts, shown, strict=True)]
         write_lines(table([("workload", *METRICS, "multiplier", "reason"), *lines], left=(0, 5)))
     return OK
+
+
+def _paid_by_the_pool(verdicts: Sequence[tuple[str, Verdict]], gpu_seconds: Sequence[Decimal]) -> list[tuple[str, Verdict]]:
+    """Rewards as the penalties beside them pay for them (FM6): without prices every GPU-second counts alike."""
+    changes = [
+        (Fraction(verdict.multiplier) - 1) * Fraction(seconds)
+        for (_, verdict), seconds in zip(verdicts, gpu_seconds, strict=True)
+    ]
+    penalties = sum((change for change in changes if change > 0), Fraction(0))
+    share = neutral_pool_share(penalties, -sum((change for change in changes if change < 0), Fraction(0)))
+    return [(name, pooled(verdict, share)) for name, verdict in verdicts]
 
 
 def _judged(facts: dict[str, Any]) -> dict[str, Any]:
@@ -132,6 +152,7 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
     coverage = _decimal(reader, "min_coverage", RATIO, default="0.95")
     least = reader.number("min_gpu_seconds", LEAST, default=str(SECONDS_PER_GPU_HOUR))
     width, form = _decimal(reader, "width", WIDTH, default="0.10"), reader.choice("form", tuple(Form), Form.BANDS)
+    switches = {name: reader.flag(name) for name in SWITCHES}
     metric, classes = reader.choice("penalise_on", tuple(Metric), Metric.HFU), _classes(reader)
     bounds = {field: value for field, value in ratios.items() if value is not None}
     if len(bounds) == len(ratios) and bounds["hfu_below"] > bounds["mfu_above"]:
@@ -141,7 +162,7 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
     return EfficiencyPolicy(
         name, valid_from, bounds["hfu_below"], bounds["penalty"], bounds["mfu_above"], bounds["reward"], int(minutes),
         coverage, int(least), Form(form), width, classes=classes, unrewarded=_texts(reader, "unrewarded"),
-        penalise_on=Metric(metric),
+        penalise_on=Metric(metric), **switches,
     )  # fmt: skip
 
 

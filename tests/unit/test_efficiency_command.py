@@ -1,5 +1,6 @@
 """`python -m pricing efficiency`: multipliers and reasons of workloads under a policy."""
 
+import json
 from typing import Any
 
 import pytest
@@ -149,3 +150,46 @@ def test_a_bad_efficiency_file(desk: Desk, policy: dict[str, str], workloads: li
     assert status == 2
     assert len(err) == 1
     assert says in err[0]
+
+
+def test_a_neutral_pool_pays_rewards_from_the_penalties_of_the_file(desk: Desk) -> None:
+    """D10 at one price: 30,000 GPU-hours x 0.20 pay for 90,000 x 1/15, where 90,000 x 0.10 was promised."""
+    jobs = [
+        workload("a", mfu="0.15", hfu="0.1999", gpu_seconds=30_000 * 3600),
+        workload("b", mfu="0.60", hfu="0.60", gpu_seconds=60_000 * 3600),
+        workload("c", mfu="0.55", hfu="0.60", gpu_seconds=30_000 * 3600), workload("d", gpu_seconds=10**9),
+    ]  # fmt: skip
+    path = desk.file("a.json", {"policy": {**POLICY, "neutral_pool": True}, "workloads": jobs})
+    status, out, err = desk.run("efficiency", path, "--json")
+    answer = json.loads(out)
+    assert (status, err) == (0, answer["notes"])
+    assert err == [f"{path}: neutral_pool: rewards are paid from the penalties of these workloads, as if at one price"]
+    assert [(row["multiplier"], row["reason"]) for row in answer["workloads"]] == [
+        ("1.2", "penalty"), ("0.933333333333", "reward"), ("0.933333333333", "reward"), ("1", "neutral"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("penalised", "paid"), [(None, ("1", "neutral")), (10**9, ("0.9", "reward"))])
+def test_a_neutral_pool_pays_nothing_from_nothing_and_never_more_than_the_policy(
+    desk: Desk, penalised: int | None, paid: tuple[str, str]
+) -> None:
+    jobs = [workload("b", mfu="0.60", hfu="0.60")]
+    if penalised:
+        jobs.append(workload("a", mfu="0.15", hfu="0.1999", gpu_seconds=penalised))
+    path = desk.file("a.json", {"policy": {**POLICY, "neutral_pool": "true"}, "workloads": jobs})
+    _, out, _ = desk.run("efficiency", path, "--json")
+    row = json.loads(out)["workloads"][0]
+    assert (row["multiplier"], row["reason"]) == paid
+
+
+@pytest.mark.parametrize("field", ["shadow", "gather_short"])
+def test_whatever_else_a_set_up_file_says_of_a_policy_is_taken(desk: Desk, field: str) -> None:
+    path = desk.file("a.json", {"policy": {**POLICY, field: "true"}, "workloads": [workload("a", mfu="0.15", hfu="0.1999")]})
+    assert desk.json("efficiency", path)["workloads"][0]["multiplier"] == "1.2"
+
+
+def test_a_switch_of_a_policy_is_true_or_false(desk: Desk) -> None:
+    path = desk.file("a.json", {"policy": {**POLICY, "neutral_pool": "perhaps"}, "workloads": [workload("a")]})
+    status, _, err = desk.run("efficiency", path)
+    assert (status, len(err)) == (2, 1)
+    assert "policy.neutral_pool: 'perhaps' must be true or false" in err[0]
