@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Final
 
-NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
 LONGEST_NUMBER: Final = 60
 LARGEST_EXPONENT: Final = 60
 """1e999999999 is eleven characters and a gigabyte as an integer."""
@@ -84,8 +84,10 @@ class Bound:
 def exact_number(given: object) -> Fraction | None:
     """A decimal text, integer, Decimal or Fraction, exactly; None for what is no number. A binary float is none.
 
+    Digits are not grouped: `1_000` may be a slip for 1.000 as well as a thousand, and `Decimal` takes it in silence.
+
     >>> exact_number("0.1"), exact_number("1_000"), exact_number(0.1), exact_number("10%"), exact_number("NaN")
-    (Fraction(1, 10), Fraction(1000, 1), None, None, None)
+    (Fraction(1, 10), None, None, None, None)
     """
     if isinstance(given, bool):
         return None

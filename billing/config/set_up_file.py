@@ -13,6 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
+from pricing.fields import exact_number
+
 T = TypeVar("T")
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
@@ -120,8 +122,10 @@ class Entry:
         """A decimal with at most `places` decimals within bounds."""
 
         def convert(text: str) -> Decimal:
+            if exact_number(text) is None:
+                raise ValueError
             value = Decimal(text)
-            if not value.is_finite() or not Decimal(at_least) <= value <= Decimal(at_most):
+            if not Decimal(at_least) <= value <= Decimal(at_most):
                 raise ValueError
             if value and _decimals(value) > places:
                 raise ValueError

@@ -185,6 +185,8 @@ def test_the_page_takes_terms_and_offers_each_person_their_own_step() -> None:
     form = {**FIELDS, "valid_from": "2027-01-01"}
     bad = signed_in("lin").post("/commitments/drafts/", {**form, "gpu_hours_per_month": "many"})
     assert (bad.status_code, "is not a decimal" in bad.content.decode()) == (409, True)
+    grouped = signed_in("lin").post("/commitments/drafts/", {**form, "gpu_hours_per_month": "1_000"})
+    assert (grouped.status_code, "is not a decimal" in grouped.content.decode()) == (409, True)
     assert "the yearly plan" in bad.content.decode()  # nothing that was written is lost
     assert signed_in("lin").post("/commitments/drafts/", form).status_code == 302
     draft = CommitmentDraft.objects.get()

@@ -206,6 +206,7 @@ def test_a_neutral_pool_with_enough_penalties_pays_in_full(tmp_path: Path) -> No
     [
         ({"form": "round"}, r"efficiency_policies\[0\].form: 'round' must be one of bands, linear"),
         ({"width": "0"}, r"efficiency_policies\[0\].width: '0' must be a decimal from 0.000001 to 1"),
+        ({"penalty": "0_2"}, r"efficiency_policies\[0\].penalty: '0_2' must be a decimal from 0 to 1"),
         ({"hfu_below": "0.6"}, r"efficiency_policies\[0\].hfu_below: 0.6 must not be above mfu_above 0.50"),
         ({"shadow": "maybe"}, r"efficiency_policies\[0\].shadow: 'maybe' must be one of true, false"),
         ({"unrewarded": ["nobody"]}, r"efficiency_policies\[0\].unrewarded: 'nobody' is no team"),

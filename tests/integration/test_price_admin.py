@@ -76,6 +76,7 @@ def test_a_draft_is_made_and_changed_as_a_document_with_history(finance: Client)
     ("document", "told"),
     [
         (DOCUMENT.replace("12", "twelve"), "gpu[0].price_per_gpu_hour: &#x27;twelve&#x27; must be a number"),
+        (DOCUMENT.replace("12", "1_200"), "gpu[0].price_per_gpu_hour: &#x27;1_200&#x27; must be a number"),
         (DOCUMENT.replace("gpu:", "cpu:"), "cpu: is no field of a price version"),
         ("a: [", "document line 1: is no YAML"),
         ("text", "must be a mapping"),

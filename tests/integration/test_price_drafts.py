@@ -130,6 +130,7 @@ def test_the_database_refuses_a_maker_too(set_up: None) -> None:
     ("content", "field", "told"),
     [
         ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": "abc"}]}, "gpu[0].price_per_gpu_hour", "'abc' must be"),
+        ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": "1_000"}]}, "gpu[0].price_per_gpu_hour", "'1_000' must be"),
         ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": "-1"}]}, "gpu[0].price_per_gpu_hour", "'-1' must be"),
         ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": "1.00001"}]}, "gpu[0].price_per_gpu_hour", "at most 4"),
         ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": 1.5}]}, "gpu[0].price_per_gpu_hour", "1.5 must be a number"),

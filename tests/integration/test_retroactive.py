@@ -358,6 +358,7 @@ def test_a_large_change_takes_two_approvers(tmp_path: Path) -> None:
         ({"fact": {"gpu": [{"accelerator": "B200", "price": "1"}]}}, "B200: no price list"),
         ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "-1"}]}}, "must be 0 or more"),
         ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1.00001"}]}}, "at most 4 decimals"),
+        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1_000"}]}}, "'1_000' is not a decimal"),
         ({"fact": {"tokens": [{"model": "x", "token_class": "input", "price": "1"}]}}, "x input: no price list"),
         ({"kind": "namespace", "fact": {"scope": "hq-1", "name": "a", "team": "zz"}}, "team 'zz'"),
     ],

@@ -18,6 +18,15 @@ def test_gpu_hour_gives_the_json_of_the_contract_to_the_letter(desk: Desk) -> No
         assert desk.json("gpu-hour", desk.file(name, content)) == GPU_HOUR
 
 
+def test_grouped_digits_are_no_number(desk: Desk) -> None:
+    """`200_000` may be meant, `1_000` may be a slip for 1.000: neither is guessed, in text and in YAML alike."""
+    plain = yaml.safe_dump({**SHEET, "gpu_price": "X"}).replace("X", "200_000")
+    for name, content in (("a.json", {**SHEET, "gpu_price": "200_000"}), ("b.yaml", plain)):
+        status, _, err = desk.run("gpu-hour", desk.file(name, content))
+        assert (status, len(err)) == (2, 1)
+        assert "gpu_price: '200_000' must be a number" in err[0]
+
+
 LISTED = (
     "--list-currency", "CNY", "--exchange-rate", "7.1234", "--rate-date", "2026-10-01", "--actual-cost", "10000000",
     "--recovered", "9400000", "--planned-gpu-hours", "1200000", "--reserved-ratio", "0.80", "--preemptible-ratio", "0.05",

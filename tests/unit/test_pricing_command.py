@@ -15,7 +15,7 @@ __all__ = ["desk"]
 
 def test_a_yaml_number_is_read_by_its_text(desk: Desk) -> None:
     text = "\n".join(f"{name}: {value}" for name, value in SHEET.items())
-    sheet = desk.file("a.yaml", text.replace("gpu_price: 200000", "gpu_price: 200_000.00000000000000000001"))
+    sheet = desk.file("a.yaml", text.replace("gpu_price: 200000", "gpu_price: 200000.00000000000000000001"))
     cost = desk.json("gpu-hour", sheet)["cost_per_gpu_hour"]
     assert cost == GPU_HOUR["cost_per_gpu_hour"]
     octal_elsewhere = desk.file("b.yaml", text.replace("markup: 0.20", "markup: 010e-2"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from django.core.exceptions import PermissionDenied
@@ -23,6 +23,7 @@ from billing.rates.services.commitment_drafts import commitment_draft_reject, co
 from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
+from pricing.fields import exact_number
 
 SHOWN = 50
 STEPS: dict[str, tuple[Callable[..., CommitmentDraft], Right]] = {
@@ -144,10 +145,9 @@ def _terms(request: HttpRequest, setup: BillingSetup) -> CommitmentTerms:
 
 def _number(request: HttpRequest, name: str) -> Decimal:
     text = _text(request, name).replace(",", "")
-    try:
-        return Decimal(text)
-    except InvalidOperation as error:
-        raise RateError(f"{name} {text[:40]!r} is not a decimal") from error
+    if exact_number(text) is None:
+        raise RateError(f"{name} {text[:40]!r} is not a decimal")
+    return Decimal(text)
 
 
 def _needed_day(request: HttpRequest, name: str, setup: BillingSetup) -> datetime:

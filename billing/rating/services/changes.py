@@ -5,7 +5,6 @@ transaction with the notes that correct them.
 """
 
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.db import transaction
@@ -18,6 +17,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal, last_sample
 from metering.intervals import Interval
+from pricing.fields import exact_number
 from pricing.money import PRICE_PLACES, round_to
 
 Kind, Status = RetroactiveChange.Kind, RetroactiveChange.Status
@@ -121,12 +121,11 @@ def _overlaps(start: datetime, end: datetime | None, when: Interval) -> bool:
 
 
 def _price(item: dict[str, Any]) -> str:
-    try:
-        price = Decimal(str(item["price"]))
-    except InvalidOperation as error:
-        raise ChangeError(f"price {item['price']!r} is not a decimal") from error
-    if not price.is_finite() or price < 0 or round_to(price, PRICE_PLACES) != price:
-        raise ChangeError(f"price {price} must be 0 or more, with at most {PRICE_PLACES} decimals")
+    price = exact_number(str(item["price"]))
+    if price is None:
+        raise ChangeError(f"price {item['price']!r} is not a decimal")
+    if price < 0 or round_to(price, PRICE_PLACES) != price:
+        raise ChangeError(f"price {item['price']} must be 0 or more, with at most {PRICE_PLACES} decimals")
     return format(round_to(price, PRICE_PLACES), "f")
 
 
