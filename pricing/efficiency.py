@@ -15,7 +15,9 @@ from typing import Final
 
 import msgspec
 
-from pricing.money import Number, fraction_of, round_to
+from pricing.money import Number, exact_product, exact_sum, fraction_of, round_to
+
+Exact = Decimal | Fraction
 
 SECONDS_PER_GPU_HOUR: Final = 3600
 MULTIPLIER_PLACES: Final = 12
@@ -287,15 +289,23 @@ def hfu_with_full_recomputation(mfu: Fraction) -> Fraction:
     return mfu * Fraction(8, 6)
 
 
-def weighted_mean(parts: Sequence[tuple[Fraction, Fraction, Fraction]]) -> Fraction | None:
+def weighted_mean(parts: Sequence[tuple[Exact, Exact, Exact]]) -> Fraction | None:
     """Mean of (gpu_seconds, dense peak, value), weighted by GPU-seconds x peak; None without weight.
 
     value = sum of s x p x value / sum of s x p
 
-    >>> weighted_mean([(Fraction(100), Fraction(1), Fraction("0.15")), (Fraction(900), Fraction(1), Fraction("0.25"))])
+    >>> weighted_mean([(Fraction(100), Fraction(1), Fraction("0.15")), (Decimal(900), Decimal(1), Decimal("0.25"))])
     Fraction(6, 25)
 
     Source: FM2, weighting by GPU-seconds and the dense peak of the phase's precision.
     """
-    weight = sum((seconds * peak for seconds, peak, _ in parts), Fraction(0))
-    return sum((s * p * value for s, p, value in parts), Fraction(0)) / weight if weight else None
+    total: Exact = Decimal(0)
+    weight: Exact = Decimal(0)
+    for seconds, peak, value in parts:
+        weighs = exact_product(seconds, peak)
+        total = exact_sum(total, exact_product(weighs, value))
+        weight = exact_sum(weight, weighs)
+    if not weight:
+        return None
+    top, bottom = total.as_integer_ratio(), weight.as_integer_ratio()
+    return Fraction(top[0] * bottom[1], top[1] * bottom[0])

@@ -36,6 +36,24 @@ def fraction_of(value: Number) -> Fraction:
     return Fraction(value)
 
 
+def exact_sum(one: Decimal | Fraction, other: Decimal | Fraction) -> Decimal | Fraction:
+    """A sum without loss: of decimals as a decimal, which is many times as fast as fractions are.
+
+    >>> exact_sum(Decimal("0.1"), Decimal("0.2")), exact_sum(Decimal("0.5"), Fraction(1, 3))
+    (Decimal('0.3'), Fraction(5, 6))
+    """
+    if isinstance(one, Decimal) and isinstance(other, Decimal):
+        return EXACT.add(one, other)
+    return Fraction(one) + Fraction(other)
+
+
+def exact_product(one: Decimal | Fraction, other: Decimal | Fraction) -> Decimal | Fraction:
+    """A product without loss, as `exact_sum` adds."""
+    if isinstance(one, Decimal) and isinstance(other, Decimal):
+        return EXACT.multiply(one, other)
+    return Fraction(one) * Fraction(other)
+
+
 def round_to(value: Number, places: int) -> Decimal:
     """`value` with `places` decimals, half up away from zero, so that a credit mirrors its charge.
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
@@ -21,19 +21,16 @@ from msgspec import structs
 from billing.rates.selectors import PolicyBook
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.faults import of_teams, rated_by_team
+from billing.rating.scores import Score, score_of
 from billing.tenancy.reading import begun
 from billing.usage.selectors import EpochFilter, GpuSum, JobName, Sample, job_queues, job_sums, scored
-from metering.intervals import MICROSECOND, Interval, union
-from metering.peaks import dense_peak_tflops
+from metering.intervals import Interval, union
 from pricing.efficiency import EfficiencyPolicy, Workload, judge_workload, neutral_pool_share
 from pricing.efficiency import Verdict as Judgement
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
 from pricing.rate_card import UnpricedError
 from pricing.rating import MICROSECONDS_PER_HOUR, Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
 
-MICRO = 1_000_000
-HALF_EVEN, RATIO = Context(prec=80, rounding=ROUND_HALF_EVEN), Decimal("1E-20")
-NOTHING, EVERYTHING = Decimal("0.000000000000"), Decimal("1.000000000000")
 MULTIPLIER = Decimal("0.0001")
 """Multipliers are billed with 4 decimals: a price of 4 and a change of 4 make a unit price of 8, exactly."""
 
@@ -87,7 +84,7 @@ class _Job(msgspec.Struct, frozen=True):
     covered: tuple[Interval, ...]
     samples: tuple[Sample, ...]
     usages: tuple[GpuUsage, ...]
-    score: "_Score"
+    score: Score
     judgement: Judgement
 
     def judged(self, judgement: Judgement) -> "_Job":
@@ -232,12 +229,9 @@ def _job(  # one job's facts, gathered once
     score = score_of(samples, covered, held)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
     began = min([sample.start for sample in samples], default=covered[0].start)
-    told, found = tuple(samples), []
+    told, facts, found = tuple(samples), score.facts(held), []
     for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
-        judgement = judge_workload(
-            policy, workload, at=covered[0].start, team=team, gpu_seconds=held, minutes=score.minutes,
-            coverage=score.coverage, mfu=score.mfu, hfu=score.hfu,
-        )  # fmt: skip
+        judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **facts)
         job = _Job(
             team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, told, tuple(usages),
             score, _as_billed(policy, judgement),
@@ -318,122 +312,3 @@ def _verdict(job: _Job, books: Books) -> Verdict:
         job.score.mfu, job.score.hfu, job.judgement.multiplier, job.judgement.reason, one.name if one else "",
         job.policy.shadow, round_part(_effect_us(job, books), MICROSECONDS_PER_HOUR, AMOUNT_PLACES),
     )  # fmt: skip
-
-
-class _Score(msgspec.Struct, frozen=True, gc=False):
-    """Measured minutes, share of the held GPU-seconds that was measured, and the weighted means."""
-
-    minutes: Decimal
-    coverage: Decimal
-    mfu: Decimal | None
-    hfu: Decimal | None
-
-    def facts(self, held: Decimal) -> "dict[str, Decimal]":
-        """What a policy judges by."""
-        facts = {"minutes": self.minutes, "coverage": self.coverage, "mfu": self.mfu, "hfu": self.hfu}
-        return {"gpu_seconds": held, **facts}  # type: ignore[dict-item]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A sample with the cuts of it that lie under the policy, in microseconds of all of its time."""
-
-    sample: Sample
-    cuts: tuple[Interval, ...]
-    inside: int
-    whole: int
-
-    def share_of(self, value: Decimal) -> Decimal | Fraction:
-        """The part of a value that falls to the cuts."""
-        return value if self.inside == self.whole else Fraction(value) * Fraction(self.inside, self.whole)
-
-
-def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal) -> _Score:
-    """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
-
-    A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
-    """
-    if len(samples) == 1 and len(covered) == 1:
-        alone, piece = samples[0], covered[0]
-        if piece.start <= alone.start < alone.end <= piece.end:
-            return _score_alone(alone, held_seconds)
-    overlapping = [part for part in (_part(sample, covered) for sample in samples) if part.inside]
-    parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
-    measured_s = _sum(part.share_of(EXACT.multiply(part.sample.gpu_seconds, part.sample.coverage)) for part in parts)
-    minutes = _rounded(_busy(parts), 60 * MICRO, 6)
-    return _Score(minutes, _coverage(measured_s, held_seconds), _weighted(parts, "mfu"), _weighted(parts, "hfu"))
-
-
-def _score_alone(sample: Sample, held_seconds: Decimal) -> _Score:
-    """The score of a job of which one sample tells everything, as of most jobs: its weight cancels out."""
-    minutes = _rounded((sample.end - sample.start) // MICROSECOND, 60 * MICRO, 6)
-    coverage = _coverage(EXACT.multiply(sample.gpu_seconds, sample.coverage), held_seconds)
-    mfu, hfu = (sample.mfu, sample.hfu) if sample.gpu_seconds else (None, None)
-    return _Score(minutes, coverage, None if mfu is None else _ratio(mfu), None if hfu is None else _ratio(hfu))
-
-
-def _ratio(value: Decimal) -> Decimal:
-    """With 20 decimals, half to even, as `_rounded` rounds it; what is no number raises as there."""
-    return HALF_EVEN.quantize(value, RATIO) if value.is_finite() else _rounded(*value.as_integer_ratio(), 20)
-
-
-def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
-    whole = Interval(sample.start, sample.end)
-    cuts = tuple(cut for piece in covered if (cut := whole.overlap(piece)))
-    return _Part(sample, cuts, sum(cut.microseconds for cut in cuts), whole.microseconds)
-
-
-def _busy(parts: Sequence[_Part]) -> int:
-    """Microseconds in which something was measured."""
-    if len(parts) == 1:
-        return parts[0].inside
-    return sum(piece.microseconds for piece in union([cut for part in parts for cut in part.cuts]))
-
-
-def _sum(values: Iterable[Decimal | Fraction]) -> Decimal | Fraction:
-    total: Decimal | Fraction = Decimal(0)
-    for value in values:
-        if isinstance(total, Decimal) and isinstance(value, Decimal):
-            total = EXACT.add(total, value)
-        else:
-            total = Fraction(total) + Fraction(value)
-    return total
-
-
-def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal) -> Decimal:
-    if not held_seconds:
-        return NOTHING
-    if measured_s >= held_seconds:
-        return EVERYTHING
-    top, bottom = measured_s.as_integer_ratio(), held_seconds.as_integer_ratio()
-    return _rounded(top[0] * bottom[1], top[1] * bottom[0], 12)
-
-
-def _weighted(parts: Sequence[_Part], metric: str) -> Decimal | None:
-    """Mean weighted by GPU-seconds x dense peak of the sample's precision; None where a weight or value is missing."""
-    values = [(part, getattr(part.sample, metric)) for part in parts if part.sample.gpu_seconds]
-    if not values or any(value is None for _, value in values):
-        return None
-    if len(values) == 1:
-        return _ratio(values[0][1])  # its weight cancels out
-    samples = [part.sample for part, _ in values]
-    peaks = {(s.accelerator, s.dtype): dense_peak_tflops(s.accelerator, s.dtype) for s in samples}
-    if len(peaks) > 1 and any(peak is None for peak in peaks.values()):
-        return None
-    total: Decimal | Fraction = Decimal(0)
-    weight: Decimal | Fraction = Decimal(0)
-    for part, value in values:
-        peak = peaks[part.sample.accelerator, part.sample.dtype] or Decimal(1)
-        weighs = EXACT.multiply(part.sample.gpu_seconds, peak)
-        total = _sum((total, part.share_of(EXACT.multiply(weighs, value))))
-        weight = _sum((weight, part.share_of(weighs)))
-    top, bottom = total.as_integer_ratio(), weight.as_integer_ratio()
-    return _rounded(top[0] * bottom[1], top[1] * bottom[0], 20) if weight else None
-
-
-def _rounded(numerator: int, denominator: int, places: int) -> Decimal:
-    """A ratio with so many decimals, half to even."""
-    units, rest = divmod(numerator * 10**places, denominator)
-    if 2 * rest > denominator or (2 * rest == denominator and units % 2):
-        units += 1
-    return EXACT.scaleb(Decimal(units), -places)

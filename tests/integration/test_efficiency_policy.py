@@ -6,6 +6,7 @@ Every job holds 8 H800 at 10.0000 per GPU-hour; amounts are worked out beside ea
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def billed(directory: Path) -> list[tuple[str, str, str, str]]:
 
 def verdicts() -> dict[str, tuple[str, Decimal, Decimal]]:
     return {v.job.split("/")[1]: (v.reason, v.multiplier, v.effect) for v in EfficiencyVerdict.objects.all()}
+
+
+def test_the_weighted_mean_of_the_documented_rule_is_what_bills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job at 60 % earns a reward of 8.00; were the mean of every job 10 %, it would cost a penalty of 16.00."""
+    factories.apply(tmp_path, efficiency_policies=[BANDS])
+    job(1, "0.60", "0.60")
+    with monkeypatch.context() as changed:
+        changed.setattr("pricing.efficiency.weighted_mean", lambda parts: Fraction(1, 10))
+        (other,) = verdicts_of(window=OCTOBER, zone="Asia/Shanghai", ordinal=None, team="nlp")
+        assert (other.mfu, other.effect) == (Decimal("0.1"), Decimal("16.00"))
+    assert billed(tmp_path) == [("reward", "8.000000", "-1.0000", "-8.00")]
 
 
 def test_the_linear_form_has_no_cliff_and_a_line_per_multiplier(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.efficiency import score_of
+from billing.rating.scores import score_of
 from billing.usage.selectors import Sample
 from metering.intervals import Interval, union
 

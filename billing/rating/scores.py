@@ -1,0 +1,123 @@
+"""PURE: what samples say of a job: measured minutes, coverage, and MFU and HFU weighted as FM2 says.
+
+Samples that a policy covers only in part count by the part of their time that it covers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from billing.usage.selectors import Sample
+from metering.intervals import Interval, union
+from metering.peaks import dense_peak_tflops
+from pricing import efficiency
+from pricing.money import EXACT, exact_sum
+
+MICRO = 1_000_000
+METRIC_PLACES, COVERAGE_PLACES, MINUTE_PLACES = 20, 12, 6
+ONE = Decimal(1)
+NOTHING, EVERYTHING = Decimal("0.000000000000"), Decimal("1.000000000000")
+
+
+class Score(msgspec.Struct, frozen=True, gc=False):
+    """Measured minutes, share of the held GPU-seconds that was measured, and the weighted means."""
+
+    minutes: Decimal
+    coverage: Decimal
+    mfu: Decimal | None
+    hfu: Decimal | None
+
+    def facts(self, held: Decimal) -> dict[str, Any]:
+        """What a policy judges by."""
+        return {
+            "gpu_seconds": held, "minutes": self.minutes, "coverage": self.coverage, "mfu": self.mfu, "hfu": self.hfu,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A sample with the cuts of it that lie under the policy, in microseconds of all of its time."""
+
+    sample: Sample
+    cuts: tuple[Interval, ...]
+    inside: int
+    whole: int
+
+    def share_of(self, value: Decimal) -> Decimal | Fraction:
+        """The part of a value that falls to the cuts."""
+        return value if self.inside == self.whole else Fraction(value) * Fraction(self.inside, self.whole)
+
+
+def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal) -> Score:
+    """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
+
+    A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
+    """
+    overlapping = [part for part in (_part(sample, covered) for sample in samples) if part.inside]
+    parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
+    measured_s: Decimal | Fraction = Decimal(0)
+    for part in parts:
+        measured_s = exact_sum(measured_s, part.share_of(EXACT.multiply(part.sample.gpu_seconds, part.sample.coverage)))
+    minutes = _rounded(_busy(parts), 60 * MICRO, MINUTE_PLACES)
+    weights = _weights([part for part in parts if part.sample.gpu_seconds])
+    return Score(minutes, _coverage(measured_s, held_seconds), _mean(weights, "mfu"), _mean(weights, "hfu"))
+
+
+def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
+    time = Interval(sample.start, sample.end)
+    if len(covered) == 1 and covered[0].start <= time.start < time.end <= covered[0].end:
+        return _Part(sample, (time,), time.microseconds, time.microseconds)  # as of most samples
+    cuts = tuple(cut for piece in covered if (cut := time.overlap(piece)))
+    return _Part(sample, cuts, sum(cut.microseconds for cut in cuts), time.microseconds)
+
+
+def _busy(parts: Sequence[_Part]) -> int:
+    """Microseconds in which something was measured."""
+    if len(parts) == 1:
+        return parts[0].inside
+    return sum(piece.microseconds for piece in union([cut for part in parts for cut in part.cuts]))
+
+
+def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal) -> Decimal:
+    if not held_seconds:
+        return NOTHING
+    if measured_s >= held_seconds:
+        return EVERYTHING
+    top, bottom = measured_s.as_integer_ratio(), held_seconds.as_integer_ratio()
+    return _rounded(top[0] * bottom[1], top[1] * bottom[0], COVERAGE_PLACES)
+
+
+def _weights(parts: Sequence[_Part]) -> list[tuple[Sample, Decimal | Fraction, Decimal]] | None:
+    """Samples with GPU-seconds and dense peak; None where precisions differ and the peak of one is not known.
+
+    Where all are of one precision its peak cancels out, known or not.
+    """
+    precisions = {(part.sample.accelerator, part.sample.dtype) for part in parts}
+    peaks = {one: dense_peak_tflops(*one) for one in precisions} if len(precisions) > 1 else {}
+    if None in peaks.values():
+        return None
+    return [
+        (part.sample, part.share_of(part.sample.gpu_seconds), peaks.get((part.sample.accelerator, part.sample.dtype)) or ONE)
+        for part in parts
+    ]
+
+
+def _mean(weights: Sequence[tuple[Sample, Decimal | Fraction, Decimal]] | None, metric: str) -> Decimal | None:
+    """The weighted mean of a metric with 20 decimals; None where a sample has no value of it."""
+    parts = [(seconds, peak, getattr(sample, metric)) for sample, seconds, peak in weights or ()]
+    if any(value is None for _, _, value in parts):
+        return None
+    mean = efficiency.weighted_mean(parts)
+    return None if mean is None else _rounded(*mean.as_integer_ratio(), METRIC_PLACES)
+
+
+def _rounded(numerator: int, denominator: int, places: int) -> Decimal:
+    """A ratio with so many decimals, half to even."""
+    units, rest = divmod(numerator * 10**places, denominator)
+    if 2 * rest > denominator or (2 * rest == denominator and units % 2):
+        units += 1
+    return EXACT.scaleb(Decimal(units), -places)
