@@ -29,7 +29,7 @@ from billing.invoicing.models import BillingMode, BillingPeriod, PreparedClose
 from billing.rates.models import GpuPrice, InterruptionPolicy, TokenPrice
 from billing.rating.allocation import capacity_of
 from billing.rating.made_of import DATED
-from billing.rating.models import RetroactiveChange
+from billing.rating.models import RatingRule, RetroactiveChange
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import ClosedWindow
 from billing.usage.selectors import last_ordinal, learned_since
@@ -37,7 +37,7 @@ from metering.intervals import Interval
 
 FACTS: Final[tuple[type[Model], ...]] = (
     BillingSetup, Team, NamespaceOwnership, ConsumerOwnership, *DATED, GpuPrice, TokenPrice, InterruptionPolicy,
-    RetroactiveChange, BillingMode,
+    RetroactiveChange, RatingRule, BillingMode,
 )  # fmt: skip
 """Every table that rating and drafting read beside usage and what the closes before left."""
 PROGRAMS: Final = ("metering", "pricing", "billing/tenancy", "billing/usage", "billing/rates", "billing/rating",

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
@@ -21,18 +21,21 @@ from msgspec import structs
 from billing.rates.selectors import PolicyBook
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.faults import of_teams, rated_by_team
+from billing.rating.four_decimals import MULTIPLIER_PLACES as MULTIPLIER_PLACES_BEFORE
+from billing.rating.four_decimals import rated_with_four_decimals, share_pool
 from billing.rating.scores import Score, score_of
 from billing.tenancy.reading import begun
 from billing.usage.selectors import EpochFilter, GpuSum, JobName, Sample, job_queues, job_sums, scored
 from metering.intervals import Interval, union
-from pricing.efficiency import EfficiencyPolicy, Workload, judge_workload, neutral_pool_share
+from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
 from pricing.efficiency import Verdict as Judgement
-from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
+from pricing.neutral_pool import Payout, paid_out, payout_of
 from pricing.rate_card import UnpricedError
 from pricing.rating import MICROSECONDS_PER_HOUR, Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
 
-MULTIPLIER = Decimal("0.0001")
-"""Multipliers are billed with 4 decimals: a price of 4 and a change of 4 make a unit price of 8, exactly."""
+LEAST_PLACES = 4
+"""Of a multiplier as a reason shows it."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -85,29 +88,37 @@ class _Job(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...]
     usages: tuple[GpuUsage, ...]
     score: Score
+    places: int
     judgement: Judgement
 
     def judged(self, judgement: Judgement) -> "_Job":
         """The same job under another judgement."""
-        return structs.replace(self, judgement=_as_billed(self.policy, judgement))
+        return structs.replace(self, judgement=_as_billed(self.policy, judgement, self.places))
 
 
-def _as_billed(policy: EfficiencyPolicy, judgement: Judgement) -> Judgement:
-    """A judgement with the 4 decimals that are billed."""
-    return _rounded_judgement(policy.penalty, policy.reward, judgement.multiplier, judgement.reason)
+def _as_billed(policy: EfficiencyPolicy, judgement: Judgement, places: int) -> Judgement:
+    """A judgement with the decimals that are billed."""
+    return _rounded_judgement(policy.penalty, policy.reward, judgement.multiplier, judgement.reason, places)
 
 
 @lru_cache(maxsize=4096)
-def _rounded_judgement(penalty: Decimal, reward: Decimal, exact: Decimal, reason: str) -> Judgement:
-    multiplier = exact.quantize(MULTIPLIER, ROUND_HALF_UP)
+def _rounded_judgement(penalty: Decimal, reward: Decimal, exact: Decimal, reason: str, places: int) -> Judgement:
+    multiplier = round_to(exact, places)
     if reason not in ("penalty", "reward"):
         return Judgement(multiplier.normalize(), reason)
     if multiplier == 1:
         return Judgement(multiplier.normalize(), "neutral")
     own = {Decimal(1) + penalty: "penalty", Decimal(1) - reward: "reward"}
     if own.get(multiplier) != reason:
-        reason = f"{reason}:{format(multiplier, 'f')}"  # lines of one reason have one price
+        reason = f"{reason}:{_multiplier_text(multiplier)}"  # lines of one reason have one price
     return Judgement(multiplier.normalize(), reason)
+
+
+def _multiplier_text(multiplier: Decimal) -> str:
+    """With four decimals, or as many as it has."""
+    exponent = multiplier.normalize().as_tuple().exponent
+    places = max(LEAST_PLACES, -exponent if isinstance(exponent, int) else 0)
+    return format(EXACT.quantize(multiplier, Decimal(1).scaleb(-places)), "f")
 
 
 @dataclass(frozen=True)
@@ -142,17 +153,53 @@ def judge_jobs(
     """
     if reads is None:
         return Judged()
-    jobs = list(_jobs(books, reads, month, without))
+    before = rated_with_four_decimals(reads.epochs.before)
+    jobs = list(_jobs(books, reads, month, without, MULTIPLIER_PLACES_BEFORE if before else MULTIPLIER_PLACES))
     jobs = _gather_short(jobs, zone)
-    jobs = _share_pool(jobs, books)
-    moving = [job for job in jobs if not job.policy.shadow and job.judgement.multiplier != 1]
+    payouts: dict[str, Payout] = {}
+    if before:
+        jobs = share_pool(jobs, lambda job: _effect(job, books))
+    else:
+        payouts = _payouts(jobs, books)
+        jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
+    charges = _settled(_rated([job for job in jobs if not job.policy.shadow], books), payouts)
+    return Judged(charges, [of_teams([job.team], partial(_verdict, job, books)) for job in jobs])
+
+
+def _rated(jobs: Iterable[_Job], books: Books) -> list[Charge]:
+    """The lines that the judgements make."""
     judged = [
         JudgedUsage(usage, job.policy.name, job.judgement.multiplier, job.judgement.reason)
-        for job in moving
+        for job in jobs
+        if job.judgement.multiplier != 1
         for usage in job.usages
     ]
-    charges = rated_by_team(judged, lambda item: item.usage.team, lambda part: rate_efficiency(part, books.card).charges)
-    return Judged(charges, [of_teams([job.team], partial(_verdict, job, books)) for job in jobs])
+    return rated_by_team(judged, lambda item: item.usage.team, lambda part: rate_efficiency(part, books.card).charges)
+
+
+def _payouts(jobs: Sequence[_Job], books: Books) -> dict[str, Payout]:
+    """What revenue-neutral policies pay of their rewards, by name, where their penalties fall short (FM6)."""
+    pools: dict[str, list[_Job]] = defaultdict(list)
+    for job in jobs:
+        if job.policy.neutral_pool:
+            pools[job.policy.name].append(job)
+    found = {name: payout_of(_rated(pool, books)) for name, pool in pools.items()}
+    return {name: payout for name, payout in found.items() if payout is not None}
+
+
+def _paid(job: _Job, payout: Payout | None) -> _Job:
+    """A job whose reward is what its pool pays."""
+    if payout is None or job.judgement.multiplier >= 1:
+        return job
+    return job.judged(pooled(Judgement(job.judgement.multiplier, "reward"), payout.share))
+
+
+def _settled(charges: Sequence[Charge], payouts: Mapping[str, Payout]) -> list[Charge]:
+    """The lines of every policy, those of a pool with the amounts that it pays."""
+    settled = [charge for charge in charges if charge.key.policy not in payouts]
+    for name, payout in payouts.items():
+        settled += paid_out([charge for charge in charges if charge.key.policy == name], payout)
+    return settled
 
 
 def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
@@ -161,7 +208,7 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
-def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str]) -> Iterable[_Job]:
+def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str], places: int) -> Iterable[_Job]:
     policies, pieces = reads.policies, [piece for piece, _ in reads.policies]
     window = Interval(pieces[0].start, pieces[-1].end)
     told, sums = reads.found()
@@ -185,7 +232,7 @@ def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str]) -
         if without and usages.keys() & without:
             continue
         judge = partial(
-            _job, usages, items, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, "")
+            _job, usages, items, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""), places
         )
         yield from of_teams(usages, judge)
 
@@ -220,6 +267,7 @@ def _job(  # one job's facts, gathered once
     covered: tuple[Interval, ...],
     policy: EfficiencyPolicy,
     queue: str,
+    places: int,
 ) -> list[_Job]:
     """The job, once per team that held part of it; it is judged as a whole."""
     first = items[0]
@@ -234,7 +282,7 @@ def _job(  # one job's facts, gathered once
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **facts)
         job = _Job(
             team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, told, tuple(usages),
-            score, _as_billed(policy, judgement),
+            score, places, _as_billed(policy, judgement, places),
         )  # fmt: skip
         found.append(job)
     return found
@@ -264,26 +312,6 @@ def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
     if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
         return {}
     return {id(job): job.judged(judgement) for job in group}
-
-
-def _share_pool(jobs: list[_Job], books: Books) -> list[_Job]:
-    """Pay rewards of a revenue-neutral policy from its penalties (FM6)."""
-    pools: dict[str, list[_Job]] = defaultdict(list)
-    for job in jobs:
-        if job.policy.neutral_pool and job.judgement.multiplier != 1:
-            pools[job.policy.name].append(job)
-    replaced: dict[int, _Job] = {}
-    for pool in pools.values():
-        effects = {id(job): _effect(job, books) for job in pool}
-        penalties = sum((value for value in effects.values() if value > 0), Fraction(0))
-        rewards = -sum((value for value in effects.values() if value < 0), Fraction(0))
-        share = neutral_pool_share(penalties, rewards)
-        for job in pool:
-            if job.judgement.multiplier < 1:
-                reward = Fraction(1 - job.judgement.multiplier) * share
-                rounded = (Decimal(reward.numerator) / Decimal(reward.denominator)).quantize(MULTIPLIER, ROUND_DOWN)
-                replaced[id(job)] = job.judged(Judgement(1 - rounded, "reward"))
-    return [replaced.get(id(job), job) for job in jobs]
 
 
 def _effect(job: _Job, books: Books) -> Fraction:

@@ -29,7 +29,7 @@ class Charge(models.Model):
     usage_quantity = models.DecimalField(
         max_digits=40, decimal_places=12, help_text="device-microseconds x fraction, slice-microseconds, or tokens"
     )
-    unit_price = models.DecimalField(max_digits=18, decimal_places=8)
+    unit_price = models.DecimalField(max_digits=26, decimal_places=16)
     price_version = models.CharField(max_length=200)
     policy = models.CharField(max_length=200, blank=True)
     reason = models.CharField(max_length=32, blank=True)
@@ -57,7 +57,7 @@ class EfficiencyVerdict(models.Model):
     coverage = models.DecimalField(max_digits=21, decimal_places=12)
     mfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
     hfu = models.DecimalField(max_digits=21, decimal_places=20, null=True)
-    multiplier = models.DecimalField(max_digits=9, decimal_places=6)
+    multiplier = models.DecimalField(max_digits=15, decimal_places=12)
     reason = models.CharField(max_length=32)
     workload_class = models.CharField(max_length=200, blank=True)
     shadow = models.BooleanField(default=False, help_text="judged and shown, but no money moved")
@@ -71,6 +71,22 @@ class EfficiencyVerdict(models.Model):
                 fields=["closing", "team", "cluster", "namespace", "job_key", "policy"], name="one_verdict_per_job"
             )
         ]
+
+
+class RatingRule(models.Model):
+    """A rule of rating that changed while closes were there: those from `from_closing` on follow it, earlier ones do not.
+
+    A close is rated again by the rules of its own time. Where a rule has no row every close follows it.
+    """
+
+    class Name(models.TextChoices):
+        EFFICIENCY_TO_THE_CENT = "efficiency-to-the-cent", "efficiency billed to the cent (ADR 0010)"
+
+    name = models.CharField(max_length=64, choices=Name.choices, unique=True)
+    from_closing = models.IntegerField()
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class PoolCapacity(models.Model):

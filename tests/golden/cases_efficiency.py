@@ -10,10 +10,12 @@ from pricing.efficiency import (
     judge,
     judge_linear,
     mfu_of,
-    neutral_pool_share,
     weighted_mean,
 )
 from pricing.money import round_amount, round_to
+from pricing.neutral_pool import paid_out, payout_of
+from pricing.rate_card import GPU_HOURS
+from pricing.rating import MICROSECONDS_PER_HOUR, Charge, LineKey
 from tests.golden.registry import BANDS, case
 
 
@@ -115,9 +117,17 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("D10")
 def _(i: dict[str, Any]) -> dict[str, object]:
+    """Lines of the pool as a month has them: one penalty, and a reward of the cap on a base at a price of 1."""
     base, cap = Decimal(i["reward_base"]), Decimal(i["cap"])
-    rate = Fraction(cap) * neutral_pool_share(Decimal(i["penalty_pool"]), base * cap)
-    return {"rebate_rate": rate, "rebate_total": round_amount(-rate * Fraction(base))}
+    lines = [_pool_line("a", Decimal(i["penalty_pool"]), Decimal(1)), _pool_line("b", base, -cap)]
+    payout = payout_of(lines)
+    assert payout is not None
+    return {"rebate_rate": Fraction(cap) * payout.share, "rebate_total": paid_out(lines, payout)[1].amount}
+
+
+def _pool_line(namespace: str, hours: Decimal, change: Decimal) -> Charge:
+    key = LineKey("t", False, False, "2026-10", "efficiency", "c", namespace, unit=GPU_HOURS)
+    return Charge(key, hours * MICROSECONDS_PER_HOUR, change)
 
 
 @case("E11")

@@ -3,27 +3,32 @@
 Every job holds 8 H800 at 10.0000 per GPU-hour; amounts are worked out beside each test.
 """
 
+import csv
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
 from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.models import Invoice
+from billing.invoicing.models import Invoice, Note
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
-from billing.rating.models import EfficiencyVerdict
+from billing.rating.models import EfficiencyVerdict, RatingRule
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import Interval
 from metering.records import EfficiencySample, decode_batch
 from tests import factories
+from tests.correction_makers import IN_NOVEMBER, credit, people, proofs_hold, shown, whole
 
 pytestmark = pytest.mark.django_db
 OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)
@@ -33,23 +38,26 @@ BANDS = {
 }  # fmt: skip
 
 
-def job(number: int, mfu: str, hfu: str, *, day: int = 10, minutes: int = 60, **facts: Any) -> None:
+def job(
+    number: int, mfu: str, hfu: str, *, day: int = 10, minutes: int = 60, month: int = 10, **facts: Any
+) -> None:  # fmt: skip
     """8 GPUs for so many minutes from 00:00 UTC of a day of October, measured all the time."""
-    start, end = datetime(2026, 10, day, tzinfo=UTC), datetime(2026, 10, day, minutes // 60, minutes % 60, tzinfo=UTC)
+    start = datetime(2026, month, day, tzinfo=UTC)
+    end = start.replace(hour=minutes // 60, minute=minutes % 60)
     factories.ingest_allocations(
         factories.allocation_record(
             number, started_at=start.isoformat(), ended_at=end.isoformat(), observed_until=end.isoformat(),
             workload={"kind": "PyTorchJob", "name": f"job-{number}"}, **facts,
         )
     )  # fmt: skip
-    measured(number, mfu, hfu, start, end)
+    measured(number, mfu, hfu, start, end, facts.get("quantity", 8))
 
 
-def measured(number: int, mfu: str, hfu: str, start: datetime, end: datetime) -> None:
+def measured(number: int, mfu: str, hfu: str, start: datetime, end: datetime, gpus: int = 8) -> None:
     raw = json.dumps({
         "cluster": "hq-1", "pod_uid": f"uid-{number}", "start": start.isoformat(), "end": end.isoformat(),
-        "gpu_seconds": str(8 * int((end - start).total_seconds())), "mfu": mfu, "hfu": hfu, "dtype": "bf16", "coverage": "1",
-        "method": "palm (torchtitan)", "reason": "look at it",
+        "gpu_seconds": str(gpus * int((end - start).total_seconds())), "mfu": mfu, "hfu": hfu, "dtype": "bf16",
+        "coverage": "1", "method": "palm (torchtitan)", "reason": "look at it",
     }).encode()  # fmt: skip
     batch: Any = decode_batch(EfficiencySample, [raw])
     efficiency_ingest(
@@ -100,6 +108,14 @@ def test_the_linear_form_has_no_cliff_and_a_line_per_multiplier(tmp_path: Path) 
         ("reward:0.9500", "8.000000", "-0.5000", "-4.00"),
     ]
     assert verdicts()["job-4"] == ("neutral", Decimal(1), Decimal("0.00"))
+
+
+def test_the_linear_form_is_billed_at_full_precision(tmp_path: Path) -> None:
+    """HFU 0.123456789: 1 + 0.2 x 0.76543211 = 1.153086422; 4,000 GPU-hours x 10 x 0.153086422 = 6,123.45688."""
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "form": "linear"}])
+    job(1, "0.10", "0.123456789", minutes=300, quantity=800)
+    assert billed(tmp_path) == [("penalty:1.153086422", "4000.000000", "1.53086422", "6123.46")]
+    assert verdicts()["job-1"] == ("penalty:1.153086422", Decimal("1.153086422"), Decimal("6123.46"))
 
 
 def test_two_jobs_of_one_multiplier_share_a_line(tmp_path: Path) -> None:
@@ -193,14 +209,136 @@ def test_rewards_of_a_team_that_switched_its_telemetry_off_are_suspended_penalti
 
 
 def test_a_neutral_pool_pays_rewards_from_penalties(tmp_path: Path) -> None:
-    """Penalty 16.00; promised 24 GPU-h x 10 x 0.10 = 24.00; share 2/3 of 0.10, cut to 0.0666: 240 x 0.0666 = 15.984."""
+    """Penalty 16.00; promised 24 GPU-h x 10 x 0.10 = 24.00, of which two thirds are paid: exactly the penalty."""
     factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
     job(1, "0.05", "0.10")
     job(2, "0.60", "0.60", minutes=180)
     assert billed(tmp_path) == [
         ("penalty", "8.000000", "2.0000", "16.00"),
-        ("reward:0.9334", "24.000000", "-0.6660", "-15.98"),
+        ("reward:0.933333333333", "24.000000", "-0.6666666666666667", "-16.00"),
     ]
+    assert verdicts()["job-2"] == ("reward:0.933333333333", Decimal("0.933333333333"), Decimal("-16.00"))
+
+
+def test_a_neutral_pool_of_six_thousand_pays_six_thousand(tmp_path: Path) -> None:
+    """D10: 3,000 GPU-hours x 10 x 0.20 = 6,000.00 pay 1/15 of 9,000 x 10, where 0.10 of it was promised."""
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.05", "0.10", minutes=300, quantity=600)
+    for number, day in ((2, 11), (3, 12), (4, 13)):
+        job(number, "0.60", "0.60", day=day, minutes=300, quantity=600)
+    lines = billed(tmp_path)
+    assert [(reason, quantity, amount) for reason, quantity, _, amount in lines] == [
+        ("penalty", "3000.000000", "6000.00"), ("reward:0.933333333333", "9000.000000", "-6000.00"),
+    ]  # fmt: skip
+
+
+def test_a_neutral_pool_over_several_teams_and_prices_is_split_to_the_cent(tmp_path: Path) -> None:
+    """8 x 10 x 0.20 = 16.00 pays three rewards of 8, 8 and 8 promised: 5.33 1/3 each, the cent to the earliest line."""
+    cv = {"cluster": "hq-1", "namespace": "cv-*", "team": "cv", "valid_from": "2026-01-01"}
+    factories.apply(
+        tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}], ownership=[*factories.SET_UP["ownership"], cv]
+    )
+    job(1, "0.05", "0.10")
+    for number, namespace in ((2, "cv-a"), (3, "cv-b"), (4, "nlp-train")):
+        job(number, "0.60", "0.60", day=10 + number, namespace=namespace)
+    assert billed(tmp_path) == [
+        ("penalty", "8.000000", "2.0000", "16.00"), ("reward:0.933333333333", "8.000000", "-0.66625", "-5.33"),
+    ]  # fmt: skip
+    document = document_of(Invoice.objects.get(team__code="cv"))
+    assert [line["amount"] for line in document["lines"] if line["kind"] == "efficiency"] == ["-5.34", "-5.33"]
+
+
+def test_a_neutral_pool_without_penalties_pays_nothing(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.60", "0.60")
+    assert billed(tmp_path) == []
+    assert verdicts()["job-1"] == ("neutral", Decimal(1), Decimal("0.00"))
+
+
+def test_a_neutral_pool_in_shadow_shows_what_it_would_pay(tmp_path: Path) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true", "shadow": "true"}])
+    job(1, "0.05", "0.10")
+    job(2, "0.60", "0.60", minutes=180)
+    assert billed(tmp_path) == []
+    assert [effect for _, _, effect in verdicts().values()] == [Decimal("16.00"), Decimal("-16.00")]
+
+
+def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path: Path) -> None:
+    """The reversal mirrors quantity, price and amount; half of the hours bring 8.00 at the same price."""
+    people()
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.05", "0.10")
+    job(2, "0.60", "0.60", minutes=180)
+    billed(tmp_path)
+    number = Invoice.objects.get(team__code="nlp").number
+    lines = document_of(Invoice.objects.get(team__code="nlp"))["lines"]
+    (position,) = [line["position"] for line in lines if line["reason"] == "reward:0.933333333333"]
+    note, rebill = credit(whole(position, rebill_quantity=Decimal(12)), number=number)
+    assert shown(note) == [("reversal", "efficiency", "-24.000000", "-0.6666666666666667", "16.00")]
+    assert shown(rebill) == [("rebill", "efficiency", "12.000000", "-0.6666666666666667", "-8.00")]
+    assert proofs_hold("2026-10")
+    call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"), "--provider-cost-center", "CC-900")
+    rows = list(csv.DictReader((tmp_path / "journal.csv").read_text().splitlines()))
+    sides = [sum(Decimal(row[side] or 0) for row in rows) for side in ("debit", "credit")]
+    assert sides[0] == sides[1] > 0
+
+
+def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> None:
+    """At 5 instead of 10 per GPU-hour the penalty is 8.00, and so is what it pays: both lines are billed anew."""
+    people()
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.05", "0.10")
+    job(2, "0.60", "0.60", minutes=180)
+    billed(tmp_path)
+    change = retroactive_propose(
+        kind="price", name="half", valid_from=OCTOBER.start, valid_until=None, reason="typed twice", evidence="INC-1",
+        fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "5"}]}, actor="sam", now=IN_NOVEMBER,
+    )  # fmt: skip
+    retroactive_approve(change_id=change.pk, actor="fin", now=IN_NOVEMBER)
+    lines = [
+        (style, kind, price, amount)
+        for note in Note.objects.order_by("kind", "sequence")
+        for style, kind, _, price, amount in shown(note)
+    ]
+    assert lines == [
+        ("reversal", "gpu", "10.0000", "-320.00"), ("reversal", "efficiency", "2.0000", "-16.00"),
+        ("reversal", "efficiency", "-0.6666666666666667", "16.00"), ("rebill", "gpu", "5.0000", "160.00"),
+        ("rebill", "efficiency", "1.0000", "8.00"), ("rebill", "efficiency", "-0.3333333333333333", "-8.00"),
+    ]  # fmt: skip
+    assert proofs_hold("2026-10")
+
+
+def test_a_close_is_rated_again_by_the_rule_of_its_time(tmp_path: Path) -> None:
+    """Before, multipliers had four decimals: 1 - 0.0666 paid 15.98 of 16.00. From the second close on nothing is cut."""
+    RatingRule.objects.create(name=RatingRule.Name.EFFICIENCY_TO_THE_CENT, from_closing=2)
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
+    job(1, "0.05", "0.10")
+    job(2, "0.60", "0.60", minutes=180)
+    for number, (mfu, hfu, minutes) in enumerate([("0.05", "0.10", 60), ("0.60", "0.60", 180)], start=3):
+        job(number, mfu, hfu, minutes=minutes, month=11)
+    assert billed(tmp_path) == [
+        ("penalty", "8.000000", "2.0000", "16.00"), ("reward:0.9334", "24.000000", "-0.6660", "-15.98"),
+    ]  # fmt: skip
+    period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 5, tzinfo=UTC))
+    invoices_issue(month="2026-11", actor="ops", now=datetime(2026, 12, 5, tzinfo=UTC))
+    november = document_of(Invoice.objects.get(team__code="nlp", period__month="2026-11"))["lines"]
+    assert [line["amount"] for line in november if line["kind"] == "efficiency"] == ["16.00", "-16.00"]
+    for month in ("2026-10", "2026-11"):
+        assert all(proof.holds for proof in period_verify(month=month))
+
+
+def test_an_installation_with_closes_keeps_their_rule_and_one_without_needs_none(tmp_path: Path) -> None:
+    statement = import_module("billing.rating.migrations.0020_efficiency_to_the_cent").CLOSES_SO_FAR.partition(";")[0]
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        assert not RatingRule.objects.exists()
+        factories.apply(tmp_path)
+        period_close(month="2026-10", actor="ops", now=factories.AFTER)
+        cursor.execute(statement)
+    rule = RatingRule.objects.get()
+    assert (rule.name, rule.from_closing) == ("efficiency-to-the-cent", 2)
+    with pytest.raises(DatabaseError, match="by which rule a close was rated stays"), transaction.atomic():
+        rule.delete()
 
 
 def test_a_neutral_pool_with_enough_penalties_pays_in_full(tmp_path: Path) -> None:

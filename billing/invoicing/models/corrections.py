@@ -147,7 +147,7 @@ class NoteLine(models.Model):
     charge_period = models.CharField(max_length=7)
     quantity = models.DecimalField(max_digits=30, decimal_places=6, null=True)
     unit = models.CharField(max_length=16)
-    unit_price = models.DecimalField(max_digits=18, decimal_places=8, null=True)
+    unit_price = models.DecimalField(max_digits=26, decimal_places=16, null=True)
     amount = models.DecimalField(max_digits=20, decimal_places=2)
     usage_quantity = models.DecimalField(max_digits=40, decimal_places=12, null=True)
     facility_kw = models.DecimalField(max_digits=12, decimal_places=6, null=True)

@@ -183,7 +183,7 @@ class InvoiceLine(models.Model):
     correction = models.BooleanField(default=False)
     quantity = models.DecimalField(max_digits=30, decimal_places=6)
     unit = models.CharField(max_length=16)
-    unit_price = models.DecimalField(max_digits=18, decimal_places=8)
+    unit_price = models.DecimalField(max_digits=26, decimal_places=16)
     amount = models.DecimalField(max_digits=20, decimal_places=2)
     price_version = models.CharField(max_length=200)
     policy = models.CharField(max_length=200, blank=True)
