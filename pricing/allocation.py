@@ -79,11 +79,15 @@ class IdleRule:
 
 @dataclass(frozen=True, slots=True)
 class SharedRule:
-    """A cost of the platform per month; in proportion to use means to what each team is charged directly."""
+    """A cost of the platform per month; in proportion to use means to what each team is charged directly.
+
+    `measured`: the amount is what was kept and asked for in one month, that with which the policy begins.
+    """
 
     name: str
     amount: Decimal
     split: Split
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,10 @@ class AllocationPolicy:
     def covers(self, instant: datetime) -> bool:
         """Whether `instant` lies in [valid_from, valid_until)."""
         return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
+
+    def unmeasured(self, month_start: datetime) -> tuple[SharedRule, ...]:
+        """The costs of which a month that begins so has no figures of its own: another month's never stand for them."""
+        return tuple(one for one in self.shared if one.measured) if month_start != self.valid_from else ()
 
     def rule_of(self, cluster: str, accelerator: str) -> IdleRule | None:
         """The rule of a pool, or None: then its idle time is shown and not billed."""

@@ -32,6 +32,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "unowned_namespace": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the namespace")),
     "unowned_consumer": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the consumer")),
     "unpriced": ExceptionKind(FINANCE, "prices", _("Publish a price version that covers it")),
+    "shared_cost_unknown": ExceptionKind(FINANCE, "close", _("Enter what the month cost")),
     "metering_gap": ExceptionKind(OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True),
     "sequence_gap": ExceptionKind(OPERATOR, "sources", _("Send the missing records again"), waivable=True),
     "silent_source": ExceptionKind(OPERATOR, "sources", _("Look whether its reporter runs")),

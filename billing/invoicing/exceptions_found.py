@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from billing.invoicing.engine_comparison import ModelComparison
 from billing.invoicing.exception_kinds import ExceptionKind, kind_of
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver, JournalExport
+from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import Assessment
 from billing.rating.books import gpu_seconds
 from billing.usage.gaps import metering_gaps
@@ -72,6 +73,18 @@ def not_ended(period: BillingPeriod, now: datetime) -> list[ReportedException]:
         return []
     left = Decimal(int((period.end - now).total_seconds()))
     return [ReportedException("period_not_ended", period.month, left, "seconds", True, "close after the month has ended")]
+
+
+def costs_not_measured(period: BillingPeriod) -> list[ReportedException]:
+    """Shared costs that follow from what a store kept, of which nobody has entered this month's figures."""
+    policy = allocation_policy_at(period.start)
+    return [
+        ReportedException(
+            "shared_cost_unknown", rule.name, Decimal(1), "months", True,
+            "enter what it was this month under `allocation_policies:`, in a policy that begins with the month",
+        )
+        for rule in (policy.unmeasured(period.start) if policy else ())
+    ]  # fmt: skip
 
 
 def without_owner(assessment: Assessment) -> list[ReportedException]:

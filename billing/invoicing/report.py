@@ -20,6 +20,7 @@ from billing.invoicing.exceptions_found import (
     SCAN_TOLERANCE,
     ReportedException,
     as_answered_for,
+    costs_not_measured,
     ends_estimated,
     engines_differing,
     held_twice,
@@ -162,7 +163,7 @@ def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
     """Of all that can hold a month, what is found without summing its usage: asked again while no usage can come in."""
     window, report = Interval(period.start, period.end), Report(period.month, period.status)
     report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
-    report.exceptions += shares_unknown(window)
+    report.exceptions += shares_unknown(window) + costs_not_measured(period)
     report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)] + scans_differing(scan_sums(window))
     report.exceptions += held_twice(window, blocks=True)
     _waive(report, period, now)
@@ -220,7 +221,7 @@ def found_in(
     report.engines = compare(missing.engine_days)
     if period.ordinal is None:
         report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
-        report.exceptions += charged_apart(assessment)
+        report.exceptions += charged_apart(assessment) + costs_not_measured(period)
         report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
         report.exceptions += shares_unknown(window)
         report.exceptions += silent_sources(missing.silent, min(window.end, now))

@@ -21,6 +21,7 @@ ADVICE: Final = (
     gettext_noop("give it an owner under `ownership:`"),
     gettext_noop("add it under `consumers:`"),
     gettext_noop("publish a price version that covers it"),
+    gettext_noop("enter what it was this month under `allocation_policies:`, in a policy that begins with the month"),
     gettext_noop("the platform's own use has no price: its recovery cannot be told"),
     gettext_noop("report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"),
     gettext_noop("claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed "

@@ -176,7 +176,10 @@ def allocation_policy_at(instant: datetime) -> Allocation | None:
             IdleRule(rule["cluster"], rule["accelerator"], Decimal(rule["price"]), _split(rule))
             for rule in row.rules["idle"]
         ),
-        shared=tuple(SharedRule(rule["name"], Decimal(rule["amount"]), _split(rule)) for rule in row.rules["shared"]),
+        shared=tuple(
+            SharedRule(rule["name"], Decimal(rule["amount"]), _split(rule), measured="storage" in rule or "requests" in rule)
+            for rule in row.rules["shared"]
+        ),
     )  # fmt: skip
 
 

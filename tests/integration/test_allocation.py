@@ -17,7 +17,8 @@ from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.models import Invoice
 from billing.invoicing.report import build_report
 from billing.invoicing.selectors import document_of, period_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
+from billing.invoicing.services import invoices_issue, period_close, period_open, period_verify
+from billing.invoicing.services.closing import CloseRefusedError
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.rating.models import IdleShare
@@ -78,6 +79,41 @@ def test_what_a_store_keeps_and_is_asked_for_is_shared_at_its_prices(tmp_path: P
     rule = AuditEntry.objects.get(action="allocation_policy_publish").detail["rules"]["shared"][0]
     assert (rule["amount"], rule["storage"], rule["requests"]) == ("350.00", STORE["storage"], STORE["requests"])
     assert proofs_hold("2026-10")
+
+
+def test_last_months_terabytes_are_never_billed_for_this_month(tmp_path: Path) -> None:
+    """October kept 2 TB: 350.00. November is closed once somebody has said that it kept 4: 600 + 50 = 650.00."""
+    october = {"name": "store-2026-10", "valid_from": "2026-10-01", "shared": [STORE]}
+    apply(tmp_path, allocation_policies=[october])
+    hold(1, "nlp-train", 3)
+    close()
+    over = datetime(2026, 12, 1, 1, tzinfo=UTC)
+    report = build_report(period_open(month="2026-11"), now=over)
+    assert [(item.kind, item.subject, item.amount, item.blocks) for item in report.exceptions] == [
+        ("shared_cost_unknown", "datasets", None, True)
+    ]
+    with pytest.raises(CloseRefusedError) as refused:
+        period_close(month="2026-11", actor="ops", now=over)
+    assert [item.kind for item in refused.value.report.blocking] == ["shared_cost_unknown"]
+    kept = {**STORE, "storage": [{**STORE["storage"][0], "tb_months": "4"}]}
+    november = {"name": "store-2026-11", "valid_from": "2026-11-01", "shared": [kept]}
+    apply(tmp_path, allocation_policies=[october, november])
+    ingest_allocations(
+        allocation_record(2, quantity=1, started_at="2026-11-10T00:00:00Z", ended_at="2026-11-10T01:00:00Z",
+                          observed_until="2026-11-10T01:00:00Z")
+    )  # fmt: skip
+    close("2026-11", over)
+    assert lines("nlp", "shared", month="2026-11") == [("shared", "datasets", "proportional", "store-2026-11", "650.00")]
+    assert lines("nlp", "shared") == [("shared", "datasets", "proportional", "store-2026-10", "350.00")]
+    assert proofs_hold("2026-10", "2026-11")
+
+
+def test_a_flat_amount_per_month_needs_no_figures(tmp_path: Path) -> None:
+    flat = {"name": "gateway", "amount_per_month": "1000.00", "method": "even"}
+    apply(tmp_path, allocation_policies=[{"name": "flat", "valid_from": "2026-10-01", "shared": [flat]}])
+    hold(1, "nlp-train", 3)
+    close()
+    assert build_report(period_open(month="2026-11"), now=datetime(2026, 12, 1, 1, tzinfo=UTC)).exceptions == []
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ WORDS = {
     "unowned_namespace": _("Namespace without owner"),
     "unowned_consumer": _("Consumer without owner"),
     "unpriced": _("No price"),
+    "shared_cost_unknown": _("Shared cost not entered"),
     "team_held": _("Team that cannot be billed"),
     "upheld_uncredited": _("Upheld dispute without its credit"),
     "upheld_repeatedly": _("Reason upheld repeatedly"),
