@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=120, help="how long (default: %(default)s)")
     parser.add_argument("tests", nargs="*", default=SUITES, help="files or folders (default: all suites with properties)")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, and so by what is started
     deadline, failed, number = time.monotonic() + chosen.minutes * 60, [], 0
     while (left := deadline - time.monotonic()) > 0:
         seed, number = secrets.randbelow(2**32), number + 1
