@@ -12,11 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from hashlib import blake2b
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from metering.names import MAX_NAME_BYTES, name_problem, text_problem
+from metering.raw_json import repeated_key
 from metering.token_keys import token_key
 
 MAX_COUNT: Final = 10**15
@@ -26,9 +29,6 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Label = Annotated[str, msgspec.Meta(max_length=1024)]
 MAX_DIGITS: Final = 60
 """Longest decimal of a record; nothing that is measured needs more, and PostgreSQL refuses far more."""
-
-MAX_NAME_BYTES: Final = 512
-"""Names of clusters, pods and nodes stand in unique indexes, whose rows PostgreSQL bounds."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 MAX_SEQUENCE: Final = 10**18
@@ -43,6 +43,8 @@ INSTANT_FIELDS: Final = (
     "end_earliest", "end_latest",
 )
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)\Z")
+
+NUL_ESCAPE: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
@@ -359,13 +361,45 @@ def decode_batch(kind: type[R], raws: Sequence[bytes | msgspec.Raw]) -> Batch[R]
     for index, raw in enumerate(raws):
         try:
             record = decode(raw)
-            if b"\\u0000" in bytes(raw):
-                refuse_nul(record)
+            check_record(record, bytes(raw))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RecordError) as error:
             rejected.append(Rejected(index, bytes(raw), record_error(error, bytes(raw))))
         else:
             records.append((index, record))
     return Batch(records, rejected)
+
+
+def check_record(record: msgspec.Struct, raw: bytes) -> None:
+    """Raise RecordError where `raw` says something twice, or a text of `record`, which was read from it, breaks a rule."""
+    key = repeated_key(raw)
+    if key is not None:
+        raise RecordError(f"{key!r} stands twice, and only one of the two can be meant", key)
+    check_texts(record)
+
+
+def check_texts(record: msgspec.Struct) -> None:
+    """Raise RecordError unless each name of the record is one, and each other text prints on one line (`metering.names`).
+
+    What stands in `attributes` and `labels` is content, of which PostgreSQL takes everything but NUL.
+    """
+    names = _name_fields(type(record))
+    for field in record.__struct_fields__:
+        value, problem = getattr(record, field), None
+        if isinstance(value, msgspec.Struct):
+            check_texts(value)
+        elif isinstance(value, dict):
+            problem = "contains a NUL character" if NUL_ESCAPE.search(msgspec.json.encode(value)) else None
+        elif isinstance(value, str):
+            problem = name_problem(value) if field in names else text_problem(value)
+        if problem is not None:
+            raise RecordError(f"{field}: {problem}", field)
+
+
+@cache
+def _name_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields of a kind of record that hold a `Name`."""
+    hints = get_type_hints(kind, include_extras=True)
+    return frozenset(field for field, hint in hints.items() if Name in (hint, *get_args(hint)))
 
 
 def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
@@ -375,11 +409,9 @@ def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
         if isinstance(value, str) and not RFC_3339.match(value):
             raise RecordError(f"{field} {_shown(field, fields)}: expected an RFC 3339 instant with an offset", field)
     try:
-        record = msgspec.convert(dict(fields), kind, strict=False)
+        return msgspec.convert(dict(fields), kind, strict=False)
     except msgspec.ValidationError as error:
         raise record_error(error, fields) from error
-    refuse_nul(record)
-    return record
 
 
 def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> RecordError:
@@ -389,6 +421,8 @@ def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> Re
         return cause
     if isinstance(error, UnicodeDecodeError):
         return RecordError(f"not valid UTF-8 at byte {error.start}")
+    if "surrogate" in str(error):
+        return RecordError(f"contains half a character: {error}")
     text, _, path = str(error).partition(" - at `$")
     field = path.strip("`").lstrip(".") or None
     if field is None:
@@ -417,23 +451,6 @@ def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
     except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError, TypeError, ValueError):
         return ""
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def refuse_nul(record: msgspec.Struct) -> None:
-    """Raise RecordError if any text of the record, at any depth, contains NUL or is not valid Unicode."""
-    for field in record.__struct_fields__:
-        value = getattr(record, field)
-        if isinstance(value, str):
-            _check_text(field, value)
-        elif isinstance(value, dict):
-            _check_text(field, msgspec.json.encode(value).decode().replace("\\u0000", "\0"))
-        elif isinstance(value, msgspec.Struct):
-            refuse_nul(value)
-
-
-def _check_text(field: str, value: str) -> None:
-    if "\0" in value:
-        raise RecordError(f"{field}: contains a NUL character", field)
 
 
 def _check_names(record: msgspec.Struct, *fields: str) -> None:

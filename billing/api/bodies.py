@@ -1,12 +1,10 @@
 """Bodies of the usage doors: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
 
-import gzip
 import re
 import threading
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from http import HTTPStatus
-from io import BytesIO
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -16,6 +14,7 @@ from rest_framework.exceptions import APIException, ParseError, UnsupportedMedia
 
 from billing.api.admission import Admitted
 from billing.api.problems import PROBLEM_JSON
+from metering.raw_json import UnreadableJSONError, array_items, object_members, without_mark
 
 T = TypeVar("T")
 MAX_RECORDS: Final = 10_000
@@ -23,14 +22,13 @@ JSON_BODY: Final = frozenset({"application/json"})
 RECORD_BODIES: Final = JSON_BODY | {"application/x-ndjson", "application/ndjson", "application/jsonl"}
 MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
 """What RFC 8878 asks every decoder to support; a frame may name far more, and its decoder would allocate it."""
-ZSTD_PIECE: Final = 256
-"""Bytes unpacked at a time: at most 8 MB come out of them, four bytes being a block of 128 KB."""
+PIECE: Final = 256
+"""Bytes unpacked at a time: of zstd at most 8 MB come out of them, four bytes being a block of 128 KB."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _unpacking = threading.Lock()
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
-_SURROGATES = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
-"""Every escape of a JSON text; the group holds half a character alone, which is JSON by its grammar but no text."""
+_envelope = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_padding = re.compile(rb"\0*")
 
 
 Answer = tuple[int, str, bytes, list[tuple[str, str]]]
@@ -84,14 +82,14 @@ def read_body(request: Incoming, admitted: Admitted, accepted: Collection[str] =
         raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
     admitted.grow(max(len(body) - admitted.held, 0))
     if encoding == "identity":
-        return bytes(body)
+        return without_mark(bytes(body))
     with _unpacking:  # one after the other: what only unpacking will show to be too large is in memory once
         unpacked = _UNPACKERS[encoding](body, limit)
     if len(unpacked) > limit:
         del body, unpacked  # the error would keep them for as long as anybody keeps it
         raise TooLarge(f"the body unpacks to more than {limit} bytes: send smaller batches")
     admitted.grow(len(unpacked))
-    return unpacked
+    return without_mark(unpacked)
 
 
 def check_content_type(request: Incoming, accepted: Collection[str]) -> None:
@@ -102,35 +100,55 @@ def check_content_type(request: Incoming, accepted: Collection[str]) -> None:
         raise UnsupportedMediaType(given[:80], f"Content-Type {given[:80]!r}: send {names}")
 
 
+class _Unpacking(Protocol):
+    """What unpacks one gzip member or zstd frame."""
+
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: memoryview, /) -> bytes:
+        """What more comes out of these bytes."""
+
+
 def _gunzip(body: bytes, limit: int) -> bytes:
     """All members of the body (RFC 1952); a client that appends compressed chunks sends several."""
     try:
-        return gzip.GzipFile(fileobj=BytesIO(body)).read(limit + 1)
-    except EOFError as error:
-        raise ParseError("the gzip body ends in the middle") from error
-    except (OSError, zlib.error) as error:
+        return _unpacked("gzip", "members", body, limit, lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16))
+    except zlib.error as error:
         raise ParseError(f"the body is not valid gzip: {error}") from error
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    """All frames of the body (RFC 8878). A few bytes can stand for very many, so they are fed in small pieces."""
-    unpacked = bytearray()
-    view, place, frames = memoryview(body), 0, 0
+    """All frames of the body (RFC 8878)."""
     decoder = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
     try:
-        while place < len(view) and len(unpacked) <= limit:
-            frame, frames = decoder.decompressobj(), frames + 1
-            if frames > MAX_RECORDS:
-                raise TooLarge(f"the zstd body has more than {MAX_RECORDS} frames: send fewer, larger ones")
-            while not frame.eof and len(unpacked) <= limit:
-                if place >= len(view):
-                    raise ParseError("the zstd body ends in the middle")
-                unpacked += frame.decompress(view[place : place + ZSTD_PIECE])
-                place += ZSTD_PIECE
-            place = min(place, len(view)) - len(frame.unused_data)
+        return _unpacked("zstd", "frames", body, limit, decoder.decompressobj)
     except zstandard.ZstdError as error:
         raise ParseError(f"the body is not valid zstd: {error}") from error
+
+
+def _unpacked(kind: str, parts: str, body: bytes, limit: int, unpacking: Callable[[], _Unpacking]) -> bytes:
+    """Up to `limit` + 1 bytes of all parts. A few bytes can stand for very many, so they are fed in small pieces."""
+    unpacked, view, place, number = bytearray(), memoryview(body), 0, 0
+    while place < len(view) and len(unpacked) <= limit:
+        part, number = unpacking(), number + 1
+        if number > MAX_RECORDS:
+            raise TooLarge(f"the {kind} body has more than {MAX_RECORDS} {parts}: send fewer, larger ones")
+        while not part.eof and len(unpacked) <= limit:
+            if place >= len(view):
+                raise ParseError(f"the {kind} body ends in the middle")
+            unpacked += part.decompress(view[place : place + PIECE])
+            place += PIECE
+        place = min(place, len(view)) - len(part.unused_data)
+        if kind == "gzip":
+            place = _after_padding(body, place)
     return bytes(memoryview(unpacked)[: limit + 1])
+
+
+def _after_padding(body: bytes, place: int) -> int:
+    """Where the next member begins: tools that write whole blocks pad a member with zeros."""
+    found = _padding.match(body, place)
+    return found.end() if found else place
 
 
 _UNPACKERS: Final = {"identity": lambda body, limit: body, "gzip": _gunzip, "zstd": _unzstd}
@@ -141,31 +159,56 @@ def raw_records(body: bytes) -> list[msgspec.Raw | bytes]:
     text = body.lstrip()
     if not text:
         raise ParseError("the body is empty: send a JSON array of records, or one record a line")
-    raws: list[msgspec.Raw | bytes]
     if text.startswith(b"["):
+        return raw_items(text)
+    return bounded([line for line in text.split(b"\n") if line.strip()])
+
+
+def raw_items(array: bytes) -> list[msgspec.Raw | bytes]:
+    """The records of a JSON array, still unread; one that is no JSON spoils no other.  Raises ParseError or TooLarge."""
+    try:
+        return bounded(list(_raws.decode(array)))
+    except UNREADABLE as error:
         try:
-            raws = list(decoded(_raws.decode, text))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return bounded(list(array_items(array)))
+        except UnreadableJSONError:
             raise ParseError(f"the body is not a JSON array: {error}") from error
-    else:
-        raws = [line for line in text.split(b"\n") if line.strip()]
-    return bounded(raws)
 
 
-def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    """What `decode` makes of a JSON body in which one record may hold half a character alone (U+D800 to U+DFFF).
+def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msgspec.Raw | bytes]]:
+    """A body that is one object of this kind, and the records of the list in its field `records`, still unread.
 
-    A bad record never fails its batch: the half becomes a NUL, which no field of a record may hold, so that its record is
-    refused by itself where it is a field of it, and nothing happens where it is content that is thrown away.
-    Raises what `decode` does.
+    A member that stands twice is refused: of two lists one would be lost.  Raises ParseError or TooLarge.
+    """
+    members: dict[str, msgspec.Raw | bytes] = {}
+    try:
+        for name, value in object_parts(body):
+            if name in members:
+                raise ParseError(f"the body is not as documented: {name[:80]!r} stands twice")
+            members[name] = value
+        raws = raw_items(bytes(members[records]).strip()) if records in members else []
+        rest = {name: msgspec.Raw(value) for name, value in members.items()} | ({records: []} if records in members else {})
+        return msgspec.json.decode(msgspec.json.encode(rest), type=kind), raws
+    except (*UNREADABLE, UnreadableJSONError) as error:
+        raise ParseError(f"the body is not as documented: {error}") from error
+
+
+def object_parts(body: bytes) -> Iterable[tuple[str, msgspec.Raw | bytes]]:
+    """Names and values of an object as they are written, also of one in which nobody can decode a value.
+
+    Raises UNREADABLE or UnreadableJSONError.
     """
     try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        whole = _SURROGATES.sub(lambda found: b"\\u0000" if found[1] else found[0], body)
-        if whole == body:
+        members = _envelope.decode(body)
+    except UNREADABLE as error:
+        if not body.lstrip().startswith(b"{"):
             raise
-    return decode(whole)
+        try:
+            return object_members(body)
+        except UnreadableJSONError:
+            raise error from None
+    quotes = sum(msgspec.json.encode(name).count(b'"') + bytes(value).count(b'"') for name, value in members.items())
+    return members.items() if quotes == body.count(b'"') else object_members(body)
 
 
 def bounded(raws: list[msgspec.Raw | bytes]) -> list[msgspec.Raw | bytes]:

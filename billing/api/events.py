@@ -19,7 +19,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.bodies import RECORD_BODIES, bounded, decoded, raw_records
+from billing.api.bodies import RECORD_BODIES, UNREADABLE, envelope, object_parts, raw_records
 from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD
 from billing.api.problems import problem
 from billing.api.schema import INGEST_ANSWER, PROBLEM
@@ -28,6 +28,7 @@ from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
 from metering.gateways.translation import Translated, translate
+from metering.raw_json import UnreadableJSONError
 from metering.records import TokenUsage
 
 BATCH = "application/cloudevents-batch+json"
@@ -144,12 +145,9 @@ class EventsBatchDoor(GatewayDoor):
         responses={200: OpenApiResponse(LAGO_BATCH_ANSWER, "durable")},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        try:
-            raws: Raws = list(decoded(msgspec.json.Decoder(_LagoBatch).decode, self.body(request)).events)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ParseError(f"the body is not as documented: {error}") from error
+        _, raws = envelope(_LagoBatch, self.body(request), "events")
         now = timezone.now()
-        translated = self.lago_events(request, bounded(raws), now)
+        translated = self.lago_events(request, raws, now)
         outcome = self.hand_over(request, translated, now)
         refused = {refusal.index for refusal in outcome.refusals}
         taken = [_lago_echo(item, now) for item in translated.records if item[0] not in refused]
@@ -186,11 +184,6 @@ class LitellmDoor(GatewayDoor):
         return Response(self.hand_over(request, translated, timezone.now()).answer())
 
 
-class _LagoSingle(msgspec.Struct):
-    event: msgspec.Raw
-    specversion: Any = None
-
-
 class _LagoBatch(msgspec.Struct):
     events: list[msgspec.Raw]
 
@@ -198,10 +191,11 @@ class _LagoBatch(msgspec.Struct):
 def _lago_event(body: bytes) -> bytes | None:
     """The event in the envelope of a Lago client, None if this is none: a CloudEvent may have an extension `event`."""
     try:
-        envelope = msgspec.json.decode(body, type=_LagoSingle)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        members = dict(object_parts(body))
+    except (*UNREADABLE, UnreadableJSONError):
         return None
-    return bytes(envelope.event) if envelope.specversion is None else None
+    is_cloud_event = bytes(members.get("specversion", b"null")) != b"null"
+    return None if is_cloud_event or "event" not in members else bytes(members["event"])
 
 
 def _lago_echo(item: tuple[int, TokenUsage, bytes], now: datetime) -> dict[str, Any]:
@@ -227,7 +221,8 @@ def _payloads(body: bytes) -> Raws:
     text = body.strip()
     if text.startswith(b"{"):
         try:
-            return [msgspec.json.decode(text, type=msgspec.Raw)]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            object_parts(text)
+            return [text]
+        except (*UNREADABLE, UnreadableJSONError):
             pass  # several, one a line
     return raw_records(body)

@@ -27,6 +27,7 @@ from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, Reporter, batch_ingest, report_ingest, token_batch
 from billing.usage.services.token_batch import TokenBatch
+from billing.usage.services.token_checks import are_named, says_nothing_twice
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
 from billing.usage.services.token_dimensions import remembered_dimensions
 from metering.records import RecordError, TokenUsage, UncheckedTokenUsage, decode_batch
@@ -124,10 +125,10 @@ def _all_good(body: bytes) -> tuple[Sequence[Any], ReportedColumns | None] | Non
         records: Sequence[Any] = array.decode(body) if body.lstrip()[:1] == b"[" else line.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RecordError):
         return None
-    if not 0 < len(records) <= MAX_RECORDS:
+    if not 0 < len(records) <= MAX_RECORDS or not says_nothing_twice(body, records):
         return None
     if not together:
-        return records, None
+        return (records, None) if are_named(records) else None
     columns = reported_columns(records, remembered_dimensions())
     return (records, columns) if columns.keep_the_rules() else None
 

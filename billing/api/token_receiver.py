@@ -40,6 +40,7 @@ from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS
 from billing.usage.services import IngestOutcome, Reporter, Result, TokenWriter, tokens_writer
 from billing.usage.services.token_batch import TokenBatch
+from metering.raw_json import without_mark
 
 logger = logging.getLogger(__name__)
 LOOK_EVERY_SECONDS: Final = 1.0
@@ -256,7 +257,7 @@ def _read(request: Request) -> TokenBatch:
     if _is_read_here(request):  # and counted in as it came
         if not request.is_plain:
             check_content_type(request, RECORD_BODIES)
-        return report_read_now(request.read(HERE_BYTES), request.reporter)
+        return report_read_now(without_mark(request.read(HERE_BYTES)), request.reporter)
     return report_read(read_body(request, request.admitted, RECORD_BODIES), request.reporter)
 
 

@@ -1,6 +1,6 @@
 """The doors through which agents and gateways report usage. Shape only: rules stand in `billing.usage`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import has_scope
-from billing.api.bodies import JSON_BODY, RECORD_BODIES, bounded, declared_bytes, decoded, raw_records, read_body
+from billing.api.bodies import JSON_BODY, RECORD_BODIES, UNREADABLE, declared_bytes, envelope, raw_records, read_body
 from billing.api.schema import INGEST_ANSWER, record_schema
 from billing.api.token_door import token_reporter, tokens_report
 from billing.tenancy.models import ApiToken
@@ -38,9 +38,9 @@ from billing.usage.services import (
     watermark_advance,
 )
 from metering.intervals import Interval
+from metering.names import name_problem
 from metering.records import (
     EARLIEST,
-    MAX_NAME_BYTES,
     EfficiencySample,
     EngineReading,
     GpuAllocation,
@@ -167,14 +167,13 @@ class WatermarksDoor(UsageDoor):
         responses={204: OpenApiResponse(None, "durable")},
     )
     def post(self, request: Request) -> Response:
-        body = _envelope(WatermarkBody, self.body(request))
+        body, _ = envelope(WatermarkBody, self.body(request))
         _check_instant("watermark", body.watermark)
         bound = self.reporter(request).source
         if bound and body.source != bound:
             raise PermissionDenied(f"source {body.source!r}: this token may report for {bound!r} only")
         for field, value in (("agent", body.agent), ("source", body.source)):
-            if not _index_text(field, value):
-                raise ParseError(f"{field} must not be empty")
+            _checked_name(field, value)
         watermark_advance(agent=body.agent, cluster=body.source, watermark=body.watermark)
         return Response(status=HTTPStatus.NO_CONTENT)
 
@@ -243,39 +242,41 @@ class AllocationsDoor(UsageDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        envelope = _envelope(AllocationEnvelope, self.body(request))
-        notes = {"unwatched": _stretches(envelope.unwatched), "filled": _stretches(envelope.filled)}
-        for scan in envelope.scans:
+        body, raws = envelope(AllocationEnvelope, self.body(request), "allocations")
+        notes = {"unwatched": _stretches(body.unwatched), "filled": _stretches(body.filled)}
+        for scan in body.scans:
             _check_instant("at", scan.at)
-        name, clusters = self._teller(request, envelope)
-        answer = self.take(request, bounded(list(envelope.allocations)), GpuAllocation, allocations_ingest)
-        if envelope.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
+        name, clusters = self._teller(request, body, raws)
+        answer = self.take(request, raws, GpuAllocation, allocations_ingest)
+        if body.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
             for cluster in sorted(clusters):
-                watermark_advance(agent=name, cluster=cluster, watermark=envelope.watermark)
-        scans = [ScanInput(scan.at, scan.watched, scan.scanned, scan.differing) for scan in envelope.scans]
+                watermark_advance(agent=name, cluster=cluster, watermark=body.watermark)
+        scans = [ScanInput(scan.at, scan.watched, scan.scanned, scan.differing) for scan in body.scans]
         for cluster in sorted(clusters):
             for kind, stretches in notes.items():
                 watch_notes_add(agent=name, cluster=cluster, kind=kind, stretches=stretches)
             cluster_scans_add(agent=name, cluster=cluster, scans=scans)
-            for kind, told in _agent_notes(envelope.agent).items():
+            for kind, told in _agent_notes(body.agent).items():
                 agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=told, now=timezone.now())
-            if ignored := _no_accelerators(envelope.agent):
+            if ignored := _no_accelerators(body.agent):
                 no_accelerators_note(agent=name, cluster=cluster, resources=ignored, now=timezone.now())
         return answer
 
-    def _teller(self, request: Request, envelope: AllocationEnvelope) -> tuple[str, set[str]]:
+    def _teller(
+        self, request: Request, body: AllocationEnvelope, raws: Sequence[bytes | msgspec.Raw]
+    ) -> tuple[str, set[str]]:
         """Whose watermark this is and of which clusters.  Raises ParseError or PermissionDenied."""
-        if envelope.watermark is None and not (envelope.unwatched or envelope.filled or envelope.scans):
+        if body.watermark is None and not (body.unwatched or body.filled or body.scans):
             return "", set()
-        if envelope.watermark is not None:
-            _check_instant("watermark", envelope.watermark)
-        agent = envelope.agent or {}
-        name = _index_text("agent.name", str(agent.get("name") or agent.get("id") or request.user))
+        if body.watermark is not None:
+            _check_instant("watermark", body.watermark)
+        agent = body.agent or {}
+        name = _checked_name("agent.name", str(agent.get("name") or agent.get("id") or request.user))
         bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
         if not agent.get("cluster"):
-            clusters = _clusters(envelope.allocations)
+            clusters = _clusters(raws)
             return name, clusters & {bound} if bound else clusters
-        cluster = _index_text("agent.cluster", str(agent["cluster"]))
+        cluster = _checked_name("agent.cluster", str(agent["cluster"]))
         if bound and cluster != bound:
             raise PermissionDenied(f"agent.cluster {cluster!r}: this token may report for {bound!r} only")
         return name, {cluster}
@@ -296,7 +297,7 @@ def _no_accelerators(agent: dict[str, Any] | None) -> list[str]:
     """Resources that an agent was told to be no accelerators; whatever has another form says nothing."""
     names = (agent or {}).get("no_accelerators")
     told = names[:MOST_NOTES] if isinstance(names, list) else []
-    return [name for name in told if isinstance(name, str) and name and "\0" not in name and len(name) <= MAX_NAME_BYTES]
+    return [name for name in told if isinstance(name, str) and name_problem(name) is None]
 
 
 def _check_instant(field: str, instant: datetime) -> None:
@@ -317,9 +318,10 @@ def _stretches(given: list[Stretch]) -> list[Interval]:
     return [Interval(stretch.start, stretch.until) for stretch in given]
 
 
-def _index_text(field: str, value: str) -> str:
-    if "\0" in value or len(value.encode()) > MAX_NAME_BYTES:
-        raise ParseError(f"{field} must be at most {MAX_NAME_BYTES} bytes without NUL")
+def _checked_name(field: str, value: str) -> str:
+    problem = name_problem(value)
+    if problem is not None:
+        raise ParseError(f"{field} {problem}")
     return value
 
 
@@ -334,25 +336,18 @@ class CapacityDoor(UsageDoor):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        envelope = _envelope(CapacityEnvelope, self.body(request))
-        return self.take(request, bounded(list(envelope.nodes)), NodeCapacity, capacity_ingest)
+        _, raws = envelope(CapacityEnvelope, self.body(request), "nodes")
+        return self.take(request, raws, NodeCapacity, capacity_ingest)
 
 
-def _envelope(kind: type[Any], body: bytes) -> Any:
-    try:
-        return decoded(msgspec.json.Decoder(kind).decode, body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParseError(f"the body is not as documented: {error}") from error
-
-
-def _clusters(raws: list[msgspec.Raw]) -> set[str]:
+def _clusters(raws: Sequence[bytes | msgspec.Raw]) -> set[str]:
     found = set()
     for raw in raws:
         try:
             fields = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             continue  # the record itself was refused with its reason
         cluster = fields.get("cluster") if isinstance(fields, dict) else None
-        if isinstance(cluster, str) and "\0" not in cluster and len(cluster.encode()) <= MAX_NAME_BYTES:
+        if isinstance(cluster, str) and name_problem(cluster) is None:
             found.add(cluster)
     return found

@@ -22,6 +22,7 @@ from metering.records import (
     NodeCapacity,
     RecordError,
     TokenUsage,
+    check_texts,
     from_row,
     hold_id,
 )
@@ -122,6 +123,7 @@ def read_records(kind: str, path: Path, until: datetime | None = None) -> Iterat
             record = from_row(file_kind.record, file_kind.fields(row, until))
             if isinstance(record, GpuAllocation):
                 record = _with_canonical_id(record)
+            check_texts(record)
         except RecordError as error:
             raise UsageFileError(f"{path} line {line}: {_told(error, row, until)}") from error
         yield FileRecord(line, record, msgspec.json.encode(row))

@@ -85,7 +85,7 @@ def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
     if record["time"] is None:
         raise RecordError("startTime must be seconds since 1970 or an RFC 3339 instant", "startTime")
     return {
-        "id": _identity(payload), "source": record["source"], "time": record["time"],
+        "id": identity(payload), "source": record["source"], "time": record["time"],
         "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status),
         "provider": text(payload, "custom_llm_provider"), "status": status, "attributes": _trace(payload),
     }  # fmt: skip
@@ -105,7 +105,8 @@ def read_consumer(configured: str) -> tuple[str, ...]:
     return names
 
 
-def _identity(payload: Fields) -> str:
+def identity(payload: Fields) -> str:
+    """The id of the record that a redacted payload becomes.  Raises RecordError."""
     if payload.get("call_type") in BATCHES and payload.get("total_tokens"):
         return blake2b(msgspec.json.encode(("batch", required(payload, "id"))), digest_size=16).hexdigest()
     parts = (

@@ -4,6 +4,7 @@ The cut comes before the understanding. A record that cannot be understood is ke
 error can only show what is left of it; a record that cannot even be read is kept as its length and hash.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -11,7 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.records import MAX_COUNT, Content, RecordError, Rejected, TokenUsage, from_row, record_error
+from metering.raw_json import tolerant
+from metering.records import (
+    MAX_COUNT,
+    Content,
+    RecordError,
+    Rejected,
+    TokenUsage,
+    check_record,
+    from_row,
+    record_error,
+)
 
 MAX_KEPT_TEXT: Final = 512
 """Longest text that survives the cut; identifiers and names are shorter, prompts mostly are not."""
@@ -48,8 +59,10 @@ def translate(
         kept = unreadable(bytes(raw))
         try:
             fields = redacted(_object(raw))
-            kept = msgspec.json.encode(fields)
-            translated.records.append((index, usage(fields), kept))
+            kept = _kept(fields)
+            record = usage(fields)
+            check_record(record, bytes(raw))
+            translated.records.append((index, record, kept))
         except (msgspec.MsgspecError, UnicodeError, RecursionError, RecordError) as error:
             translated.rejected.append(Rejected(index, kept, record_error(error)))
     return translated
@@ -121,8 +134,17 @@ def from_epoch(seconds: float, name: str) -> str:
         raise RecordError(f"{name} is no time in seconds since 1970", name) from None
 
 
+def _kept(fields: Fields) -> bytes:
+    """What quarantine keeps; half a character stays the escape as which it came."""
+    try:
+        return msgspec.json.encode(fields)
+    except UnicodeEncodeError:
+        return json.dumps(fields).encode()
+
+
 def _object(raw: bytes | msgspec.Raw) -> Fields:
-    fields = msgspec.json.decode(raw)
+    """Also with NaN or half a character, most of which stands in content that is thrown away."""
+    fields = tolerant(bytes(raw))
     if not isinstance(fields, dict):
         raise RecordError("a record must be a JSON object")
     return fields

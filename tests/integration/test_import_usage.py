@@ -173,9 +173,9 @@ def test_a_wrong_allocation_names_file_line_and_field(
     assert not GpuAllocation.objects.exists()
 
 
-def test_a_line_after_a_quoted_line_break_is_counted_as_an_editor_does(manage: Manage, tmp_path: Path) -> None:
+def test_a_quoted_line_break_in_a_name_is_refused_with_the_line_that_an_editor_shows(manage: Manage, tmp_path: Path) -> None:
     path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "queue": "a\nb"}, {**GPU_ROW, "quantity": "x"}))
-    assert "line 4" in manage("import_usage", "gpu", path).error
+    assert "line 3: queue: contains the character \\n" in manage("import_usage", "gpu", path).error
 
 
 def test_a_running_allocation_of_a_file_goes_until_its_end_and_needs_no_heartbeat(

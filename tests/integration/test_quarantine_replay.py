@@ -14,9 +14,10 @@ from billing.tenancy.models import AuditEntry, Membership
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
 from billing.usage.selectors import EpochFilter
-from billing.usage.services import ReplayError, Reporter, quarantine_dismiss, quarantine_replay
+from billing.usage.services import ReplayError, Reporter, quarantine_dismiss, quarantine_replay, tokens_ingest
 from billing.usage.token_sums import token_sums
 from metering.intervals import Interval
+from metering.records import TokenUsage, decode_batch
 from tests.factories import (
     AFTER,
     SHANGHAI_OCTOBER,
@@ -125,6 +126,63 @@ def test_allocations_come_back_through_their_own_door() -> None:
     assert GpuAllocation.objects.get().quantity == 4
 
 
+# The key of a corrected record
+
+
+def test_a_corrected_record_keeps_its_key_so_that_the_right_one_sent_later_is_not_billed_beside_it(
+    bad: QuarantinedRecord,
+) -> None:
+    for changed in ({"id": "req-1-fixed"}, {"source": "litellm-2"}):
+        with pytest.raises(ReplayError, match=r"must keep its (id 'req-1'|source 'litellm-hq')"):
+            replay(bad, token_record(output_tokens=77, reasoning_output_tokens=0, **changed))
+    replay(bad, token_record(output_tokens=77, reasoning_output_tokens=0))
+    assert ingest_tokens(token_record(output_tokens=77, reasoning_output_tokens=0)).duplicates == 1
+    assert ingest_tokens(token_record(output_tokens=78, reasoning_output_tokens=0)).conflicts == 1
+    assert output_tokens() == 77
+
+
+def test_what_lay_in_the_future_keeps_its_key_too() -> None:
+    limited = Reporter("gateway", "usage/tokens", future_limit_s=60)
+    ingest_tokens(token_record(time="2026-11-15T05:00:00Z"), reporter=limited)
+    with pytest.raises(ReplayError, match="must keep its id 'req-1'"):
+        replay(QuarantinedRecord.objects.get(), token_record(id="other"))
+
+
+def test_a_key_that_is_no_name_may_be_corrected_since_nothing_ever_arrives_under_it() -> None:
+    wrong = token_record(id="req\n1")
+    ingest_tokens(wrong)
+    entry = QuarantinedRecord.objects.get()
+    with pytest.raises(ReplayError, match="must keep its source 'litellm-hq'"):
+        replay(entry, token_record(id="req-1", source="other"))
+    replay(entry, token_record(id="req-1"))
+    assert [len(ingest_tokens(wrong).refusals), ingest_tokens(token_record(id="req-1")).duplicates] == [1, 1]
+    assert (output_tokens(), QuarantinedRecord.objects.count()) == (100, 1)
+
+
+@pytest.mark.parametrize("wrong", ['{"id": "req-1", "source": "litellm-hq", "output_tokens": NaN}',
+                                   '{"id": "req-1", "source": "litellm-hq", "x": %s}' % ("[" * 1500 + "]" * 1500),
+                                   '{"id": "req-1", "source": "litellm-hq", "id": "req-2"}'])  # fmt: skip
+def test_a_record_that_cannot_be_read_keeps_the_key_that_can(wrong: str) -> None:
+    batch: Any = decode_batch(TokenUsage, [wrong.encode()])
+    tokens_ingest(records=[], rejected=batch.rejected, reporter=Reporter("tests", "usage/tokens"), now=AFTER)
+    entry = QuarantinedRecord.objects.get()
+    with pytest.raises(ReplayError, match="must keep its id 'req-1'"):
+        replay(entry, token_record(id="req-3"))
+    replay(entry, token_record())
+    assert output_tokens() == 100
+
+
+def test_a_corrected_allocation_keeps_its_id_so_that_the_right_one_sent_later_is_not_billed_beside_it() -> None:
+    ingest_allocations(allocation_record(quantity=0))
+    entry = QuarantinedRecord.objects.get()
+    with pytest.raises(ReplayError, match="must keep its allocation_id 'alloc-1'"):
+        replay(entry, allocation_record(quantity=4, allocation_id="alloc-1b"))
+    replay(entry, allocation_record(quantity=4))
+    assert ingest_allocations(allocation_record(quantity=4)).duplicates == 1
+    assert ingest_allocations(allocation_record(quantity=8)).conflicts == 1
+    assert GpuAllocation.objects.get().quantity == 4
+
+
 # Through the doors
 
 
@@ -172,6 +230,9 @@ def test_a_litellm_payload_is_corrected_as_it_is_shown(client: Client) -> None:
         replay(entry, {"payload": 1})
     fields = json.loads(entry.record)
     fields["payload"]["metadata"]["user_api_key_team_id"] = "nlp-key-1"
+    other = json.loads(json.dumps(fields).replace("c-1", "c-2"))
+    with pytest.raises(ReplayError, match="must keep its id"):
+        replay(entry, other)
     replay(entry, fields)
     assert output_tokens() == 3
 

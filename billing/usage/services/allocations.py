@@ -19,6 +19,8 @@ from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.unknown_shares import shares_resolve
 from metering.allocation import Rule
+from metering.names import visible
+from metering.raw_json import readable_members
 from metering.records import GpuAllocation, Rejected
 
 Indexed = tuple[int, GpuAllocation, bytes]
@@ -385,8 +387,5 @@ def _inadmissible(item: Indexed, reporter: Reporter, now: datetime) -> Refusal |
 
 
 def _invalid(item: Rejected) -> Refusal:
-    try:
-        key = str(msgspec.json.decode(item.raw)["allocation_id"])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
-        key = ""
+    key = visible(str(dict(readable_members(item.raw)).get("allocation_id", "")))
     return Refusal(item.index, key[:500], str(item.error), "invalid", item.raw)

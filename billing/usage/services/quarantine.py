@@ -11,6 +11,7 @@ from django.utils import timezone
 from billing.tenancy.audit import audit_record
 from billing.usage.models import ClosedWindow, QuarantinedRecord
 from billing.usage.services.outcome import Refusal, Reporter
+from metering.raw_json import readable_members
 from metering.records import EARLIEST, LATEST
 
 MAX_KEPT_BYTES = 1_048_576
@@ -71,17 +72,15 @@ def _still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> d
 
 
 def _text(value: str) -> str:
-    return value.replace("\0", "\\u0000")
+    """As PostgreSQL takes it: neither with NUL nor with half a character."""
+    return value.replace("\0", "\\u0000").encode(errors="backslashreplace").decode()
 
 
 def _instant(raw: bytes) -> datetime | None:
     """The record's own instant, so that the exception stands in the month it concerns; None where it has none."""
-    try:
-        fields = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    fields = dict(readable_members(raw))
     for name in INSTANT_FIELDS:
-        value = fields.get(name) if isinstance(fields, dict) else None
+        value = fields.get(name)
         if isinstance(value, str):
             try:
                 instant = msgspec.convert(value, datetime)

@@ -3,6 +3,10 @@
 Somebody decides, says why, and answers for it in the audit log. A corrected record may be written in the form in which
 quarantine shows it, or as the native record of the contract. It is taken or refused like any other; only what it says
 of time and source is not held against it, because a person has looked at it.
+
+A corrected record keeps its key: its sender may send the right one itself, which then is a duplicate or a conflict and is
+never billed beside it. Only a part of the key that is no name may change, for nothing can ever arrive under it; and the key
+of a conflict, which the ledger has already.
 """
 
 from collections.abc import Callable
@@ -23,14 +27,16 @@ from billing.usage.services.efficiency import efficiency_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.tokens import tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
+from metering.names import name_problem
+from metering.raw_json import readable_members
 from metering.records import (
     EfficiencySample,
     GpuAllocation,
     NodeCapacity,
     RecordError,
     TokenUsage,
+    check_record,
     record_error,
-    refuse_nul,
 )
 
 MAX_RECORD_BYTES = 1_048_576
@@ -45,11 +51,12 @@ class ReplayError(ValueError):
 class _Door:
     ingest: Callable[..., IngestOutcome]
     kind: type[Any]
+    key: tuple[str, ...] = ()
 
 
 _DOORS = {
-    "tokens": _Door(tokens_ingest, TokenUsage),
-    "gpu": _Door(allocations_ingest, GpuAllocation),
+    "tokens": _Door(tokens_ingest, TokenUsage, ("source", "id")),
+    "gpu": _Door(allocations_ingest, GpuAllocation, ("allocation_id",)),
     "capacity": _Door(capacity_ingest, NodeCapacity),
     "efficiency": _Door(efficiency_ingest, EfficiencySample),
 }
@@ -105,9 +112,44 @@ def _ingest(entry: QuarantinedRecord, raw: bytes, actor: str, now: datetime) -> 
         record = _decoded(door.kind, entry.door, raw, now)
     except UNREADABLE as error:
         raise ReplayError(f"the record is not valid: {record_error(error, raw)}") from error
+    if entry.reason != QuarantinedRecord.Reason.CONFLICT:
+        _refuse_other_key(entry, door.key, record)
     reporter = Reporter(f"{actor} for {entry.reporter}", entry.door)
     from_file = {"from_file": True} if entry.door == "import_usage gpu" else {}
     return door.ingest(records=[(0, record, raw)], rejected=(), reporter=reporter, now=now, **from_file)
+
+
+def _refuse_other_key(entry: QuarantinedRecord, key: tuple[str, ...], record: Any) -> None:
+    told = _key_as_it_came(entry)
+    for field in key:
+        names = told.get(field, set())
+        if names and getattr(record, field) not in names:
+            kept = " or ".join(sorted(map(repr, names)))
+            raise ReplayError(
+                f"the corrected record must keep its {field} {kept}: under another one, the right record sent again would "
+                "be billed a second time"
+            )
+
+
+def _key_as_it_came(entry: QuarantinedRecord) -> dict[str, set[str]]:
+    """What a record in quarantine says of its key, as far as those are names; of a field that stands twice, both."""
+    members = readable_members(entry.record.encode())
+    payload = dict(members).get("payload")
+    if entry.door == "usage/litellm" and isinstance(payload, dict):
+        members = [member for member in members if member[0] != "id"] + [("id", _payload_identity(payload))]
+    told: dict[str, set[str]] = {}
+    for field, value in members:
+        if isinstance(value, str) and name_problem(value) is None:
+            told.setdefault(field, set()).add(value)
+    return told
+
+
+def _payload_identity(payload: dict[str, Any]) -> str:
+    """The id that a payload of LiteLLM becomes, empty where nobody can say."""
+    try:
+        return litellm.identity({"metadata": {}, **payload})
+    except (RecordError, TypeError, AttributeError):
+        return ""
 
 
 def _decoded(kind: type[Any], door: str, raw: bytes, now: datetime) -> Any:
@@ -116,9 +158,11 @@ def _decoded(kind: type[Any], door: str, raw: bytes, now: datetime) -> Any:
     if translate is not None:
         fields = msgspec.json.decode(raw)
         if isinstance(fields, dict) and "consumer" not in fields:
-            return translate(fields)
+            record = translate(fields)
+            check_record(record, raw)
+            return record
     record = msgspec.json.decode(raw, type=kind)
-    refuse_nul(record)
+    check_record(record, raw)
     return record
 
 

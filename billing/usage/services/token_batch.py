@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any
-
-import msgspec
 
 from billing.usage.services.outcome import Refusal, Reporter
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
 from billing.usage.services.token_dimensions import remembered_dimensions
+from metering.names import visible
+from metering.raw_json import readable_members
 from metering.records import LATEST, Rejected, TokenUsage
 
 COLUMNS_FROM = 64
@@ -111,10 +110,7 @@ def _inadmissible(index: int, record: TokenUsage, raw: bytes, reporter: Reporter
 
 
 def _invalid(item: Rejected) -> Refusal:
-    try:
-        fields: Any = msgspec.json.decode(item.raw)
-        key = f"{fields['source']}/{fields['id']}"
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
-        key = ""
+    told = dict(readable_members(item.raw))
+    key = visible(f"{told['source']}/{told['id']}") if {"source", "id"} <= told.keys() else ""
     return Refusal(item.index, key[:500], str(item.error), "invalid", item.raw)
 

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from billing.usage.services.token_checks import are_ids, are_texts, is_named
 from metering.records import EARLIEST, LATEST, WIDEST_OFFSET, Dimension, UncheckedTokenUsage
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
 
@@ -42,6 +43,7 @@ _ids = attrgetter("id")
 _sources = attrgetter("source")
 _zones = attrgetter("time.tzinfo")
 _attributes = attrgetter("attributes")
+_runs = attrgetter("sequence_run")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
 _counts = attrgetter(
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens"
@@ -111,7 +113,14 @@ class ReportedColumns:
             and self.times.min() >= 0
             and self.times.max() < LATEST_US
             and all(zone is UTC or abs(zone.utcoffset(None)) <= WIDEST_OFFSET for zone in zones)
+            and self._is_named()
         )
+
+    def _is_named(self) -> bool:
+        """Whether every name is one; a dimension whose number is remembered was looked at when it came first."""
+        new = {self.records[row].dimension for row in np.flatnonzero(self.dimensions == NOT_KNOWN).tolist()}
+        ids = [self.records[row].id for row in np.flatnonzero(~self.readable).tolist()]
+        return are_ids(ids) and all(map(is_named, new)) and are_texts(set(map(_runs, self.records)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from hashlib import blake2b
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
+from billing.usage.services.token_checks import is_named
 from metering.records import Dimension
 
 MAX_REMEMBERED = 100_000
@@ -61,7 +62,10 @@ def _database() -> str:
 
 
 def _remember(database: str, found: dict[Dimension, int]) -> None:
-    """Committed numbers only: what a rolled back transaction made does not exist."""
+    """Committed numbers only: what a rolled back transaction made does not exist. Names that break the rule of names are not
+    remembered, so that what is remembered needs no second look.
+    """
+    found = {dimension: number for dimension, number in found.items() if is_named(dimension)}
     with _lock:
         kept = _remembered.get(database, {})
         # a new dictionary: others read the one that is there without taking the lock

@@ -1,0 +1,139 @@
+"""PURE: JSON text as it came: where its parts begin and end, and whether it says anything twice.
+
+A decoder refuses a whole body for one record that it cannot read. `array_items` and `object_members` find the parts of such
+a body by its quotes and brackets alone, so that each record can be decoded, and refused, by itself.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+MOST_MARKS: Final = 2_000_000
+"""Strings, brackets and commas that are looked at in a body that no decoder reads: about a second of work."""
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_MARKS: Final = re.compile(_STRING + rb'|[][{},"]', re.DOTALL)
+_DEPTH: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_MEMBER: Final = re.compile(rb"\s*(" + _STRING + rb")\s*:", re.DOTALL)
+
+
+class UnreadableJSONError(ValueError):
+    """A text whose brackets and quotes do not match, or that has too many of them."""
+
+
+def without_mark(text: bytes) -> bytes:
+    """The text without the byte order mark that some programs write before UTF-8."""
+    return text.removeprefix(BYTE_ORDER_MARK)
+
+
+def array_items(text: bytes) -> list[bytes]:
+    """The items of an array, each as it is written; they need not be JSON.  Raises UnreadableJSONError.
+
+    >>> array_items(b'[{"a": NaN}, [1, "],"], tru]')
+    [b'{"a": NaN}', b'[1, "],"]', b'tru']
+    """
+    return list(_parts(text.strip(), b"[]"))
+
+
+def object_members(text: bytes) -> list[tuple[str, bytes]]:
+    """Names and values of an object in the order in which they are written.  Raises UnreadableJSONError.
+
+    >>> object_members(b'{"a": [NaN], "b": 1, "a": 2}')
+    [('a', b'[NaN]'), ('b', b'1'), ('a', b'2')]
+    """
+    members = []
+    for part in _parts(text.strip(), b"{}"):
+        name = _MEMBER.match(part)
+        if name is None:
+            raise UnreadableJSONError("a member of the object has no name")
+        members.append((str(json.loads(name[1].decode(errors="replace"), strict=False)), part[name.end() :].strip()))
+    return members
+
+
+def readable_members(text: bytes) -> list[tuple[str, Any]]:
+    """Of an object, whatever else is wrong with it, the members whose values can be read; none of a text that is no object.
+
+    >>> readable_members(b'{"id": "a", "count": 01, "cost": Infinity}')
+    [('id', 'a'), ('cost', inf)]
+    """
+    found = []
+    try:
+        for name, value in object_members(text):
+            try:
+                found.append((name, tolerant(value)))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+    except UnreadableJSONError:
+        return []
+    return found
+
+
+def _parts(text: bytes, brackets: bytes) -> Iterator[bytes]:
+    """What stands between the commas of the outermost brackets; nothing where there is nothing but blanks."""
+    if text[:1] != brackets[:1] or text[-1:] != brackets[1:]:
+        raise UnreadableJSONError(f"the text is not between {brackets.decode()}")
+    depth, start, end = 0, 1, 0
+    for number, mark in enumerate(_MARKS.finditer(text)):
+        octet = text[mark.start()]
+        if number > MOST_MARKS or mark[0] == b'"' or end:
+            raise UnreadableJSONError("brackets and quotes do not match, or there are too many")
+        depth += _DEPTH.get(octet, 0)
+        if depth == 0:
+            end = mark.start()
+        if depth == 0 or (depth == 1 and octet == ord(",")):
+            part = text[start : mark.start()].strip()
+            if part:
+                yield part
+            elif depth or start > 1:
+                raise UnreadableJSONError("there is nothing between two commas")
+            start = mark.end()
+    if not end:
+        raise UnreadableJSONError("a bracket is never closed")
+
+
+def repeated_key(text: bytes) -> str | None:
+    """A key that stands twice in one object of a JSON text; None where each stands once, or nothing can read the text.
+
+    Decoded, an object has each key once: encoded again it has as many quotes as before unless one was lost.
+
+    >>> repeated_key(b'{"a": 1, "b": {"a": 2}}'), repeated_key(b'{"a": {"b": 1, "b": 1}}')
+    (None, 'b')
+    """
+    try:
+        if rb"\u0022" not in text and msgspec.json.encode(msgspec.json.decode(text)).count(b'"') == text.count(b'"'):
+            return None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    repeated: list[str] = []
+
+    def note(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        known: dict[str, Any] = {}
+        for name, value in members:
+            if name in known:
+                repeated.append(name)
+            known[name] = value
+        return known
+
+    try:
+        json.loads(text.decode(errors="replace"), object_pairs_hook=note, parse_int=float)
+    except (ValueError, RecursionError):
+        return None
+    return min(repeated, default=None)
+
+
+def tolerant(text: bytes) -> Any:
+    """The value of a JSON text, also of one with NaN, Infinity or half a character in a text, as Python and others write it.
+
+    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for what nobody can read.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        try:
+            return json.loads(text.decode())
+        except ValueError:
+            pass
+        raise
