@@ -149,7 +149,7 @@ def read_cost_sheet(fields: object) -> CostSheet:
     reader = FieldReader(fields, "a cost sheet")
     if reader.problems:
         raise CostSheetError(reader.problems)
-    accelerator, currency = reader.text("accelerator"), _currency(reader)
+    accelerator, currency = reader.name("accelerator"), _currency(reader)
     rented, method = reader.flag("rent_includes_power"), reader.choice("capital_method", CHOICES["capital_method"], ANNUITY)
     numbers = _numbers(reader, rented)
     tariff = flat(Fraction(0)) if rented else _tariff(reader, numbers, currency)

@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Final
 
+from metering.names import MAX_NAME_BYTES, name_problem
+
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
 LONGEST_NUMBER: Final = 60
 LARGEST_EXPONENT: Final = 60
@@ -175,6 +177,15 @@ class FieldReader:
         text = str(given).strip()
         if len(text) > limit or not text.isprintable():
             self.refuse(name, f"{shown(text)} must be printable text of up to {limit} characters")
+            return ""
+        return text
+
+    def name(self, name: str, default: str | None = None) -> str:
+        """What usage may be named, by the rule of `metering.names`; empty text where a problem was noted."""
+        text = self.text(name, default, MAX_NAME_BYTES)
+        problem = name_problem(text) if text else None
+        if problem is not None:
+            self.refuse(name, f"{shown(text)} {problem}")
             return ""
         return text
 

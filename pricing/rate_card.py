@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from metering.names import as_name
 from pricing.contexts import bounds_by_model
 
 GPU_HOURS: Final = "GPU-Hours"
@@ -91,16 +92,18 @@ class RateCard:
         """Price of one unit of `resource` on `accelerator`.
 
         The most specific entry wins: resource on this accelerator, the resource anywhere (also where it is listed
-        under `accelerator`), the accelerator itself.  Raises UnpricedError.
+        under `accelerator`), the accelerator itself. Names that were stored before there was a rule for names are also
+        priced as `as_name` writes them.  Raises UnpricedError.
         """
         version = self.version_at(instant)
         if version is None:
             raise UnpricedError(accelerator, instant)
         prices = self._gpu[version.name]
-        for key in ((accelerator, resource), ("", resource), (resource, ""), (accelerator, "")):
-            price = prices.get(key)
-            if price is not None:
-                return version, price
+        for name, part in dict.fromkeys([(accelerator, resource), (as_name(accelerator), as_name(resource))]):
+            for key in ((name, part), ("", part), (part, ""), (name, "")):
+                price = prices.get(key)
+                if price is not None:
+                    return version, price
         raise UnpricedError(accelerator, instant, version.name)
 
     def list_price(self, accelerator: str, instant: datetime) -> Decimal | None:
@@ -121,6 +124,8 @@ class RateCard:
         if version is None:
             raise UnpricedError(f"{model} {token_class}", instant)
         price = version.tokens.get((model, token_class))
+        if price is None:
+            price = version.tokens.get((as_name(model), token_class))
         if price is None:
             raise UnpricedError(f"{model} {token_class}", instant, version.name)
         return version, price

@@ -1,6 +1,7 @@
 """What every command shares: exit statuses, JSON, one-line errors, progress on a terminal."""
 
 import getpass
+import json
 import os
 import sys
 from argparse import ArgumentParser, _SubParsersAction
@@ -8,15 +9,23 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, OutputWrapper
 from django.db import DataError, OperationalError, ProgrammingError
 from psycopg.errors import UndefinedTable
 
 from billing.invoicing.progress import Tell, nobody, sparingly, words
+from metering.names import visible
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
 MAX_ACTOR = 200
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class VisibleOutput(OutputWrapper):
+    """Prints names of anybody without their effect on a terminal: each character that cannot be printed as its escape."""
+
+    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:
+        super().write("\n".join(map(visible, str(msg).split("\n"))), style_func, ending)
 
 
 class HouseCommand(BaseCommand):
@@ -42,6 +51,13 @@ class HouseCommand(BaseCommand):
         """`--by` names who does it, for the audit log."""
         parser.add_argument("--by", default=None, metavar="USER", help="who does this (default: the login name)")
 
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Whatever is printed passes `VisibleOutput`."""
+        for name, standard in (("stdout", self.stdout), ("stderr", self.stderr)):
+            given = options.pop(name, None)
+            setattr(self, name, VisibleOutput(given or standard._out))
+        return super().execute(*args, **options)
+
     def handle(self, *args: Any, **options: Any) -> None:
         _refuse_broken_text(options)
         try:
@@ -62,8 +78,8 @@ class HouseCommand(BaseCommand):
         raise TypeError(f"{type(self).__module__} has no run()")
 
     def say(self, text: str = "") -> None:
-        """One line for people, on stdout."""
-        self.stdout.write(text)
+        """One line for people, on stdout; a line break that stands in a name does not end it."""
+        self.stdout.write(visible(text))
 
     def progress(self) -> Tell:
         """A listener that writes a line to stderr where that is a terminal; programs that read it hear only refusals."""
@@ -73,7 +89,9 @@ class HouseCommand(BaseCommand):
 
     def print_json(self, value: object) -> None:
         """One JSON document on stdout; decimals keep their digits."""
-        self.stdout.write(msgspec.json.format(_encode(value), indent=2).decode())
+        text = msgspec.json.format(_encode(value), indent=2).decode()
+        self.stdout.write("".join([letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1]
+                                   for letter in text]))  # fmt: skip
 
 
 def amount_text(amount: Decimal | None) -> str | None:
@@ -91,7 +109,7 @@ def _refuse_broken_text(options: dict[str, Any]) -> None:
 
 def fail(message: str) -> NoReturn:
     """Bad usage or bad input: one line on stderr, status 2."""
-    line = " ".join(str(message).split()).encode(errors="backslashreplace").decode()
+    line = visible(" ".join(str(message).split()))
     print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(BAD_INPUT)
 

@@ -230,7 +230,7 @@ class _Application:
         return valid_from, valid_until
 
     def _ownership(self, entry: Entry, *, platform: bool) -> None:
-        cluster, namespace = entry.text("cluster", limit=253), entry.text("namespace", limit=253)
+        cluster, namespace = entry.name("cluster"), entry.name("namespace")
         team = self._platform_team(entry) if platform else self._team(entry)
         valid_from, valid_until = self._range(entry)
         entry.finish()
@@ -242,7 +242,7 @@ class _Application:
         self.applied.note(changed, f"{cluster}/{namespace} -> {owner}{_since(valid_from)}")
 
     def _consumer(self, entry: Entry) -> None:
-        source, consumer = entry.text("source", limit=256), entry.text("consumer", limit=512)
+        source, consumer = entry.name("source"), entry.name("consumer")
         team = self._team(entry)
         valid_from, valid_until = self._range(entry)
         entry.finish()
@@ -315,7 +315,7 @@ class _Application:
         return code
 
     def _carbon(self, entry: Entry) -> None:
-        cluster, valid_from = entry.text("cluster", limit=512), entry.instant("valid_from", self.zone)
+        cluster, valid_from = entry.name("cluster"), entry.instant("valid_from", self.zone)
         known = read_carbon(entry)
         location = known.location or entry.decimal("location_kg_per_kwh", places=6, at_most="10")
         market = entry.decimal("market_kg_per_kwh", places=6, at_most="10", default=known.market or location)

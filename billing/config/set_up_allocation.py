@@ -49,7 +49,7 @@ def allocation_policy_store(entry: Entry, zone: str, actor: str) -> tuple[bool, 
 def _idle(rule: Entry) -> dict[str, Any]:
     price = rule.decimal("price_per_gpu_hour", places=4, at_least="0.0001")
     told = {
-        "cluster": rule.text("cluster", limit=512), "accelerator": rule.text("accelerator", limit=512),
+        "cluster": rule.name("cluster"), "accelerator": rule.name("accelerator"),
         "price": format(price, "f"), **_split(rule),
     }  # fmt: skip
     rule.finish()

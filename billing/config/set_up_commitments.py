@@ -24,7 +24,7 @@ def commitment_store(entry: Entry, team: Team, zone: str, actor: str) -> tuple[b
     """Store one entry; whether that changed anything, and in words what.  Raises SetUpFileError, RateError."""
     name, price = entry.text("name"), _price(entry)
     terms = CommitmentTerms(
-        name, team, entry.text("accelerator", limit=512), _hours(entry, price), price,
+        name, team, entry.name("accelerator"), _hours(entry, price), price,
         entry.instant("valid_from", zone), entry.optional_instant("valid_until", zone),
     )  # fmt: skip
     entry.finish()

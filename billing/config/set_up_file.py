@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
+from metering.names import MAX_NAME_BYTES, name_problem
 from pricing.fields import exact_number
 
 T = TypeVar("T")
@@ -104,6 +105,14 @@ class Entry:
             raise self.error(field, "is empty")
         if len(value) > limit or not value.isprintable():
             raise self.error(field, f"{_shown(value)} must be printable and at most {limit} characters")
+        return value
+
+    def name(self, field: str) -> str:
+        """What usage may be named, by the rule of `metering.names`."""
+        value = self.text(field, limit=MAX_NAME_BYTES)
+        problem = name_problem(value)
+        if problem is not None:
+            raise self.error(field, f"{_shown(value)} {problem}")
         return value
 
     def _converted(self, field: str, convert: Callable[[str], T], expected: str, default: T | None) -> T:

@@ -22,6 +22,7 @@ from billing.usage.selectors import (
     usage_months,
 )
 from metering.intervals import Interval
+from metering.names import as_name, visible
 from pricing.money import EXACT
 from pricing.rating import Unpriced
 
@@ -97,9 +98,17 @@ def without_owner(assessment: Assessment) -> list[ReportedException]:
         worth[key] = None if before is None or item.amount is None else before + item.amount
     advice = {"unowned_namespace": "give it an owner under `ownership:`", "unowned_consumer": "add it under `consumers:`"}
     return [
-        ReportedException(kind, subject, quantity, unit, True, advice[kind], amount=worth[kind, subject, unit])
+        ReportedException(
+            kind, subject, quantity, unit, True, advice[kind] + _spelled(subject, visible(subject)),
+            amount=worth[kind, subject, unit],
+        )
         for (kind, subject, unit), quantity in sorted(totals.items())
-    ]
+    ]  # fmt: skip
+
+
+def _spelled(name: str, written: str) -> str:
+    """How a name is to be written that no file can hold as it is: it was stored before there was a rule for names."""
+    return "" if written == name else f", and write its name as {written}"
 
 
 def without_price(assessment: Assessment) -> list[ReportedException]:
@@ -119,8 +128,9 @@ def _unpriced_sums(items: list[Unpriced], action: str, *, blocks: bool) -> list[
             key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
         totals[key] = EXACT.add(totals[key], quantity)
     return [
-        ReportedException("unpriced", sku, quantity, unit, blocks, action)
+        ReportedException("unpriced", sku, quantity, unit, blocks, action + _spelled(name, as_name(name)))
         for (sku, unit), quantity in sorted(totals.items())
+        for name in [sku.rpartition(" ")[0] if unit == "tokens" else sku]
     ]
 
 

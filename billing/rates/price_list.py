@@ -122,7 +122,7 @@ def _gpu_entry(reader: FieldReader, found: PriceList, currency: str, sources: So
     if not reader.is_mapping:
         return
     before = len(reader.problems)
-    accelerator, resource = reader.text("accelerator", default=""), reader.text("resource", default="")
+    accelerator, resource = reader.name("accelerator", default=""), reader.name("resource", default="")
     if not accelerator and not resource and len(reader.problems) == before:
         reader.refuse("accelerator", "is missing: name an accelerator, or a resource with a price of its own")
     if any((item.accelerator, item.resource) == (accelerator, resource) for item in found.gpu):
@@ -185,7 +185,7 @@ def _token_entries(readers: Iterable[FieldReader], found: PriceList, currency: s
 
 
 def _token_row(reader: FieldReader, currency: str, sources: Sources) -> _TokenRow:
-    model, cost_sheet = reader.text("model"), ""
+    model, cost_sheet = reader.name("model"), ""
     given = [name for name in (UP_TO, *TOKEN_CLASSES) if reader.has(name)]
     if reader.has("cost_sheet"):
         prices = _token_sheet_prices(reader, model, given, currency, sources)

@@ -4,12 +4,14 @@ The most specific pattern wins: an exact cluster before a pattern, then an exact
 literal characters. Among equals the pattern that sorts first wins, so that the answer never depends on row order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import translate
 from functools import lru_cache
 from re import Pattern, compile
+
+from metering.names import as_name
 
 WILDCARDS = frozenset("*?[")
 
@@ -70,16 +72,24 @@ class OwnershipBook:
         return None
 
     def rows_of(self, scope: str, name: str) -> list[OwnershipRow]:
-        """All rows for a name, the most specific first; found once, since a name is asked for at many instants."""
+        """All rows for a name, the most specific first; found once, since a name is asked for at many instants.
+
+        A name that was stored before there was a rule for names is also owned as `as_name` writes it.
+        """
         known = self._matching.get((scope, name))
         if known is None:
-            ranks: list[int] = []
-            for length in self._lengths:
-                ranks += self._by_prefix.get(name[:length], ()) if length <= len(name) else ()
-            ranks.sort()
-            fitting = [row for row in map(self._patterns.__getitem__, ranks) if row.names(scope, name)]
-            known = self._matching[scope, name] = [*self._exact.get((scope, name), ()), *fitting]
+            spellings = dict.fromkeys([(scope, name), (as_name(scope), as_name(name))])
+            exact = [row for spelling in spellings for row in self._exact.get(spelling, ())]
+            fitting = sorted({rank for spelling in spellings for rank in self._fitting(*spelling)})
+            known = self._matching[scope, name] = [*exact, *map(self._patterns.__getitem__, fitting)]
         return known
+
+    def _fitting(self, scope: str, name: str) -> Iterator[int]:
+        """The ranks of the patterns that fit."""
+        for length in self._lengths:
+            for rank in self._by_prefix.get(name[:length], ()) if length <= len(name) else ():
+                if self._patterns[rank].names(scope, name):
+                    yield rank
 
     def teams(self, scope: str, name: str) -> set[str]:
         """Every team that may own (scope, name) at some instant; which one does, only the instant says."""

@@ -74,7 +74,7 @@ def parse_load_test(fields: object) -> LoadTest:
     reader = FieldReader(fields, "a load test")
     if reader.problems:
         raise LoadTestError(reader.problems)
-    names = [reader.text(name) if name == "model" else reader.text(name, default="") for name in NAMES]
+    names = [reader.name(name) if name == "model" else reader.name(name, default="") for name in NAMES]
     gpus = reader.number("gpus", GPUS)
     runs = [_run(reader.nested(run, "a run", "runs", index)) for index, run in enumerate(reader.each("runs"))]
     reader.finish([*NAMES, "gpus", "runs"])

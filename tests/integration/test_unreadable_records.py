@@ -169,12 +169,14 @@ def test_records_with_everything_that_a_record_may_say_are_taken(post: Post, cou
 @pytest.mark.parametrize(
     ("door", "body"),
     [
-        ("usage/gpu-allocations", '{{"allocations": [{}]}}'.format(text(allocation_record(1), '"quantity": 8', '"quantity": 8, "quantity": 1'))),
+        ("usage/gpu-allocations",
+         '{"allocations": [' + text(allocation_record(1), '"quantity": 8', '"quantity": 8, "quantity": 1') + "]}"),
         ("usage/capacity", '{{"nodes": [{}]}}'.format(text(CAPACITY, '"quantity": 8', '"quantity": 8, "quantity": 1'))),
         ("usage/efficiency", array(text(SAMPLE, '"mfu"', '"hfu": 1, "mfu"'))),
         ("usage/litellm",
          array(text(payload(id="a"), '"prompt_tokens": 10', '"prompt_tokens": 1, "prompt_tokens": 10'))),
-        ("events/batch", '{{"events": [{}]}}'.format(text(lago_event(), '"prompt_tokens": 10', '"prompt_tokens": 1, "prompt_tokens": 10'))),
+        ("events/batch",
+         '{"events": [' + text(lago_event(), '"prompt_tokens": 10', '"prompt_tokens": 1, "prompt_tokens": 10') + "]}"),
     ],
 )  # fmt: skip
 def test_so_is_one_of_every_other_endpoint(post: Post, door: str, body: str) -> None:

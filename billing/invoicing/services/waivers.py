@@ -10,6 +10,7 @@ from billing.invoicing.exception_kinds import WAIVABLE
 from billing.invoicing.models import BillingPeriod, ExceptionWaiver
 from billing.invoicing.report import build_report
 from billing.tenancy.audit import audit_record
+from metering.names import visible
 
 
 class WaiverError(ValueError):
@@ -34,9 +35,12 @@ def exception_waive(
         raise WaiverError("a waiver needs a reason")
     expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
-    found = next((item for item in reported if (item.kind, item.subject) == (kind, subject)), None)
+    of_kind = [item for item in reported if item.kind == kind]
+    as_shown = [item for item in of_kind if visible(item.subject) == visible(subject)]
+    found = next((item for item in of_kind if item.subject == subject), as_shown[0] if as_shown else None)
     if found is None:
         raise WaiverError(f"period {period.month} has no exception {kind} {subject}")
+    subject = found.subject
     facts = {"reason": reason, "waived_by": actor, "quantity": found.quantity, "expires_at": expires_at}
     with transaction.atomic():
         waiver, _ = ExceptionWaiver.objects.update_or_create(

@@ -16,6 +16,7 @@ from billing.rates.services.commitments import CommitmentTerms, commitment_end, 
 from billing.rates.services.sheets import RateError
 from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record
+from metering.names import name_problem
 from pricing.money import PRICE_PLACES, round_to
 
 State = CommitmentDraft.State
@@ -112,7 +113,7 @@ def _check_terms(terms: CommitmentTerms) -> None:
         raise RateError(f"name {name[:80]!r}: must be printable text of 1 to {MAX_NAME} characters, no slash")
     if Commitment.objects.filter(name=name).exists():
         raise RateError(f"commitment {name} is stored and never changes: give the new terms a new name")
-    if not terms.accelerator.strip() or not terms.accelerator.isprintable() or len(terms.accelerator) > 512:
+    if name_problem(terms.accelerator):
         raise RateError("accelerator: name the product, as the price list does")
     if terms.team.is_group:
         raise RateError(f"team {terms.team.code} is a group: it uses nothing itself")

@@ -72,16 +72,19 @@ class Command(HouseCommand):
                 }
             )
             return
-        self.say(f"\nInvoices of {demonstration.month}")
+        self.say()
+        self.say(f"Invoices of {demonstration.month}")
         for invoice in invoices_of(demonstration.month):
             self.say(f"  {invoice.number}  {invoice.team.code:<12} {invoice.total:>14,} {invoice.currency}")
         counts = usage_counts()
-        self.say(f"\n{counts['allocations']:,} allocations and {counts['token_records']:,} token records in {elapsed:.0f} s")
+        self.say()
+        self.say(f"{counts['allocations']:,} allocations and {counts['token_records']:,} token records in {elapsed:.0f} s")
         self.say(f"  documents   {home_dir() / 'demo' / 'invoices'}")
         self.say(f"  set-up      {home_dir() / 'demo' / 'set-up.yaml'}")
         self.say(f"  API token   {token}")
         if served:
-            self.say(f"\nPortal: {demonstration.url}/?month={demonstration.month}")
+            self.say()
+            self.say(f"Portal: {demonstration.url}/?month={demonstration.month}")
             self.say(f"  {finance[0]:<9} password {finance[1]:<14} sees everything")
             self.say(f"  {lead[0]:<9} password {lead[1]:<14} sees team nlp")
             self.say("Ctrl-C stops everything.")
