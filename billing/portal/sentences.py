@@ -22,6 +22,7 @@ ADVICE: Final = (
     gettext_noop("add it under `consumers:`"),
     gettext_noop("publish a price version that covers it"),
     gettext_noop("enter what it was this month under `allocation_policies:`, in a policy that begins with the month"),
+    gettext_noop("%(advice)s, and write its name as %(name)s"),
     gettext_noop("the platform's own use has no price: its recovery cannot be told"),
     gettext_noop("report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"),
     gettext_noop("claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed "
@@ -134,6 +135,10 @@ REFUSALS: Final = (
     gettext_noop("recipients: %(n)s are more than %(most)s; use a mailing list"),
     gettext_noop("%(name)s: did not take the message"),
     gettext_noop("a waiver needs a reason"),
+    gettext_noop(
+        "the corrected record must keep its %(field)s %(kept)s: under another one, the right record sent again would be "
+        "billed a second time"
+    ),
     gettext_noop("correction %(n)s is of a year that is over and no approver agreed to it: void it and ask anew"),
     gettext_noop("say why the month is to be opened again"),
     gettext_noop("say why the reopening is turned down"),
