@@ -155,12 +155,13 @@ class Charge(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unpriced:
-    """Usage for which no price is in force: an exception, never a charge of zero."""
+    """Usage of a team for which no price is in force: an exception, never a charge of zero."""
 
     sku: str
     version: str | None
     quantity: Decimal
     unit: str
+    team: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class Rated:
 class _Sums:
     def __init__(self) -> None:
         self.lines: dict[LineKey, tuple[Decimal, Decimal, Decimal | None]] = {}
-        self.unpriced: dict[tuple[str, str, str], Decimal] = {}
+        self.unpriced: dict[tuple[str, str, str, str], Decimal] = {}
         self.carbon: dict[LineKey, Carbon | None] = {}
 
     def emit(self, key: LineKey, kwh: Fraction | None, factors: Carbon | None) -> None:
@@ -191,8 +192,8 @@ class _Sums:
         before = self.lines.get(key)
         self.lines[key] = (quantity if before is None else EXACT.add(before[0], quantity), price, facility_kw)
 
-    def miss(self, error: UnpricedError, quantity: Decimal, unit: str) -> None:
-        key = (error.sku, error.version or "", unit)
+    def miss(self, error: UnpricedError, quantity: Decimal, unit: str, team: str) -> None:
+        key = (error.sku, error.version or "", unit, team)
         self.unpriced[key] = EXACT.add(self.unpriced.get(key, Decimal(0)), quantity)
 
     def rated(self) -> Rated:
@@ -202,8 +203,8 @@ class _Sums:
             if told[0]
         ]
         missing = [
-            Unpriced(sku, version or None, quantity, unit)
-            for (sku, version, unit), quantity in sorted(self.unpriced.items())
+            Unpriced(sku, version or None, quantity, unit, team)
+            for (sku, version, unit, team), quantity in sorted(self.unpriced.items())
         ]
         return Rated(charges, missing)
 
@@ -221,7 +222,7 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
         try:
             version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError as error:
-            sums.miss(error, usage.device_us, "device-microseconds")
+            sums.miss(error, usage.device_us, "device-microseconds", usage.team)
             continue
         priced.append(((gpu_key(usage, version.name, price), price), usage))
     return Rated(gpu_charges(priced, carbon_at), sums.rated().unpriced)
@@ -266,7 +267,7 @@ def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
             try:
                 version, price = card.token_price(usage.model, token_class, usage.at)
             except UnpricedError as error:
-                sums.miss(error, Decimal(count), "tokens")
+                sums.miss(error, Decimal(count), "tokens", usage.team)
                 continue
             key = LineKey(
                 usage.team, False, usage.correction, usage.charge_period, "tokens", "", "", usage.consumer, "",

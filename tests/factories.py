@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.config.set_up import Applied, set_up_apply
 from billing.tenancy.models import Membership, Team
+from billing.usage.models import AgentWatermark
 from billing.usage.services import IngestOutcome, Reporter, allocations_ingest, tokens_ingest
 from metering.records import GpuAllocation, TokenUsage, decode_batch
 
@@ -95,6 +96,11 @@ def ingest_allocations(
         records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
         reporter=reporter or Reporter("tests", "usage/gpu-allocations"), now=now, from_file=from_file,
     )  # fmt: skip
+
+
+def watched(until: datetime, cluster: str = "hq-1", agent: str = "gpu-agent") -> None:
+    """An agent has reported all that it saw of a cluster before then."""
+    AgentWatermark.objects.update_or_create(agent=agent, cluster=cluster, defaults={"watermark": until})
 
 
 def person(name: str, *roles: str, team: str | None = None, password: str | None = None) -> User:

@@ -48,6 +48,9 @@ class StandingShape(serializers.Serializer[Any]):
     forecast_p50 = serializers.CharField(allow_null=True)
     forecast_p90 = serializers.CharField(allow_null=True)
     forecast_errors = serializers.DictField(child=serializers.CharField())
+    forecast_withheld = serializers.CharField(help_text="why there is no forecast: silent, early, uncounted or history")
+    data_through = serializers.DateTimeField(allow_null=True, help_text="through when the usage in `spent` is complete")
+    silent_since = serializers.DateTimeField(allow_null=True, help_text="a reporter is silent since then")
 
 
 class BudgetShape(serializers.ModelSerializer[Budget]):
@@ -70,6 +73,8 @@ class BudgetShape(serializers.ModelSerializer[Budget]):
         if found is None:
             return None
         kept = {name: _text(getattr(found, name)) for name in StandingShape().fields if name != "remaining"}
+        if found.silent_since is not None:
+            kept |= {"forecast_withheld": "silent", **dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))}
         return {**kept, "remaining": str(found.amount - found.spent)}
 
 

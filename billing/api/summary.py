@@ -1,9 +1,11 @@
 """Usage by day, team and model, for dashboards of others."""
 
 from datetime import date, datetime, time, timedelta
+from glob import escape
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.permissions import BasePermission
@@ -13,7 +15,9 @@ from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
 from billing.api.reading import asked
+from billing.rating.freshness import freshness
 from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.usage.scope import UsageScope
 from billing.usage.summary import devices_by_day, tokens_by_day
 from metering.intervals import Interval
 
@@ -27,6 +31,8 @@ ANSWER = {
         "zone": {"type": "string"},
         "tokens": {"type": "array", "items": {"type": "object"}},
         "devices": {"type": "array", "items": {"type": "object"}},
+        "data_through": {"type": "string", "format": "date-time", "nullable": True},
+        "missing": {"type": "object"},
     },
 }
 
@@ -38,7 +44,10 @@ class UsageSummary(APIView):
 
     @extend_schema(
         operation_id="usage_summary",
-        description="Local days of the billing zone, [from, until). `team` is null where nobody owned the usage then.",
+        description=(
+            "Local days of the billing zone, [from, until). `team` is null where nobody owned the usage then."
+            " The figures are complete through `data_through`; `missing` names who reports nothing, and since when."
+        ),
         parameters=[
             OpenApiParameter("from", str, required=True, description="first day, such as 2026-10-01"),
             OpenApiParameter("until", str, required=True, description=f"day after the last, at most {MOST_DAYS} later"),
@@ -59,8 +68,10 @@ class UsageSummary(APIView):
         teams = _teams(request)
         tokens = tokens_by_day(window, zone, teams, asked(request, "model"))
         devices = devices_by_day(window, zone, teams)
+        scope = UsageScope(None if teams is None else frozenset(teams), model=escape(asked(request, "model") or ""))
         return Response(
             {
+                **freshness(scope, window, timezone.now()).as_dict(),
                 "from": first.isoformat(), "until": last.isoformat(), "zone": zone,
                 "tokens": [{"day": row.day, "team": row.team, "model": row.model, **row.counts} for row in tokens],
                 "devices": [

@@ -7,8 +7,8 @@ from fractions import Fraction
 from functools import partial
 
 from billing.budgets.bought import as_billed, bought_ahead
-from billing.budgets.forecast import Progress, forecast
-from billing.budgets.history import DAY, Past, midnight_before, past_until
+from billing.budgets.forecast import Progress, forecast, withheld
+from billing.budgets.history import DAY, Past, counted_through, midnight_before, past_until
 from billing.budgets.scope import Scope
 from billing.budgets.services.outlook import encumbered_by_day, progress_of
 from billing.budgets.spending import by_team, covered, running_jobs, spent_under
@@ -19,35 +19,41 @@ from pricing.money import round_amount
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected total of the month; p10 and p90 None where the past is too short for a band."""
+    """The expected total of the month; p10 and p90 None where the past is too short for a band.
 
-    p50: Decimal
-    p10: Decimal | None
-    p90: Decimal | None
-    method: str
+    withheld: why there is none: `silent`, `early`, `uncounted` or `history`; p50 is None then.
+    """
+
+    p50: Decimal | None = None
+    p10: Decimal | None = None
+    p90: Decimal | None = None
+    method: str = ""
+    withheld: str = ""
 
 
 def expected_of(
-    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, books: Books
+    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, books: Books, *, silent: bool
 ) -> Expected | None:
-    """The forecast of a scope in the window that contains `now`; None outside it, and while too little is known.
+    """The forecast of a scope in the window that contains `now`; None outside it.
 
     `spent` is what the window costs so far; what of it is no regular usage (adjustments, corrections) does not go on.
-    `books`: owners and prices.
+    `books`: owners and prices. `silent`: whether somebody who reports usage of the scope is silent.
     """
     if not window.start <= now < window.end:
         return None
     midnight = midnight_before(now, zone)
+    start, days, elapsed = progress_of(window.start, window.end, now, zone)
+    if reason := withheld(elapsed, midnight.date() - DAY, silent=silent, counted=counted_through()):
+        return Expected(withheld=reason)
     history = Past(midnight.date() - DAY, []).of_scope(scope)
     today_so_far = spent_under(scope, Interval(midnight, now), books) if midnight < now else Fraction(0)
-    start, days, elapsed = progress_of(window.start, window.end, now, zone)
     today = start + int(elapsed) * DAY
     regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + today_so_far
     jobs, by_day = running_jobs(now, books), partial(encumbered_by_day, now=now, end=window.end, zone=zone)
     progress = Progress(start, days, elapsed, regular, by_day(covered(by_team(jobs), scope)))
     answer, extra = forecast(progress, history), Fraction(spent) - regular
     if answer is None:
-        return None
+        return Expected(withheld="history")
     bought = bought_ahead(window.end, books, scope.teams, now=now, zone=zone)
     if bought:
         answer = as_billed(answer, progress, scope, bought, past_until(now, zone), jobs, by_day)

@@ -150,9 +150,28 @@ class Forecast:
     windows: int
 
 
+def withheld(elapsed: Fraction, yesterday: date, *, silent: bool, counted: date | None) -> str:
+    """Why nothing may be forecast: `silent`, `early`, `uncounted`, or empty where it may.
+
+    silent: somebody who reports usage of the scope is silent. counted: through which day the past is stored; a period of
+    which days are missing in it would look as if hardly anything went on.
+
+    >>> withheld(Fraction(22), date(2026, 11, 22), silent=False, counted=date(2026, 11, 21))
+    'uncounted'
+    """
+    if silent:
+        return "silent"
+    if elapsed < FEWEST_DAYS:
+        return "early"
+    return "uncounted" if counted is None or counted < yesterday else ""
+
+
 def forecast(progress: Progress, history: History) -> Forecast | None:
-    """The forecast of the method that erred least; None before three days, or where no method has data."""
-    if progress.elapsed < FEWEST_DAYS:
+    """The forecast of the method that erred least; None before three days, or where no method has data.
+
+    Also None where spending began less than three days ago: the mean of the period would take the days before for usual.
+    """
+    if progress.elapsed < FEWEST_DAYS or 0 < len(history) < FEWEST_DAYS:
         return None
     trials = back_test(history, days=progress.days, at_day=int(progress.elapsed))
     answers = {name: answer for name, method in METHODS.items() if (answer := method(progress, history)) is not None}

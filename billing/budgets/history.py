@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Q, Sum
 
-from billing.budgets.models import SpendDay, TeamSpendDay
+from billing.budgets.models import CountedDays, SpendDay, TeamSpendDay
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
 from metering.intervals import Interval
@@ -91,6 +91,11 @@ def midnight_before(now: datetime, zone: str) -> datetime:
     where = ZoneInfo(zone)
     today = now.astimezone(where).date()
     return datetime(today.year, today.month, today.day, tzinfo=where)
+
+
+def counted_through() -> date | None:
+    """The last day through which the stored past is complete; None before the first count."""
+    return CountedDays.objects.values_list("through", flat=True).first()
 
 
 def last_stored_day() -> date | None:

@@ -138,7 +138,8 @@ class BudgetStanding(models.Model):
 
     `spent` is the sum of the rounded lines that a close would bill, so it equals preview and invoice. `encumbered` is
     what running jobs are expected to cost until the period ends. `generation` orders refreshes: one that started
-    earlier never replaces a later one.
+    earlier never replaces a later one. `data_through`: through when the usage behind `spent` is complete.
+    `forecast_withheld`: why there is no forecast.
     """
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="standings")
@@ -157,6 +158,9 @@ class BudgetStanding(models.Model):
     forecast_errors = models.JSONField(default=dict, help_text="back-tested error by method, ratio as text")
     forecast_windows = models.IntegerField(default=0)
     forecast_at = models.DateTimeField(null=True)
+    forecast_withheld = models.CharField(max_length=16, blank=True, default="", db_default="")
+    data_through = models.DateTimeField(null=True, help_text="None: unknown, or no usage was ever reported")
+    silent_since = models.DateTimeField(null=True, help_text="a reporter of the scope is silent since then")
 
     class Meta:
         ordering = ["-start"]
@@ -194,6 +198,12 @@ class TeamSpendDay(models.Model):
         constraints = [models.UniqueConstraint(fields=["team", "day"], name="one_sum_per_team_and_day")]
 
 
+class CountedDays(models.Model):
+    """Through which local day the stored past is complete: a day without spending leaves no row of its own."""
+
+    through = models.DateField()
+
+
 class Finding(models.Model):
     """A day on which a team spent unusually much on one SKU, and what people said about it."""
 
@@ -229,6 +239,7 @@ class Alert(models.Model):
         THRESHOLD = "threshold", "threshold reached"
         BURN = "burn", "spends too fast"
         ANOMALY = "anomaly", "unusual day"
+        SILENCE = "silence", "metering is silent"
 
     class Level(models.TextChoices):
         INFO = "info", "information"
@@ -247,7 +258,7 @@ class Alert(models.Model):
     value = models.DecimalField(max_digits=20, decimal_places=2)
     amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="what the value is compared with")
     owner = models.CharField(max_length=200, blank=True)
-    data_time = models.DateTimeField(help_text="usage reported by then is in the value")
+    data_time = models.DateTimeField(help_text="through when the usage in the value is complete")
     fired_at = models.DateTimeField()
 
     class Meta:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from billing.usage.scope import UsageScope
 from metering.intervals import Interval, billing_month, month_of, next_month, previous_month
 
 
@@ -37,6 +38,11 @@ class Scope:
     def is_everything(self) -> bool:
         """Whether all that the teams spend counts."""
         return not (self.cluster or self.namespace or self.consumer or self.accelerator or self.model)
+
+    @property
+    def usage(self) -> UsageScope:
+        """The same, to ask how fresh its usage is."""
+        return UsageScope(self.teams, self.cluster, self.namespace, self.consumer, self.accelerator, self.model)
 
     def covers(self, item: Spending) -> bool:
         """Whether the spending counts. What a pattern asks for and the spending does not have, does not match."""

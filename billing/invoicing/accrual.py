@@ -18,7 +18,7 @@ from billing.invoicing.lines import canonical_json, document_hash
 SCHEMA = "suanpan/accrual/1"
 COLUMNS = (
     "journal_id", "line_id", "reverses", "estimate", "company_code", "posting_date", "period", "account", "cost_center",
-    "internal_order", "debit", "credit", "currency", "text", "as_of", "sha256",
+    "internal_order", "debit", "credit", "currency", "text", "as_of", "sha256", "data_through",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ class AccrualFacts:
     """Of which month, in which state of knowledge.
 
     `left_out`: what the estimate cannot contain, by kind. `before`: the revision that this one takes the place of.
+    `data_through`: through when the usage in it is complete; None where none was reported.
     """
 
     name: str
@@ -35,6 +36,7 @@ class AccrualFacts:
     reversal_date: date
     left_out: Sequence[Mapping[str, Any]]
     before: Mapping[str, Any] | None = None
+    data_through: datetime | None = None
 
 
 def accrual_of(documents: Iterable[Mapping[str, Any]], chart: Chart, facts: AccrualFacts) -> dict[str, Any]:
@@ -55,7 +57,9 @@ def accrual_of(documents: Iterable[Mapping[str, Any]], chart: Chart, facts: Accr
             })  # fmt: skip
     return {
         "schema": SCHEMA, "name": facts.name, "month": facts.month, "estimate": True,
-        "as_of": facts.as_of.isoformat(), "left_out": [dict(item) for item in facts.left_out], "journals": journals,
+        "as_of": facts.as_of.isoformat(),
+        "data_through": None if facts.data_through is None else facts.data_through.isoformat(),
+        "left_out": [dict(item) for item in facts.left_out], "journals": journals,
         "withdrawn": [] if facts.before is None else _withdrawn(facts.before),
     }  # fmt: skip
 
@@ -100,7 +104,10 @@ def accrual_csv(accrual: Mapping[str, Any]) -> bytes:
     posted = [entry for part in ("entries", "reversal") for journal in accrual["journals"] for entry in journal[part]]
     for entry in [*posted, *accrual["withdrawn"]]:
         told = {name: "" if value is None else harmless(str(value)) for name, value in entry.items()}
-        writer.writerow(told | {"estimate": "yes", "as_of": accrual["as_of"], "sha256": digest})
+        through = accrual.get("data_through") or ""  # an older release kept none
+        writer.writerow(
+            told | {"estimate": "yes", "as_of": accrual["as_of"], "sha256": digest, "data_through": through}
+        )
     return sheet.getvalue().encode()
 
 

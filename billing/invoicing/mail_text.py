@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
@@ -16,6 +15,7 @@ from billing.invoicing.acceptance import due_of, printed_until
 from billing.invoicing.documents import render_pdf
 from billing.invoicing.models import DocumentMail, Invoice, Note
 from billing.invoicing.selectors import document_of
+from billing.tenancy.links import portal_link
 from billing.tenancy.selectors import house_calendar
 
 
@@ -98,7 +98,4 @@ def _money(document: Invoice | Note) -> str:
 
 
 def _link(document: Invoice | Note) -> str:
-    if not settings.PORTAL_URL:
-        return ""
-    page = "portal:invoice" if isinstance(document, Invoice) else "portal:note"
-    return settings.PORTAL_URL.rstrip("/") + reverse(page, args=[document.pk])
+    return portal_link("invoice" if isinstance(document, Invoice) else "note", document.pk)

@@ -20,6 +20,7 @@ from billing.invoicing.models import BillingPeriod, MonthPreview
 from billing.rating.allocation import PoolIdle
 from billing.rating.assessment import Assessment, DeviceTime
 from billing.rating.efficiency import Verdict
+from billing.rating.freshness import Unbilled, unbilled_in
 from pricing.rating import LineKey
 
 
@@ -124,6 +125,7 @@ class MonthFacts:
 
     faults: why some teams cannot be rated, which are in no amount; entangled: whether others hang on them.
     compared_until: up to when the teams' `compared` tells of the month before; None where nobody compared them.
+    unbilled: usage that is in no charge.
     """
 
     pools: list[PoolFacts]
@@ -131,6 +133,7 @@ class MonthFacts:
     entangled: bool = False
     use: WeekUse | None = None
     compared_until: datetime | None = None
+    unbilled: list[Unbilled] = field(default_factory=list)
 
 
 def preview_of(period: BillingPeriod) -> MonthPreview | None:
@@ -141,7 +144,9 @@ def preview_of(period: BillingPeriod) -> MonthPreview | None:
 
 def month_facts(assessment: Assessment) -> MonthFacts:
     """What an assessment says beside its lines and verdicts."""
-    return MonthFacts(_pools_of(assessment), assessment.faults, assessment.entangled)
+    return MonthFacts(
+        _pools_of(assessment), assessment.faults, assessment.entangled, unbilled=unbilled_in(assessment)
+    )
 
 
 def _pools_of(assessment: Assessment) -> list[PoolFacts]:

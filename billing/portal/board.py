@@ -32,6 +32,7 @@ from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
 from billing.portal.statements import AnyVerdict, MonthStatements, StatementLine, month_statements, previewed
 from billing.rating.books import Books
+from billing.rating.freshness import Freshness, freshness
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.selectors import books_known
 from billing.tenancy.models import BillingSetup, Team
@@ -52,7 +53,10 @@ class TooManyJobsError(ValueError):
 
 @dataclass(frozen=True)
 class Board:
-    """One month of `teams` under `filters`, as of `now`. `patient`: for a file, which may take longer than a page."""
+    """One month of `teams` under `filters`, as of `now`. `patient`: for a file, which may take longer than a page.
+
+    `everybody`: whether `teams` are all that there are.
+    """
 
     period: BillingPeriod
     setup: BillingSetup
@@ -61,6 +65,7 @@ class Board:
     month: MonthFacets
     now: datetime
     patient: bool = False
+    everybody: bool = False
 
     @property
     def shadow(self) -> bool:
@@ -178,16 +183,36 @@ class Board:
             if self.filters.namespace in ("", job.namespace) and self.filters.site in ("", job.cluster)
         )
 
-    def expected(self) -> Expected | None:
-        """Where a running month will end."""
-        if not self.running or self.filters.of_jobs:
-            return None
+    @cached_property
+    def scope(self) -> Scope:
+        """The teams and the filters as patterns."""
         names = {"cluster": self.filters.site, "namespace": self.filters.namespace}
         names |= {name: getattr(self.filters, name) for name in ("accelerator", "model", "consumer")}
         patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
-        scope = Scope(frozenset(self.codes), **patterns)
+        return Scope(frozenset(self.codes), **patterns)
+
+    @cached_property
+    def fresh(self) -> Freshness | None:
+        """How fresh and how complete the figures are; None of a closed month."""
+        if not self.month.preview:
+            return None
+        usage = replace(self.scope.usage, teams=None) if self.everybody and not self.filters.team else self.scope.usage
         window = Interval(self.period.start, self.period.end)
-        return expected_of(scope, window, self.total, self.now, self.period.zone, self.books)
+        return freshness(usage, window, self.month.as_of or self.now, unbilled=self.month.unbilled)
+
+    @property
+    def stale(self) -> bool:
+        """Whether so much may be missing that nothing is forecast or compared."""
+        return self.fresh is not None and self.fresh.stale
+
+    def expected(self) -> Expected | None:
+        """Where a running month will end, or why nothing is forecast."""
+        if not self.running or self.filters.of_jobs:
+            return None
+        window = Interval(self.period.start, self.period.end)
+        return expected_of(
+            self.scope, window, self.total, self.now, self.period.zone, self.books, silent=self.stale
+        )
 
     def last_month(self) -> Decimal | None:
         """What the month before was invoiced, under the same filters; None where it is not closed."""
@@ -210,7 +235,12 @@ class Board:
         return replace(self, period=period, month=shown)
 
     def bridge(self) -> Bridge | None:
-        """Against the month before; a running month against as much of it. None where nothing was used then."""
+        """Against the month before; a running month against as much of it.
+
+        None where nothing was used then, and where so much may be missing that less would be told than was used.
+        """
+        if self.stale:
+            return None
         before = self._lines_before()
         return bridge_of(before, _lines_of_pieces(self.pieces)) if before else None
 

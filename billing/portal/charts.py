@@ -79,7 +79,7 @@ def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart
     """Totals by month, the month shown in full colour; a click leads to its month."""
     totals = [point.total for point in trend]
     colours = ["gpu" if point.month == month else "gpu-soft" for point in trend]
-    series = Series(_("Total"), "bars", "gpu", totals, [money(total) for total in totals], colours)
+    series = Series(_("Total"), "bars", "gpu", totals, ["" if total is None else money(total) for total in totals], colours)
     return Chart([point.month for point in trend], [series], currency, [f"?month={point.month}" for point in trend])
 
 

@@ -46,11 +46,13 @@ class CommitmentUse:
         return self.used_amount + self.unused_amount
 
 
-def commitment_uses(month: MonthStatements, teams: Iterable[Team], now: datetime) -> list[CommitmentUse]:
+def commitment_uses(
+    month: MonthStatements, teams: Iterable[Team], now: datetime, *, stale: bool = False
+) -> list[CommitmentUse]:
     """The commitments of some teams that are in force in a month, by team, accelerator and start.
 
     `unused_at_list`: what the unused hours would have cost at the list price in force at the end of what is known, None
-    where the accelerator has none. `pace`: where an open month is heading for, as of `now`.
+    where the accelerator has none. `pace`: where an open month is heading for, as of `now`; None where it is `stale`.
     Usage that came late stands in the month that billed it and is left out here.
     """
     of_team: dict[str, list[StatementLine]] = defaultdict(list)
@@ -60,14 +62,14 @@ def commitment_uses(month: MonthStatements, teams: Iterable[Team], now: datetime
     window = Interval(month.period.start, month.period.end)
     card = rate_card()
     return [
-        _use(known[one.team], one, window, of_team[one.team], card, now)
+        _use(known[one.team], one, window, of_team[one.team], card, now, paced=not stale)
         for one in commitment_book().of_month(window)
         if one.team in known
     ]
 
 
 def _use(
-    team: Team, one: Commitment, window: Interval, lines: list[StatementLine], card: RateCard, now: datetime
+    team: Team, one: Commitment, window: Interval, lines: list[StatementLine], card: RateCard, now: datetime, *, paced: bool
 ) -> CommitmentUse:
     of_it = [line for line in lines if line.key.kind == KIND and line.key.policy == one.name]
     parts = {reason: [line for line in of_it if line.key.reason == reason] for reason in (USED, UNUSED)}
@@ -80,7 +82,7 @@ def _use(
     return CommitmentUse(
         team, one, bought=bought, used=used, unused=unused, used_amount=_amount(parts[USED]),
         unused_amount=_amount(parts[UNUSED]), beyond=_hours(beyond), unused_at_list=_at_list(unused, one, window, card, now),
-        pace=pace_of(bought=bought, held=used + _hours(beyond), part=part, now=now) if part else None,
+        pace=pace_of(bought=bought, held=used + _hours(beyond), part=part, now=now) if part and paced else None,
     )  # fmt: skip
 
 

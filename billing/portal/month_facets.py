@@ -9,8 +9,9 @@ from django.db.models import QuerySet
 
 from billing.invoicing.facets import Charged, WastingJob, invoiced_facets
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.previews import assessment_of, facets_of, preview_of
+from billing.invoicing.previews import assessment_of, facets_of, facts_of, preview_of
 from billing.portal.statements import MonthStatements, assessed_now, month_statements
+from billing.rating.freshness import Unbilled
 from billing.tenancy.models import Team
 
 ZERO = Decimal("0.00")
@@ -22,7 +23,7 @@ class MonthFacets:
 
     `preview`: the amounts can still change. `as_of`: when a large month was last assessed. `wasting` and `whole`: the jobs
     and the lines behind the sums, where they were read with them. `unrated` says why teams of the page cannot be rated and
-    are in no sum; with `entangled` what others pay hangs on them.
+    are in no sum; with `entangled` what others pay hangs on them. `unbilled`: usage of anybody that is in no sum.
     """
 
     period: BillingPeriod
@@ -34,6 +35,7 @@ class MonthFacets:
     whole: MonthStatements | None = None
     unrated: Mapping[str, str] = field(default_factory=dict)
     entangled: bool = False
+    unbilled: Sequence[Unbilled] = ()
 
     @property
     def shadow(self) -> bool:
@@ -61,11 +63,13 @@ def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
             mine = teams.filter(code__in=known.faults).order_by("code") if known.faults else ()
             unrated = {team.code: known.faults[team.code] for team in mine}
             return MonthFacets(
-                period, found.charged, found.shadow, True, preview.as_of, found.wasting, None, unrated, known.entangled
-            )
+                period, found.charged, found.shadow, True, preview.as_of, found.wasting, None, unrated, known.entangled,
+                facts_of(preview).unbilled,
+            )  # fmt: skip
     whole = assessed_now(period, teams) if preview is None else month_statements(period, teams)
     charged_lines = [line for item in whole.charged for line in item.lines]
     shown = [line for item in whole.statements if item.shadow for line in item.lines]
     return MonthFacets(
-        period, charged_lines, shown, whole.preview, whole.as_of, None, whole, whole.unrated, whole.entangled
-    )
+        period, charged_lines, shown, whole.preview, whole.as_of, None, whole, whole.unrated, whole.entangled,
+        whole.unbilled,
+    )  # fmt: skip

@@ -15,11 +15,15 @@ MONTHS_OFFERED = 36
 
 @dataclass(frozen=True, slots=True)
 class MonthChoice:
-    """The month of a page with its period, and the months that its picker offers, the newest first."""
+    """The month of a page with its period, and the months that its picker offers, the newest first.
+
+    `ended`: the periods of those that are over and not closed, the newest first.
+    """
 
     month: str
     period: BillingPeriod
     offered: list[str]
+    ended: list[BillingPeriod]
 
     @property
     def earlier(self) -> str | None:
@@ -40,7 +44,9 @@ def month_choice(asked: str, setup: BillingSetup, now: datetime) -> MonthChoice:
     billed = [known.month for known in periods.values() if known.status != BillingPeriod.Status.OPEN]
     month = asked or max([*used, *billed], default=current)
     offered = sorted({*periods, *used, current, month}, reverse=True)[:MONTHS_OFFERED]
-    return MonthChoice(month, periods.get(month) or _never_opened(month, setup), offered)
+    known = [periods.get(other) or _never_opened(other, setup) for other in offered]
+    ended = [period for period in known if period.end <= now and period.status != BillingPeriod.Status.CLOSED]
+    return MonthChoice(month, periods.get(month) or _never_opened(month, setup), offered, ended)
 
 
 def period_shown(month: str, setup: BillingSetup) -> BillingPeriod:

@@ -8,6 +8,7 @@ reserve, since idle hours are counted here as they were. Late usage of earlier m
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
@@ -17,6 +18,7 @@ from billing.invoicing.facets import Charged
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums
 from billing.invoicing.previews import assessment_of, preview_of
 from billing.portal.month_facets import MonthFacets
+from billing.portal.open_months import OpenMonth
 from billing.portal.selectors import notes_by_month
 from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, assess
@@ -267,7 +269,7 @@ def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
 class MonthSum:
     """What was invoiced for a month by kind, what notes took back in it, and the change of the net since before.
 
-    `closed` False: notes were issued in it, its invoices are to come, and nothing can be compared with it.
+    `closed` False: its invoices are to come, and nothing can be compared with it; an `estimate` is what is known of it.
     """
 
     month: str
@@ -277,22 +279,43 @@ class MonthSum:
     noted: Decimal
     closed: bool
     change: Decimal | None = None
+    estimate: bool = False
+    data_through: datetime | None = None
 
     @property
     def net(self) -> Decimal:
         return self.gpu + self.tokens + self.adjustments + self.noted
 
 
-def months_compared(teams: QuerySet[Team]) -> list[MonthSum]:
-    """The closed months, and open ones in which notes were issued, the newest first; shadow invoices are in none."""
+def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ()) -> list[MonthSum]:
+    """The closed months, and open ones that have ended or in which notes were issued, the newest first; shadow invoices are
+    in none.
+    """
     live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False, invoice__period__isnull=False)
     rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month")
     sums = {month: parts for month, *parts in rows.annotate(Sum("gpu"), Sum("tokens"), Sum("other"))}
     noted = notes_by_month(teams)
     closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
     found: list[MonthSum] = []
-    for month in sorted({*sums, *noted}):
+    open_by_month = {item.month: item for item in still_open if item.statements is not None}
+    for month in sorted({*sums, *noted, *open_by_month}):
         item = MonthSum(month, *sums.get(month, (ZERO, ZERO, ZERO)), noted.get(month, ZERO), month in closed)
+        item = _estimated(item, open_by_month[month]) if month in open_by_month else item
         compared = item.closed and found and found[-1].closed
         found.append(replace(item, change=item.net - found[-1].net) if compared else item)
     return found[: -MONTHS_COMPARED - 1 : -1]
+
+
+def _estimated(item: MonthSum, found: OpenMonth) -> MonthSum:
+    """With what is known of a month that is not closed."""
+    charged = found.statements.charged if found.statements else []
+    gpu, tokens, adjustments = (
+        sum(parts, ZERO)
+        for parts in (
+            [one.devices for one in charged], [one.of_kind("tokens") for one in charged],
+            [one.adjustments for one in charged],
+        )
+    )  # fmt: skip
+    return replace(
+        item, gpu=gpu, tokens=tokens, adjustments=adjustments, estimate=True, data_through=found.data_through
+    )

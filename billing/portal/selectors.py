@@ -3,7 +3,9 @@
 Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 
 from django.db.models import F, QuerySet, Sum
@@ -66,12 +68,16 @@ def budgets_of(teams: list[Team], period: BillingPeriod) -> dict[int, Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """What was invoiced for one month, or is known so far of the month shown; `noted` of it by notes issued in it."""
+    """What was invoiced for one month, or is known so far of one that is not closed; `noted` of it by notes issued in it.
+
+    total: None of an open month that is not assessed. data_through: of a month that is not closed.
+    """
 
     month: str
-    total: Decimal
+    total: Decimal | None
     preview: bool = False
     noted: Decimal = Decimal("0.00")
+    data_through: datetime | None = None
 
 
 def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:
@@ -81,16 +87,21 @@ def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:
 
 
 def invoiced_trend(
-    teams: QuerySet[Team] | list[Team], shown: TrendPoint, *, shadow: bool = False
+    teams: QuerySet[Team] | list[Team], shown: TrendPoint, *, shadow: bool = False, still_open: Iterable[TrendPoint] = ()
 ) -> list[TrendPoint]:
-    """Totals of invoices and notes of the months up to the one shown, oldest first; or of what was only shown."""
+    """Totals of invoices and notes of the months up to the one shown, oldest first; or of what was only shown.
+
+    still_open: the estimates of months that have ended and are not closed.
+    """
     noted = {} if shadow else notes_by_month(teams)
-    return [_with_notes(point, noted) for point in _invoiced(teams, shown, shadow, noted)][-TREND_MONTHS:]
+    estimates = {point.month: point for point in still_open if point.month < shown.month}
+    points = {point.month: point for point in _invoiced(teams, shown, shadow, noted)} | estimates
+    return [_with_notes(points[month], noted) for month in sorted(points)][-TREND_MONTHS:]
 
 
 def _with_notes(point: TrendPoint, noted: dict[str, Decimal]) -> TrendPoint:
     amount = noted.get(point.month, Decimal("0.00"))
-    return replace(point, total=point.total + amount, noted=amount)
+    return replace(point, total=None if point.total is None else point.total + amount, noted=amount)
 
 
 def _invoiced(

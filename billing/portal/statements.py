@@ -16,13 +16,14 @@ from django.utils import timezone
 
 from billing.invoicing.lines import KIND_ORDER, invoice_lines, price_text
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
-from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, preview_of, sums_of
+from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
 from billing.invoicing.services.closing import charges_by_invoice
 from billing.invoicing.services.previews import preview_keep
 from billing.invoicing.services.previews import statement_line as previewed
 from billing.rating.assessment import Assessment, assess
 from billing.rating.books import Books, gpu_seconds
 from billing.rating.efficiency import Verdict
+from billing.rating.freshness import Unbilled, unbilled_in
 from billing.rating.models import EfficiencyVerdict, IdleShare
 from billing.rating.selectors import books_known
 from billing.tenancy.models import Team
@@ -122,6 +123,7 @@ class MonthStatements:
     """The statements of the teams that somebody may see, by team code.
 
     `as_of`: when a large month was last assessed; None where it was assessed for this very view, or is invoiced.
+    `unbilled`: usage of anybody that is in no statement.
     """
 
     period: BillingPeriod
@@ -129,6 +131,7 @@ class MonthStatements:
     assessment: Assessment | None = None
     teams: list[Team] = field(default_factory=list)
     as_of: datetime | None = None
+    unbilled: Sequence[Unbilled] = ()
 
     @property
     def preview(self) -> bool:
@@ -251,7 +254,8 @@ def _of_preview(period: BillingPeriod, preview: MonthPreview, teams: list[Team],
             verdicts += content.verdicts
             statements += [Statement(by_code[code], content.charged)] if content.charged else []
             statements += [Statement(by_code[code], content.shadow, shadow=True)] if content.shadow else []
-    return MonthStatements(period, statements, assessment_of(preview, verdicts), teams, preview.as_of)
+    known = assessment_of(preview, verdicts)
+    return MonthStatements(period, statements, known, teams, preview.as_of, facts_of(preview).unbilled)
 
 
 def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) -> MonthStatements:
@@ -288,7 +292,7 @@ def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequenc
         for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items())
         if code in by_code
     ]
-    return MonthStatements(period, statements, assessment, list(teams))
+    return MonthStatements(period, statements, assessment, list(teams), unbilled=unbilled_in(assessment))
 
 
 def _stored(row: InvoiceLine, team: str) -> StatementLine:

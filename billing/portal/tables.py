@@ -7,7 +7,7 @@ never shows more than the page. Text that a spreadsheet would run as a formula i
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +18,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.text import slugify
 
 from billing.invoicing.documents.delimited import BYTE_ORDER_MARK, harmless
+from billing.rating.freshness import Freshness
 from pricing.money import round_to
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -35,6 +36,9 @@ class Column:
     look: str = "text"
 
 
+DATED = Column("data_through")
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """What a file holds: its name, its columns, its rows. A cell that is not known is None and stays empty."""
@@ -44,20 +48,31 @@ class Table:
     rows: Sequence[Sequence[Cell]]
 
 
-def download(request: HttpRequest, tables: Mapping[str, Callable[[], Table]]) -> HttpResponse | None:
-    """The file that the request asks for, None where it asks for the page.  Raises Http404."""
+def download(
+    request: HttpRequest, tables: Mapping[str, Callable[[], Table]], fresh: Freshness | None = None
+) -> HttpResponse | None:
+    """The file that the request asks for, None where it asks for the page.  Raises Http404.
+
+    fresh: of figures that can still change; each row then says through when its data are complete.
+    """
     kind = request.GET.get("as")
     if kind is None:
         return None
     name = request.GET.get("table", "")
     if kind not in KINDS or name not in tables:
         raise Http404(f"table {name!r} as {kind!r}: this page has {sorted(tables)} as {sorted(KINDS)}")
-    table = tables[name]()
+    table = _dated(tables[name](), fresh)
     body = csv_of(table) if kind == "csv" else xlsx_of(table)
     response = HttpResponse(body, content_type=KINDS[kind])
     file_name = slugify(table.name.replace("/", "-"), allow_unicode=True) or name
     response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file_name)}.{kind}"
     return response
+
+
+def _dated(table: Table, fresh: Freshness | None) -> Table:
+    if fresh is None or any(column.name == DATED.name for column in table.columns):
+        return table
+    return replace(table, columns=[*table.columns, DATED], rows=[[*row, fresh.data_through] for row in table.rows])
 
 
 def csv_of(table: Table) -> bytes:

@@ -147,9 +147,12 @@ class BudgetTotal:
 
 
 def forecast_of(standing: BudgetStanding) -> Decimal | None:
-    """Where the period will end; None where nothing foretold it, or more was spent since than was foretold."""
+    """Where the period will end; None where nothing foretold it, more was spent since than was foretold, or metering has
+    fallen silent.
+    """
     expected = standing.forecast_p50
-    return None if expected is None or expected < standing.spent else expected
+    known = expected is not None and expected >= standing.spent and standing.silent_since is None
+    return expected if known else None
 
 
 def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:

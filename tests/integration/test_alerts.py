@@ -24,7 +24,7 @@ from billing.budgets.services import (
     recipients_put,
 )
 from billing.tenancy.models import Team
-from tests.factories import allocation_record, apply, ingest_allocations, money
+from tests.factories import allocation_record, apply, ingest_allocations, money, watched
 from tests.receivers import MailServer, Webhook, mail_server, webhook
 
 pytestmark = pytest.mark.django_db
@@ -158,9 +158,10 @@ def test_commitment_and_forecast_have_thresholds_of_their_own(tmp_path: Path) ->
     assert fired(at(6, 2)) == ["commitment 50 2026-10"]
     BudgetStanding.objects.filter(budget=budget).update(forecast_p50=money("1000.00"), forecast_at=at(6, 3))
     assert fired(at(6, 3)) == ["forecast 100 2026-10"]
-    assert Alert.objects.get(basis="forecast").data_time == at(6, 3)
+    assert Alert.objects.get(basis="forecast").data_time == at(6, 2), "through the last usage that was reported"
     BudgetStanding.objects.filter(budget=budget).update(forecast_p50=money("9000.00"), forecast_at=at(6, 3))
     wished(amount=money("1100.00"), forecast_thresholds=(100,))
+    watched(at(8))
     assert fired(at(8)) == [], "a forecast of two days ago says nothing about today"
 
 
@@ -185,8 +186,11 @@ def test_every_alert_says_its_data_time_owner_and_what_to_do(tmp_path: Path, hoo
     assert heard(at(6, 9)) == 2
     assert len(hook.messages) == 1, "two thresholds, one message"
     text = hook.texts[0]
-    assert text.startswith("Suanpan: 2 alerts for nlp")
-    for wanted in ("80% reached", "850.00 of 1,000.00 CNY", "2026-10-06 09:00 Asia/Shanghai", "Ann Lee", "What to do:"):
+    assert text.startswith("Suanpan: nlp reached 80% of its budget 2026-10 (Spending)")
+    for wanted in (
+        "80% reached", "Also reached: Spending 50%", "850.00 of 1,000.00 CNY", "Ann Lee", "What to do:",
+        "Data through: 2026-10-05 13:00 Asia/Shanghai",
+    ):  # fmt: skip
         assert wanted in text
 
 
@@ -204,11 +208,11 @@ def test_each_channel_reads_its_own_language(tmp_path: Path, hook: Webhook, mail
         held(2, at(7), 15)
         assert heard(at(9)) == 3
         assert second.texts[1].startswith("算盘：nlp 2026-10 预算已达 100%（花费）")
-    assert english.startswith("Suanpan: 2 alerts for nlp")
+    assert english.startswith("Suanpan: nlp reached 80% of its budget 2026-10 (Spending)")
     for text in (chinese, written):
-        assert "算盘：nlp 有 2 条告警" in text
+        assert text.startswith("算盘：nlp 2026-10 预算已达 80%（花费）")
         assert "NLP everything，2026-10：已达 80%。花费 850.00，预算 1,000.00 CNY。" in text
-        assert "数据截至: 2026-10-06 09:00 Asia/Shanghai" in text
+        assert "数据截至: 2026-10-05 13:00 Asia/Shanghai" in text
         assert not re.search(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}", text), "no English sentence is left"
 
 
@@ -242,7 +246,8 @@ def test_a_failing_channel_hears_later_and_once_and_holds_up_nobody(
         heard(at(12))
         alerts_deliver(now=at(13))
     assert not Delivery.objects.filter(status="pending").exists()
-    assert [text.count("% reached") for text in hook.texts] == [2], "what had to wait comes together"
+    assert [text.count("% reached") for text in hook.texts] == [1], "what had to wait comes in one"
+    assert "Also reached: Spending 50%" in hook.texts[0]
     assert [text.count("% reached") for text in second.texts] == [1, 1]
     assert sorted(to for to, _ in mail.mails) == ["ann@example.com"] * 2 + ["bob@example.com"] * 2
     errors = " ".join(Delivery.objects.values_list("last_error", flat=True)) + caplog.text
@@ -301,11 +306,12 @@ def test_a_digest_and_quiet_hours_wait_but_not_for_what_is_urgent(tmp_path: Path
         held(2, at(6, 8), 30)
         assert heard(at(8)) == 0
         held(3, at(8), 20)
-        assert heard(at(8, 23)) == 3, "100 % is urgent: at once, also at night, to both; the digest's 80 % was due at 8"
+        assert heard(at(8, 23)) == 4, "100 % is urgent: at once, also at night, to both, and takes the 80 % along"
         assert [text.count("% reached") for text in hook.texts] == [1, 1]
-        assert heard(at(9, 7)) == 1
+        assert heard(at(9, 7)) == 0
         assert heard(at(9, 8)) == 0
-        assert [text.count("% reached") for text in digest.texts] == [1, 2]
+        assert [text.count("% reached") for text in digest.texts] == [1, 1]
+        assert all("Also reached: Spending 80%" in text for text in (hook.texts[1], digest.texts[1]))
         assert alerts_deliver(now=at(20)) == 0
 
 
@@ -335,7 +341,8 @@ def test_many_evaluators_and_postmen_at_once_tell_everything_once(tmp_path: Path
     assert not errors
     alerts_deliver(now=at(8))
     assert Alert.objects.filter(kind="threshold").count() == 3
-    assert "\n".join(hook.texts).count("% reached") == 3
+    assert Alert.objects.filter(kind="threshold", deliveries__status="sent").count() == 3
+    assert "\n".join(hook.texts).count("% reached") == len(hook.texts), "a message tells one threshold of a budget"
     assert set(Delivery.objects.values_list("status", "attempts")) == {("sent", 1)}
 
 

@@ -371,7 +371,8 @@ def test_what_came_late_is_what_the_next_invoice_corrects() -> None:
     period_close(month="2026-12", actor="ops", now=DECEMBER_OVER)
     (line,) = Invoice.objects.get(period__month="2026-12").draft["lines"]
     assert (line["charge_class"], line["charge_period"], line["amount"]) == ("Correction", "2026-10", "20.00")
-    assert csv_rows(file(client, "/late/?month=2026-12&table=lines&as=csv")) == rows
+    live = [{name: text for name, text in row.items() if name != "data_through"} for row in rows]
+    assert csv_rows(file(client, "/late/?month=2026-12&table=lines&as=csv")) == live
 
 
 @pytest.mark.usefixtures("issued")

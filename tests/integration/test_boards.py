@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from billing.budgets.models import Finding
 from billing.budgets.scope import Scope
@@ -35,7 +36,16 @@ from billing.usage.models import NodeCapacity
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
 from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories import (
+    SET_UP,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    person,
+    token_record,
+    watched,
+)
 from tests.integration.test_exports import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
@@ -191,6 +201,7 @@ def test_queues_and_workloads_are_filters_of_page_and_file(
 def test_a_queue_leads_to_its_workloads_and_says_why_and_when(queues: None, finance: Client) -> None:
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     ingest_allocations(hold(9, "2026-11-02T00:00:00Z", "2026-11-02T03:00:00Z", quantity=1, queue="gold"))
+    watched(timezone.now())
     text = page(finance, "/spending/?month=2026-10&by=queue").content.decode()
     assert "month=2026-10&amp;by=workload&amp;queue=gold" in text
     assert '<option value="silver">silver</option>' in text
@@ -285,6 +296,7 @@ def test_the_hours_of_the_week_add_up_to_what_was_held(october: None) -> None:
 def test_a_running_month_says_where_it_will_end(october: None) -> None:
     """220.422222 in 20 of 31 days: 341.654444 at this rate, less what rounding of lines left out so far."""
     at = datetime(2026, 10, 20, 16, tzinfo=UTC)
+    watched(at)
     days_store(now=at)
 
     expected = board("2026-10", at).expected()
@@ -298,6 +310,7 @@ def test_a_running_month_is_compared_with_as_much_of_the_last(october: None) -> 
     """10 days of November against those of October: 209.62 of the 10th came after the 10 days, so nothing is compared."""
     ingest_allocations(hold(7, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=4))
 
+    watched(datetime(2026, 11, 10, 16, tzinfo=UTC))
     assert board("2026-11", datetime(2026, 11, 9, 16, tzinfo=UTC)).bridge() is None
     later = board("2026-11", datetime(2026, 11, 10, 16, tzinfo=UTC)).bridge()
     assert later is not None
@@ -412,7 +425,7 @@ def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None
     assert [item.closed for item in months] == [False, True]
     text = page(finance, "/recovery/?month=2026-10&table=months&as=csv").content.decode("utf-8-sig")
     assert text.splitlines()[1:] == [
-        "2026-11,0.00,0.00,0.00,-4.00,-4.00,", "2026-10,209.62,10.80,0.00,0.00,220.42,",
+        "2026-11,0.00,0.00,0.00,-4.00,-4.00,,open,", "2026-10,209.62,10.80,0.00,0.00,220.42,,closed,",
     ]  # fmt: skip
 
 

@@ -138,6 +138,6 @@ def test_the_forecast_is_shown_with_its_method(budget: Budget, client: Client) -
         forecast_errors={"weekday": "0.0512", "line": "0.2034"}, forecast_windows=9, forecast_at=now,
     )  # fmt: skip
     text = signed_in(client, "viewer", "nlp").get(f"/budgets/{budget.pk}/").content.decode()
-    for wanted in ("Median of each weekday", "5.1%", "20.3%", "800.00 to 1,200.00", "of 9 earlier windows",
+    for wanted in ("Median of each weekday", "5.1%", "20.3%", "80 % likely: 800.00-1,200.00", "of 9 earlier windows",
                    "8 of 10 times below"):  # fmt: skip
         assert wanted in text, wanted

@@ -7,7 +7,7 @@ from django.test import Client
 
 from billing.invoicing.days_before import same_moment
 from billing.invoicing.models import BillingPeriod
-from tests.factories import ingest_allocations, person
+from tests.factories import ingest_allocations, person, watched
 from tests.integration.test_boards import board, october
 from tests.integration.test_exports import hold
 
@@ -19,6 +19,7 @@ def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
     """4 devices at 10.00 from 08:00 to 09:00 of the 5th in Shanghai: 30 of the 60 minutes are 20.00, 31 are 20.67."""
     ingest_allocations(hold(7, "2026-10-05T00:00:00Z", "2026-10-05T01:00:00Z", quantity=4))
     at = datetime(2026, 11, 5, 0, 30, tzinfo=UTC)
+    watched(at)
 
     for now, cost, until in (
         (at, "20.00", at), (at + timedelta(seconds=59, microseconds=999_999), "20.00", at),
@@ -46,6 +47,7 @@ def test_the_comparison_goes_by_the_clock_of_the_house() -> None:
 
 def test_the_page_says_up_to_when_it_compares(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
     at = datetime(2026, 11, 11, 2, 30, 40, tzinfo=UTC)
+    watched(at)
     monkeypatch.setattr("django.utils.timezone.now", lambda: at)
     client = Client()
     client.force_login(person("ann", "finance"))

@@ -23,7 +23,7 @@ from billing.portal.recovery import recovery_of
 from billing.portal.statements import MonthStatements, month_statements
 from billing.tenancy.models import BillingSetup, Team
 from tests import factories
-from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, watched
 from tests.integration.test_exports import POLICY, sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -189,6 +189,7 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
     ingest_allocations(
         allocation_record(7, namespace="cv", quantity=4, **AN_HOUR), allocation_record(8, quantity=1, **AN_HOUR)
     )
+    watched(MIDDLE)
     asked: tuple[dict[str, str], ...] = (
         {}, {"team": "cv"}, {"namespace": "nlp-train"}, {"accelerator": "NVIDIA-H800"}, {"model": "llama-3-8b"}
     )  # fmt: skip
@@ -211,6 +212,7 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
 def test_a_team_that_used_nothing_since_is_compared_too(month: str, settings: Any) -> None:
     settings.LARGE_MONTH = 1
     ingest_allocations(allocation_record(7, namespace="cv", **AN_HOUR))
+    watched(MIDDLE)
     before = compared()
     month_assess(month="2026-11", now=MIDDLE)
     bridge = compared()
@@ -241,8 +243,9 @@ def test_pages_show_what_is_kept_and_say_as_of_when(month: str) -> None:
     assert "78.61" in pages["/"]
     assert "104.81" not in pages["/"]
     assert "78.61" in pages["/teams/cv/"]
-    for path in ("/", "/close/", "/teams/cv/", "/spending/"):
-        assert "2026-11-02 11:04" in pages[path], path  # in the billing zone
+    for path in ("/", "/teams/cv/", "/spending/"):
+        assert "Assessed 2 Nov 11:04." in pages[path], path  # in the billing zone
+    assert "2026-11-02 11:04" in pages["/close/"]
     assert "Assess again" in pages["/close/"]
 
 

@@ -38,7 +38,9 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
         return contracted_ahead(scope_of(standing.budget, tree), period, book, now=now, zone=zone)
 
     candidates = [alert for standing in standings for alert in _reached(standing, ahead, now)]
-    candidates += _burns([standing for standing in standings if standing.start <= now < standing.end], now)
+    current = [standing for standing in standings if standing.start <= now < standing.end]
+    candidates += _burns(current, now)
+    candidates += [_silence(standing, standing.silent_since, zone, now) for standing in current if standing.silent_since]
     known = set(Alert.objects.filter(cause__in=[alert.cause for alert in candidates]).values_list("cause", flat=True))
     return [alert for alert in candidates if alert.cause not in known and alert_fire(alert)]
 
@@ -62,17 +64,18 @@ def _reached(
 ) -> Iterator[Alert]:
     """`ahead`: what is contracted for the months to come. The running month has it among its lines, used or not."""
     budget = standing.budget
-    yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, standing.as_of, now)
+    yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, now)
     if budget.commitment_thresholds:
         committed = standing.spent + standing.encumbered + ahead(standing)
-        yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, standing.as_of, now)
+        yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, now)
     made = standing.forecast_at
-    if standing.forecast_p50 is not None and made is not None and now - made < FORECAST_STALE and now < standing.end:
-        yield from _of_basis(standing, "forecast", standing.forecast_p50, budget.forecast_thresholds, made, now)
+    current = made is not None and now - made < FORECAST_STALE and now < standing.end
+    if standing.forecast_p50 is not None and current and standing.silent_since is None:
+        yield from _of_basis(standing, "forecast", standing.forecast_p50, budget.forecast_thresholds, now)
 
 
 def _of_basis(
-    standing: BudgetStanding, basis: str, value: Decimal, percents: list[int], data_time: datetime, now: datetime
+    standing: BudgetStanding, basis: str, value: Decimal, percents: list[int], now: datetime
 ) -> Iterator[Alert]:
     budget = standing.budget
     for percent in reached(value, standing.amount, percents):
@@ -80,7 +83,7 @@ def _of_basis(
             cause=f"threshold:{budget.pk}:{standing.period}:{basis}:{percent}:r{budget.revision}",
             kind=Alert.Kind.THRESHOLD, level=_level(basis, percent), team=budget.team, budget=budget,
             period=standing.period, basis=basis, percent=percent, value=value, amount=standing.amount,
-            owner=budget.owner or budget.team.code, data_time=data_time, fired_at=now,
+            owner=budget.owner or budget.team.code, data_time=standing.data_through or standing.as_of, fired_at=now,
         )  # fmt: skip
 
 
@@ -123,9 +126,22 @@ def _burn(
     facts: dict[str, Any] = {
         "level": Alert.Level.URGENT if rule.urgent else Alert.Level.WARNING, "team": budget.team, "budget": budget,
         "value": round_amount(spent), "amount": round_amount(amount * _share(rule.window, length)),
-        "owner": budget.owner or budget.team.code, "data_time": now, "fired_at": now,
+        "owner": budget.owner or budget.team.code, "data_time": standing.data_through or now, "fired_at": now,
     }  # fmt: skip
     return Alert(kind=Alert.Kind.BURN, period=standing.period, basis=rule.name, **facts)
+
+
+def _silence(standing: BudgetStanding, since: datetime, zone: str, now: datetime) -> Alert:
+    """Whoever relies on the alerts of a budget learns that none can fire of what nobody reports.
+
+    Once per period and day on which the silence began, so that a reporter that is late again and again is told once a day.
+    """
+    budget, day = standing.budget, since.astimezone(ZoneInfo(zone)).date()
+    return Alert(
+        cause=f"silence:{budget.pk}:{standing.period}:{day}", kind=Alert.Kind.SILENCE, level=Alert.Level.WARNING,
+        team=budget.team, budget=budget, period=standing.period, basis="silence", value=standing.spent,
+        amount=standing.amount, owner=budget.owner or budget.team.code, data_time=since, fired_at=now,
+    )  # fmt: skip
 
 
 def _share(part: timedelta, whole: timedelta) -> Fraction:

@@ -6,6 +6,8 @@ then; its reference lets people see that it is the same.
 """
 
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -19,12 +21,14 @@ from django.utils.translation import override
 from billing.budgets.channels import ChannelError, send
 from billing.budgets.models import Alert, Channel, Delivery
 from billing.budgets.selectors import active_mutes
+from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 
 LONGEST_WAIT: Final = timedelta(hours=6)
 FIRST_WAIT: Final = timedelta(minutes=1)
 MOST_AT_ONCE: Final = 50
+BASES: Final = ("forecast", "commitment", "actual")
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +69,16 @@ def _ready(channel: Channel, now: datetime, zone: str) -> list[Delivery]:
         .select_related("alert__team", "alert__budget__team", "alert__finding")
         .order_by("alert__team__code", "alert_id")
     )
-    return [row for row in waiting if not _muted(row.alert, mutes) and _may_send(channel, row.alert, now, zone)]
+    unmuted = [row for row in waiting if not _muted(row.alert, mutes)]
+    ready = {row.pk for row in unmuted if _may_send(channel, row.alert, now, zone)}
+    going = {_same_budget(row.alert) for row in unmuted if row.pk in ready} - {None}
+    return [row for row in unmuted if row.pk in ready or _same_budget(row.alert) in going]
+
+
+def _same_budget(alert: Alert) -> tuple[int, str] | None:
+    """Thresholds of one budget and period go in one message, also where the lower ones could wait longer."""
+    threshold = alert.kind == Alert.Kind.THRESHOLD and alert.budget_id is not None
+    return (alert.budget_id, alert.period) if threshold else None
 
 
 def _muted(alert: Alert, mutes: list[tuple[int, int | None]]) -> bool:
@@ -118,9 +131,36 @@ def _send_group(
     return rows.update(status=Delivery.Status.SENT, attempts=F("attempts") + 1, sent_at=now, last_error="")
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An alert of a message; `also`: thresholds of the same budget and period that it outdoes."""
+
+    alert: Alert
+    also: list[Alert]
+    link: str
+
+
+def told_once(alerts: list[Alert]) -> Iterator[Told]:
+    """The alerts, of the thresholds of one budget and period only the gravest: beside it the lower ones call for nothing."""
+    groups: dict[object, list[Alert]] = {}
+    for alert in alerts:
+        groups.setdefault(_same_budget(alert) or alert.pk, []).append(alert)
+    for group in groups.values():
+        gravest = max(group, key=_gravity)
+        link = portal_link("budget", gravest.budget_id) if gravest.budget_id else portal_link("anomalies")
+        yield Told(gravest, sorted((alert for alert in group if alert is not gravest), key=_gravity), link)
+
+
+def _gravity(alert: Alert) -> tuple[bool, int, int]:
+    """What was spent weighs more than what is forecast; a budget that is used up more than anything."""
+    return alert.level == Alert.Level.URGENT, alert.percent or 0, BASES.index(alert.basis) if alert.basis in BASES else 0
+
+
 def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> tuple[str, str]:
-    """Title and text in a language, by default that of the house: each alert with its data time, owner and what to do."""
-    context = {"alerts": alerts, "team": alerts[0].team, "setup": setup}
+    """Title and text in a language, by default that of the installation: each alert with its scope, through when its data
+    are complete, its owner, what to do and where to look.
+    """
+    context = {"told": list(told_once(alerts)), "team": alerts[0].team, "setup": setup}
     with override(language or settings.LANGUAGE_CODE):
         title = " ".join(render_to_string("alerts/title.txt", context).split())
         return title, render_to_string("alerts/body.txt", context).strip() + "\n"

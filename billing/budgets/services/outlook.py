@@ -11,16 +11,18 @@ from django.db import connection, transaction
 from django.db.models import Q, Sum
 
 from billing.budgets.bought import Bought, as_billed, bought_ahead
-from billing.budgets.forecast import Forecast, Progress, forecast
-from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, last_stored_day, past_until
-from billing.budgets.models import BudgetStanding, SpendDay, TeamSpendDay
+from billing.budgets.forecast import Forecast, Progress, forecast, withheld
+from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, counted_through, last_stored_day, past_until
+from billing.budgets.models import BudgetStanding, CountedDays, SpendDay, TeamSpendDay
 from billing.budgets.repricing import prices_ahead
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.spending import Running, Spent, by_team, local_days, running_jobs, spent_in
 from billing.rates.selectors import commitment_book
+from billing.rating.freshness import freshness
 from billing.rating.selectors import books_known
 from billing.tenancy.selectors import billing_setup
+from billing.usage.reported import Reported
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to
@@ -40,6 +42,7 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])
+        CountedDays.objects.update_or_create(pk=1, defaults={"through": today - DAY})
         first = _first_day(today, zone, rebuild)
         if first is None or first >= today:
             return 0
@@ -93,12 +96,18 @@ def forecasts_update(*, now: datetime) -> int:
     past, tree, jobs = past_until(now, zone), team_tree(), by_team(running_jobs(now))
     until = max(standing.end for standing in standings)
     prices, bought, made = prices_ahead(now, until, zone), _bought(until, now, zone), 0
+    reported, counted = Reported(now), counted_through()
     for standing in standings:
         scope = scope_of(standing.budget, tree)
+        elapsed = progress_of(standing.start, standing.end, now, zone)[2]
+        stale = freshness(scope.usage, Interval(standing.start, standing.end), now, reported=reported).stale
+        if reason := withheld(elapsed, past.last, silent=stale, counted=counted):
+            _keep(standing, None, Fraction(0), now, reason)
+            continue
         own, hours = [job for team in scope.teams for job in jobs.get(team, ())], _until(bought, standing.end, zone)
         answer, extra = _forecast(standing, scope, past, own, prices.dearer(scope, standing.end), hours, now, zone)
         made += answer is not None
-        _keep(standing, answer, extra, now)
+        _keep(standing, answer, extra, now, "" if answer else "history")
     return made
 
 
@@ -153,9 +162,10 @@ def encumbered_by_day(jobs: list[Running], now: datetime, end: datetime, zone: s
     return costs
 
 
-def _keep(standing: BudgetStanding, answer: Forecast | None, extra: Fraction, now: datetime) -> None:
+def _keep(standing: BudgetStanding, answer: Forecast | None, extra: Fraction, now: datetime, reason: str) -> None:
     values: dict[str, object] = dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))
     values |= {"forecast_method": "", "forecast_errors": {}, "forecast_windows": 0, "forecast_at": now}
+    values |= {"forecast_withheld": reason}
     if answer is not None:
         ends = {"forecast_p10": answer.p10, "forecast_p50": answer.p50, "forecast_p90": answer.p90}
         values |= {name: None if end is None else round_amount(end + extra) for name, end in ends.items()}

@@ -11,7 +11,9 @@ from billing.budgets.models import Budget, BudgetStanding
 from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
 from billing.budgets.spending import Spent, by_team, covered, month_lines, running_jobs
+from billing.rating.freshness import freshness
 from billing.tenancy.selectors import billing_setup
+from billing.usage.reported import Reported
 from metering.intervals import month_of
 from pricing.money import round_amount
 
@@ -31,7 +33,8 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStandi
     jobs = Encumbrance(by_team(running_jobs(now)) if wanted else {}, zone)
     scoped = [(budget, period, scope_of(budget, tree)) for budget, period in wanted]
     known = [item for item in scoped if lines.known(item[1].months, item[2])]
-    rows = [_row(*item, lines, jobs, now, generation) for item in known]
+    reported = Reported(now)
+    rows = [_row(*item, lines, jobs, reported, generation) for item in known]
     for row in rows:
         _store(row)
     return _stored(rows)
@@ -75,12 +78,16 @@ class _Lines:
 
 
 def _row(
-    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: Encumbrance, now: datetime, generation: int
+    budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: Encumbrance, reported: Reported,
+    generation: int,
 ) -> BudgetStanding:
+    now = reported.until
+    fresh = freshness(scope.usage, period.window, now, reported=reported)
     spent = sum((line.amount for line in lines.of(period.months, scope)), Fraction(0))
     return BudgetStanding(
         budget=budget, period=period.label, start=period.window.start, end=period.window.end, amount=period.amount,
         spent=round_amount(spent), encumbered=round_amount(jobs.of(scope, period)), as_of=now, generation=generation,
+        data_through=fresh.data_through, silent_since=fresh.silent_since,
     )  # fmt: skip
 
 
@@ -88,15 +95,16 @@ def _store(row: BudgetStanding) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO budgets_budgetstanding (budget_id, period, start, "end", amount, spent, encumbered, as_of,
-                   generation, forecast_method, forecast_errors, forecast_windows)
-               VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, '', '{}', 0)
+                   generation, data_through, silent_since, forecast_method, forecast_errors, forecast_windows)
+               VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', '{}', 0)
                ON CONFLICT (budget_id, period) DO UPDATE SET start = excluded.start, "end" = excluded."end",
                    amount = excluded.amount, spent = excluded.spent, encumbered = excluded.encumbered,
-                   as_of = excluded.as_of, generation = excluded.generation
+                   as_of = excluded.as_of, generation = excluded.generation, data_through = excluded.data_through,
+                   silent_since = excluded.silent_since
                WHERE budgets_budgetstanding.generation < excluded.generation""",
             [
                 row.budget_id, row.period, row.start, row.end, row.amount, row.spent, row.encumbered, row.as_of,
-                row.generation,
+                row.generation, row.data_through, row.silent_since,
             ],
         )  # fmt: skip
 

@@ -21,9 +21,11 @@ from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services.closing import charges_by_invoice, parties_of, period_open
 from billing.rating.assessment import Assessment, assess
+from billing.rating.freshness import freshness
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
+from billing.usage.scope import EVERYTHING
 from metering.intervals import Interval
 
 
@@ -87,7 +89,9 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
     ends = period.end.astimezone(ZoneInfo(period.zone)).date()
     assessment = assess(window=Interval(period.start, period.end), zone=period.zone, ordinal=None, isolate=True)
     left_out = _left_out(build_report(period, now=now, thorough=False), assessment)
-    facts = AccrualFacts(name, period.month, now, ends, left_out, json.loads(last.document) if last else None)
+    fresh = freshness(EVERYTHING, Interval(period.start, period.end), now)
+    before = json.loads(last.document) if last else None
+    facts = AccrualFacts(name, period.month, now, ends, left_out, before, fresh.data_through)
     text = canonical_json(accrual_of(_documents(period, name, assessment), chart, facts))
     accrual = Accrual.objects.create(
         period=period, revision=revision, name=name, as_of=now, document=text, sha256=document_hash(text), created_by=actor

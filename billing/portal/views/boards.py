@@ -20,7 +20,7 @@ from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
 from billing.portal.splits import NAMES, SplitRow, first_rows, split, whole_lines
 from billing.portal.tables import Column, Table, download
-from billing.tenancy.access import teams_visible_to
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import previous_month
 
@@ -40,14 +40,16 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     filters, teams = _asked(Filters.of(request.GET), teams_visible_to(request.user))
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     month = month_facets(choice.period, teams)
-    shown = Board(choice.period, setup, teams, filters, month, timezone.now(), patient="as" in request.GET)
+    everybody = access_of(request.user).may(Right.READ)
+    shown = Board(choice.period, setup, teams, filters, month, timezone.now(), "as" in request.GET, everybody)
     by = request.GET.get("by", "")
     by = by if by in NAMES else "namespace" if filters.team else "team"
-    if (file := download(request, _tables(shown, by))) is not None:
+    if (file := download(request, _tables(shown, by), shown.fresh if "as" in request.GET else None)) is not None:
         return file
     common = {
         "nav": "board", "setup": setup, "choice": choice, "period": choice.period, "board": shown, "filters": filters,
-        "before": previous_month(choice.month), "as_of": month.as_of or shown.now, "then": request.GET.get("then", ""),
+        "fresh": shown.fresh,
+        "before": previous_month(choice.month), "as_of": month.as_of, "then": request.GET.get("then", ""),
     }  # fmt: skip
     part = request.GET.get("part", "")
     if part in PARTS:

@@ -27,9 +27,10 @@ from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
 from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import DATED, Column, Table, download
 from billing.portal.totals import budget_totals, forecast_of
 from billing.rates.selectors import commitment_book
+from billing.rating.freshness import Freshness, freshness
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
@@ -84,12 +85,12 @@ def _matches(budget: Budget, wanted: str) -> bool:
 
 def _table(rows: list[BudgetRow]) -> Table:
     sums = ("amount", "spent", "encumbered", "forecast_p10", "forecast_p50", "forecast_p90")
-    columns = [Column("budget"), Column("team"), Column("period"), *(Column(name, "money") for name in sums)]
+    columns = [Column("budget"), Column("team"), Column("period"), *(Column(name, "money") for name in sums), DATED]
     return Table(
         "budgets", columns,
         [
             [str(row.budget), row.budget.team.code, row.standing and row.standing.period,
-             *(row.standing and getattr(row.standing, name) for name in sums)]
+             *(row.standing and getattr(row.standing, name) for name in (*sums, "data_through"))]
             for row in rows
         ],
     )  # fmt: skip
@@ -177,12 +178,20 @@ def budget_page(
         "contracted": contracted, "days": days, "chart": chart, "fewest_days": FEWEST_DAYS,
         "thresholds": _thresholds(found, standing), "ladder": ladder_of(found), "alerts": alerts, "refusal": refusal,
         "percents": {name: ", ".join(str(value) for value in getattr(found, name)) for name in THRESHOLDS},
+        "fresh": _fresh(found, standing, now),
         "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
         "recipients": "\n".join(channel.name for channel in found.channels.all()),
         "may_change": access_of(request.user).may(Right.BUDGET, found.team),
         "overrides": found.overrides.filter(until__gt=now),
     }  # fmt: skip
     return render(request, "portal/budget.html", context, status=status)
+
+
+def _fresh(found: Budget, standing: BudgetStanding | None, now: datetime) -> Freshness | None:
+    """How fresh the figures of the budget are."""
+    if standing is None:
+        return None
+    return freshness(scope_of(found, team_tree()).usage, Interval(standing.start, standing.end), now)
 
 
 def _contracted(found: Budget, standing: BudgetStanding | None, now: datetime, setup: BillingSetup) -> Decimal:

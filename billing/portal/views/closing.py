@@ -27,11 +27,13 @@ from billing.invoicing.services.waivers import WaiverError, last_day
 from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
 from billing.portal.charts import pools_chart
+from billing.portal.fresh import page_freshness
 from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
+from billing.usage.scope import EVERYTHING
 
 USES = ("charged", "platform", "unowned", "unpriced", "idle")
 KINDS = ("close", "issue", "assess")
@@ -49,6 +51,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     choice = month_choice(month, setup, timezone.now())
     period = choice.period
     report, as_of = _report(period)
+    fresh = page_freshness(request, period, EVERYTHING, as_of=as_of)
     tables = {
         "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report),
         "reopenings": lambda: _reopenings(report), "tokens": lambda: _tokens(report),
@@ -62,6 +65,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     context = {
         "nav": "close", "waivable": WAIVABLE, "setup": setup, "choice": choice, "period": period, "report": report,
         "pools_chart": pools_chart(report.pools, USES), "operations": operations, "reported": sum(report.tokens.values()),
+        "fresh": fresh,
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
         "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.access import page, page_for
 from billing.portal.commitments import CommitmentUse, commitment_uses
+from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.months import month_choice
 from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, download
@@ -46,13 +47,15 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: 
     visible = teams_visible_to(request.user)
     teams = visible.filter(commitments__isnull=False).distinct()
     month = month_statements(choice.period, teams)
-    uses = commitment_uses(month, list(teams), now)
+    fresh = page_freshness(request, choice.period, scope_seen(request), as_of=month.as_of)
+    uses = commitment_uses(month, list(teams), now, stale=fresh is not None and fresh.stale)
     drafts = CommitmentDraft.objects.filter(team__in=visible).select_related("team")
     tables = {"commitments": lambda: _table(choice.month, uses), "drafts": lambda: _drafts(drafts)}
-    if (file := download(request, tables)) is not None:
+    if (file := download(request, tables, fresh if request.GET.get("table") == "commitments" else None)) is not None:
         return file
     context = {
-        "nav": "commitments", "setup": setup, "choice": choice, "period": choice.period, "month": month, "uses": uses,
+        "nav": "commitments", "fresh": fresh, "as_of": month.as_of,
+        "setup": setup, "choice": choice, "period": choice.period, "month": month, "uses": uses,
         "stage": stage_of(month), "drafts": drafts[:SHOWN], "refused": refused, "asked_of": asked_of,
         "said": {} if asked_of or request.POST.get("ends") else request.POST,
         "paid": sum((use.amount for use in uses), Decimal("0.00")),

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
+from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import LateLine, late_lines
 from billing.portal.months import month_choice
 from billing.portal.tables import Column, Table, download
@@ -25,11 +26,12 @@ def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every line of a month for usage of earlier months, of the teams that somebody may see."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     found = late_lines(choice.period, teams_visible_to(request.user))
-    if (file := download(request, {"lines": lambda: _table(choice.month, found)})) is not None:
+    fresh = page_freshness(request, choice.period, scope_seen(request))
+    if (file := download(request, {"lines": lambda: _table(choice.month, found)}, fresh)) is not None:
         return file
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": choice.period,
-        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
+        "fresh": fresh, "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
         "total": sum((item.line.amount for item in found), Decimal("0.00")),
     }  # fmt: skip
     return render(request, "portal/late.html", context)

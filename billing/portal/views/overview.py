@@ -13,11 +13,14 @@ from django.views.decorators.http import require_safe
 from billing.invoicing.models import BillingPeriod, Invoice
 from billing.portal.access import page
 from billing.portal.charts import trend_chart
+from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import late_amount
 from billing.portal.months import month_choice
+from billing.portal.open_months import OpenMonth, open_months
 from billing.portal.selectors import TeamRow, TrendPoint, invoiced_trend, team_rows
 from billing.portal.statements import MonthStatements, month_statements
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import DATED, Column, Table, download
+from billing.rating.freshness import Freshness
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 
@@ -34,12 +37,21 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     month = month_statements(period, teams, summed=True)
     rows, wanted = team_rows(month), request.GET.get("q", "").replace("\0", "").strip()
     found = [row for row in rows if _named(row, wanted)]
-    trend = invoiced_trend(teams, TrendPoint(choice.month, month.total, month.preview))
-    tables = {"teams": lambda: _team_table(choice.month, found), "trend": lambda: trend_table(trend)}
-    if (file := download(request, tables)) is not None:
+    scope = scope_seen(request)
+    fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
+    shown = TrendPoint(choice.month, month.total, month.preview, data_through=fresh and fresh.data_through)
+    earlier = [other for other in choice.ended if other.month < choice.month]
+    still_open = open_months(request, teams, scope, earlier)
+    trend = invoiced_trend(teams, shown, still_open=[open_point(item) for item in still_open])
+    tables = {
+        "teams": lambda: _team_table(choice.month, found), "trend": lambda: trend_table(trend),
+        "unbilled": lambda: unbilled_table(choice.month, fresh),
+    }  # fmt: skip
+    if (file := download(request, tables, fresh)) is not None:
         return file
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
+        "fresh": fresh,
         "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")), "page_size": PAGE_SIZE,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "late": late_amount(month.charged),
@@ -48,7 +60,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
             "gpu": month.of_kind("gpu") + month.of_kind("commitment"), "tokens": month.of_kind("tokens"),
             "adjustments": sum((row.adjustments for row in rows if not row.shadow), Decimal("0.00")),
         },
-        "stage": stage_of(month), "as_of": month.as_of or timezone.now(),
+        "stage": stage_of(month), "as_of": month.as_of,
     }  # fmt: skip
     return render(request, "portal/overview.html", context)
 
@@ -77,10 +89,30 @@ def _team_table(month: str, rows: list[TeamRow]) -> Table:
     )  # fmt: skip
 
 
+def unbilled_table(month: str, fresh: Freshness | None) -> Table:
+    """Usage of the month that is in no charge yet."""
+    columns = [
+        *(Column(name) for name in ("month", "reason", "unit")), Column("quantity", "quantity"),
+        Column("amount_at_list_price", "money"),
+    ]  # fmt: skip
+    rows = [[month, item.why, item.unit, item.quantity, item.amount] for item in (fresh.unbilled if fresh else ())]
+    return Table(f"not-billable-{month}", columns, rows)
+
+
+def open_point(item: OpenMonth, *, shadow: bool = False) -> TrendPoint:
+    """An ended month that is not closed, as a point of a trend."""
+    month = item.statements
+    total = None if month is None else month.shadowed if shadow else month.total
+    return TrendPoint(item.month, total, preview=True, data_through=item.data_through)
+
+
 def trend_table(trend: Sequence[TrendPoint]) -> Table:
     """The months of a trend: what was invoiced, notes included, and the part of it that notes made."""
-    columns = [Column("month"), Column("state"), Column("total", "money"), Column("of_it_notes", "money")]
-    rows = [[point.month, "preview" if point.preview else "invoiced", point.total, point.noted] for point in trend]
+    columns = [Column("month"), Column("state"), Column("total", "money"), Column("of_it_notes", "money"), DATED]
+    rows = [
+        [point.month, "preview" if point.preview else "invoiced", point.total, point.noted, point.data_through]
+        for point in trend
+    ]
     return Table("by-month", columns, rows)
 
 

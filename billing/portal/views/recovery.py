@@ -8,13 +8,16 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page_for
+from billing.portal.fresh import page_freshness
 from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
+from billing.portal.open_months import open_months
 from billing.portal.recovery import MonthSum, Recovery, months_compared, recovery_of
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import DATED, Column, Table, download
 from billing.portal.views.overview import stage_of_period
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
+from billing.usage.scope import EVERYTHING
 
 
 @require_safe
@@ -24,12 +27,15 @@ def recovery(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     teams = teams_visible_to(request.user)
     month = month_facets(choice.period, teams)
-    found, months = recovery_of(choice.period, month), months_compared(teams)
-    if (file := download(request, _tables(choice.month, found, months))) is not None:
+    fresh = page_freshness(request, choice.period, EVERYTHING, unbilled=month.unbilled, as_of=month.as_of)
+    still_open = open_months(request, teams, EVERYTHING, choice.ended)
+    found, months = recovery_of(choice.period, month), months_compared(teams, still_open)
+    table_fresh = None if request.GET.get("table") == "months" else fresh
+    if (file := download(request, _tables(choice.month, found, months), table_fresh)) is not None:
         return file
     context = {
         "nav": "recovery", "setup": setup, "choice": choice, "period": choice.period, "month": month,
-        "recovery": found, "months": months,
+        "recovery": found, "months": months, "fresh": fresh, "as_of": month.as_of,
         "stage": stage_of_period(choice.period, teams, preview=month.preview),
     }  # fmt: skip
     return render(request, "portal/recovery.html", context)
@@ -72,4 +78,10 @@ def _tokens(month: str, found: Recovery) -> Table:
 def _months(months: list[MonthSum]) -> Table:
     names = ("gpu", "tokens", "adjustments", "noted", "net", "change")
     columns = [Column("month"), *(Column(name, "money") for name in names)]
-    return Table("months", columns, [[item.month, *(getattr(item, name) for name in names)] for item in months])
+    columns += [Column("state"), DATED]
+    rows = [
+        [item.month, *(getattr(item, name) for name in names),
+         "closed" if item.closed else "estimate" if item.estimate else "open", item.data_through]
+        for item in months
+    ]  # fmt: skip
+    return Table("months", columns, rows)

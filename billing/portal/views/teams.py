@@ -14,12 +14,14 @@ from billing.invoicing.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
 from billing.portal.charts import days_chart, trend_chart
+from billing.portal.fresh import page_freshness, scope_of_team
 from billing.portal.levels import level_tables
 from billing.portal.months import month_choice
+from billing.portal.open_months import open_months
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, idle_times, month_statements
 from billing.portal.tables import Column, Table, download
-from billing.portal.views.overview import stage_of, trend_table
+from billing.portal.views.overview import open_point, stage_of, trend_table, unbilled_table
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -36,19 +38,26 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
-    trend = invoiced_trend([found], TrendPoint(choice.month, statement.total, month.preview), shadow=statement.shadow)
+    scope = scope_of_team(found.code)
+    fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
+    shown = TrendPoint(choice.month, statement.total, month.preview, data_through=fresh and fresh.data_through)
+    earlier, own = [other for other in choice.ended if other.month < choice.month], Team.objects.filter(pk=found.pk)
+    still_open = open_months(request, own, scope, earlier)
+    points = [open_point(item, shadow=statement.shadow) for item in still_open]
+    trend = invoiced_trend([found], shown, shadow=statement.shadow, still_open=points)
     tables = {
         "lines": lambda: _line_table(statement, choice.month), "trend": lambda: trend_table(trend),
         "verdicts": lambda: _verdict_table(month, found, choice.month),
+        "unbilled": lambda: unbilled_table(choice.month, fresh),
     }  # fmt: skip
-    if (file := download(request, tables)) is not None:
+    if (file := download(request, tables, fresh)) is not None:
         return file
     budget = budgets_of([found], period).get(found.pk)
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
         "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,
-        "budget_used": None if budget is None else statement.total / budget, "as_of": month.as_of or timezone.now(),
-        "trend": trend, "trend_chart": trend_chart(trend, choice.month, setup.currency),
+        "budget_used": None if budget is None else statement.total / budget, "as_of": month.as_of,
+        "fresh": fresh, "trend": trend, "trend_chart": trend_chart(trend, choice.month, setup.currency),
         "idle_times": idle_times(month, found),
         "has_corrections": any(line.key.correction for line in statement.lines),
     }  # fmt: skip
@@ -100,6 +109,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "line": shown,
         "month": month, "stage": stage_of(month), "statement": statement,
         "may_dispute": access_of(request.user).may(Right.DISPUTE, found),
+        "fresh": page_freshness(request, period, scope_of_team(found.code), unbilled=month.unbilled, as_of=month.as_of),
     }  # fmt: skip
     if shown.key.kind == IDLE:
         context |= _idle(month, found, shown, period)
@@ -107,7 +117,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         context |= _token_levels(request, shown, period, month)
     else:
         context |= _device_levels(request, shown, period, month, month.verdicts(found))
-    if (file := download(request, level_tables(context["levels"], shown, choice.month))) is not None:
+    if (file := download(request, level_tables(context["levels"], shown, choice.month), context["fresh"])) is not None:
         return file
     if (by_day := context.get("by_day")) is not None:
         days = [(part.facts["day"], part.quantity, part.amount) for part in by_day.parts]

@@ -1,0 +1,72 @@
+"""How long ago, since when, and what kind of usage is missing, in words."""
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django import template
+from django.utils import timezone
+from django.utils.dateformat import format as date_format
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from billing.portal.fresh import metering
+from billing.portal.templatetags.portal import NOTHING, age
+
+register = template.Library()
+REASONS = {
+    "unowned": _("Usage without an owner"),
+    "unpriced": _("Usage without a price"),
+    "quarantine": _("Records in quarantine"),
+    "conflict": _("Conflicting records"),
+    "agent problem": _("What agents cannot meter"),
+    "agent unknown": _("Unknown resources"),
+}
+KINDS = {"agent": _("Agent"), "gateway": _("Gateway"), "allocations": _("Allocations of")}
+WITHHELD = {
+    "early": _("Not enough data: a forecast is made from the fourth day of the period on."),
+    "uncounted": _("Not enough data: the days of the period are being added up. Look again in a quarter of an hour."),
+    "history": _("Not enough data: spending began less than three days ago."),
+}
+
+
+@register.inclusion_tag("portal/parts/silent.html", takes_context=True)
+def silence(context: template.Context) -> dict[str, Any]:
+    """Who is silent: of the month that the page shows, or where it shows none of the running one."""
+    fresh = context["fresh"] if "fresh" in context else metering(context["request"])
+    return {"metering": fresh, "setup": context.get("setup"), "may": context.get("may")}
+
+
+@register.filter
+def moment(instant: datetime | None, zone: str) -> str:
+    """An instant in the billing zone as people write it, with the year where it is not this one: ``1 Nov 01:00``."""
+    if instant is None:
+        return NOTHING
+    local, here = instant.astimezone(ZoneInfo(zone)), timezone.now().astimezone(ZoneInfo(zone))
+    # Translators: a date without its year, in the format characters of Django
+    day = gettext("j M") if local.year == here.year else gettext("j M Y")
+    return date_format(local, f"{day} H:i")
+
+
+@register.filter
+def age_at(since: datetime, until: datetime) -> str:
+    """How long it was at `until` since then."""
+    return age(int((until - since).total_seconds()))
+
+
+@register.filter
+def silent_kind(kind: str) -> Any:
+    """Who is silent."""
+    return KINDS.get(kind, kind)
+
+
+@register.filter
+def left_out(why: str) -> Any:
+    """Why usage is in no charge."""
+    return REASONS.get(why, why)
+
+
+@register.filter
+def why_no_forecast(reason: str) -> Any:
+    """Why there is no forecast, where nobody is silent."""
+    return WITHHELD.get(reason, WITHHELD["history"])

@@ -1,0 +1,175 @@
+"""How fresh and how complete a figure is: through when its data are complete, who is silent, and what cannot be billed yet.
+
+Every total, forecast, comparison, alert, summary and export of a month that can still change asks `freshness`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final
+
+from billing.rating.assessment import Assessment
+from billing.rating.books import gpu_seconds
+from billing.usage.reconciliation import SILENT_AFTER
+from billing.usage.reported import Reported, ReportingState, Silent
+from billing.usage.scope import EVERYTHING, UsageScope
+from billing.usage.selectors import not_taken_in
+from metering.intervals import Interval
+from pricing.money import EXACT
+
+QUARANTINED: Final = ("invalid", "future")
+UNITS: Final = {"agent problem": "objects", "agent unknown": "resources"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unbilled:
+    """Usage that is in no charge yet.
+
+    why: unowned, unpriced, quarantine, conflict, or as an agent says (agent problem, agent unknown). `team` None where it
+    is of no team. `amount`: what of it would be billed at list price, None where no part has a price; `partly`: a part has
+    none.
+    """
+
+    why: str
+    unit: str
+    quantity: Decimal
+    amount: Decimal | None = None
+    partly: bool = False
+    team: str | None = None
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """What is known of a scope in a window, as far as it has passed (`until`); see `ReportingState`.
+
+    left_out: what the assessment behind the figures left out, of anybody.
+    """
+
+    scope: UsageScope
+    window: Interval
+    until: datetime
+    state: ReportingState
+    left_out: tuple[Unbilled, ...] = ()
+
+    @property
+    def data_through(self) -> datetime | None:
+        """Through when the usage is complete; None where none was ever reported."""
+        return self.state.data_through
+
+    @property
+    def silent(self) -> tuple[Silent, ...]:
+        """Who is silent, the longest first."""
+        return self.state.silent
+
+    @property
+    def gaps(self) -> tuple[Silent, ...]:
+        """Earlier stretches of the window that nobody watched or filled."""
+        return self.state.gaps
+
+    @property
+    def running(self) -> bool:
+        """Whether the window goes on."""
+        return self.until < self.window.end
+
+    @cached_property
+    def unbilled(self) -> list[Unbilled]:
+        """Usage of the scope that is in no charge; for everybody with records in quarantine and what agents cannot meter."""
+        mine = [item for item in self.left_out if self.scope.teams is None or item.team in self.scope.teams]
+        if self.scope == EVERYTHING:
+            mine += [
+                Unbilled("quarantine" if what in QUARANTINED else what, UNITS.get(what, "records"), Decimal(count))
+                for what, _whose, count, _text in not_taken_in(self.window)
+            ]
+        return _summed(mine)
+
+    @property
+    def stale(self) -> bool:
+        """Whether so much may be missing that nothing is forecast from it and nothing compared with it.
+
+        Somebody is silent; or, in a running month of which nobody says how far it is reported, a day went by without usage.
+        """
+        through = self.data_through
+        return bool(self.silent) or (self.running and through is not None and self.until - through > SILENT_AFTER)
+
+    @property
+    def silent_since(self) -> datetime | None:
+        """Since when data are missing; None where nobody is silent."""
+        return self.silent[0].since if self.silent else None
+
+    @property
+    def missing_since(self) -> datetime | None:
+        """Since when so much is missing that nothing is forecast or compared; None where nothing is."""
+        return self.silent_since or (self.data_through if self.stale else None)
+
+    @property
+    def unbilled_amount(self) -> Decimal | None:
+        """What could be billed at list price of usage in no charge; None where no part of it has a price."""
+        known = [item.amount for item in self.unbilled if item.amount is not None]
+        return sum(known, Decimal("0.00")) if known else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The additional fields of the API: instants in RFC 3339, quantities and amounts as decimal strings."""
+        through = self.data_through
+        return {
+            "data_through": None if through is None else through.isoformat(),
+            "missing": {
+                "silent": [_silent_dict(item) for item in self.silent],
+                "gaps": [_silent_dict(item) for item in self.gaps],
+                "unbilled": [
+                    {"reason": item.why, "unit": item.unit, "quantity": format(item.quantity, "f"),
+                     "amount": None if item.amount is None else format(item.amount, "f"), "partly_priced": item.partly}
+                    for item in self.unbilled
+                ],
+            },
+        }  # fmt: skip
+
+
+def _silent_dict(item: Silent) -> dict[str, Any]:
+    return {"kind": item.kind, "place": item.place, "name": item.name, "since": item.since.isoformat()}
+
+
+def freshness(
+    scope: UsageScope, window: Interval, now: datetime, *, unbilled: Iterable[Unbilled] = (),
+    reported: Reported | None = None,
+) -> Freshness:
+    """How fresh and how complete the figures of a scope in a window are at `now`.
+
+    unbilled: what the assessment behind the figures left out (`unbilled_in`). reported: where a caller asks for many scopes
+    at one instant, what it read once.
+    """
+    until = max(window.start, min(window.end, now))
+    known = reported if reported is not None and reported.until == until else Reported(until)
+    return Freshness(scope, window, until, known.state(scope, window), tuple(unbilled))
+
+
+def unbilled_in(assessment: Assessment) -> list[Unbilled]:
+    """What an assessment left out, added up: usage without an owner, and by team usage without a price."""
+    nobodys = [
+        Unbilled("unowned", item.unit, item.quantity, item.amount, partly=item.amount is None) for item in assessment.unowned
+    ]
+    priceless = [
+        Unbilled("unpriced", "tokens", item.quantity, partly=True, team=item.team)
+        if item.unit == "tokens"
+        else Unbilled("unpriced", "gpu_seconds", gpu_seconds(item.quantity), partly=True, team=item.team)
+        for item in assessment.unpriced
+    ]
+    return _summed(nobodys + priceless, by_team=True)
+
+
+def _summed(items: Iterable[Unbilled], *, by_team: bool = False) -> list[Unbilled]:
+    found: dict[tuple[str, str, str | None], list[Unbilled]] = defaultdict(list)
+    for item in items:
+        found[item.why, item.unit, item.team if by_team else None].append(item)
+    return [_sum(*key, parts) for key, parts in found.items()]
+
+
+def _sum(why: str, unit: str, team: str | None, parts: list[Unbilled]) -> Unbilled:
+    quantity = Decimal(0)
+    for part in parts:
+        quantity = EXACT.add(quantity, part.quantity)
+    known = [part.amount for part in parts if part.amount is not None]
+    amount = sum(known, Decimal("0.00")) if known else None
+    return Unbilled(why, unit, quantity, amount, any(part.partly for part in parts), team)

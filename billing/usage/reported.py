@@ -1,0 +1,215 @@
+"""Reads through when usage is complete, and who has fallen silent: read once as of an instant, asked for any scope.
+
+An agent reports up to when it has seen everything (its watermark). A gateway reports no such time: it counts as complete
+while its own token was used within a day. Files are complete for what they hold, so where nobody else reports, usage is
+known through its last hour.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Final
+
+from django.db import connection
+
+from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
+from billing.usage.gaps import Gap, metering_gaps
+from billing.usage.reconciliation import SILENT_AFTER, USUAL_DAYS
+from billing.usage.scope import UsageScope
+from metering.intervals import Interval
+
+BEHIND: Final = timedelta(hours=1)
+"""An agent whose watermark is further back is silent, even if it is heard."""
+EXPECTED: Final = timedelta(days=31)
+"""A reporter that has been silent for longer is expected no more, as long as another one of the scope reports."""
+
+SAID: Final = """
+    SELECT (SELECT array_agg(ARRAY[cluster, agent] ORDER BY cluster, agent) FROM usage_agentwatermark),
+           array_agg(source), array_agg(heard),
+           greatest((SELECT max(until) FROM usage_allocationspan),
+                    (SELECT max(hour) + interval '1 hour' FROM token_usage_hour))
+    FROM (SELECT source, max(last_used_at) AS heard FROM tenancy_apitoken
+          WHERE revoked_at IS NULL AND source <> '' AND last_used_at IS NOT NULL AND 'usage:write' = ANY(scopes)
+          GROUP BY source) AS token
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A reporter that is expected and reports nothing since `since`.
+
+    kind: agent, gateway, or allocations (running ones of a cluster without an agent that nobody reports any more).
+    """
+
+    kind: str
+    place: str
+    name: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingState:
+    """`data_through`: through when the usage of a scope is complete; None where none was ever reported.
+
+    `silent`: who is silent, the longest first. `gaps`: earlier stretches of the window that nobody watched or filled.
+    """
+
+    data_through: datetime | None
+    silent: tuple[Silent, ...] = ()
+    gaps: tuple[Silent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reporter:
+    """`through`: up to when it is complete; `tolerated`: how far behind it may be."""
+
+    kind: str
+    place: str
+    name: str
+    through: datetime
+    tolerated: timedelta
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What everybody has reported of the time before `until`."""
+
+    until: datetime
+
+    def state(self, scope: UsageScope, window: Interval) -> ReportingState:
+        """Through when the usage of a scope in the window is complete, and what is missing of it."""
+        concerned = [one for one in self._reporters if self._concerns(one.kind, one.place, scope, window)]
+        recent = [one for one in concerned if self.until - one.through <= EXPECTED]
+        expected = recent or concerned
+        if not expected:
+            last = self._said.last_usage
+            return ReportingState(None if last is None else min(last, self.until))
+        through = min((one.through for one in expected if one.kind != "gateway" or self._is_late(one)), default=self.until)
+        silent = sorted((one for one in expected if self._is_late(one)), key=lambda one: (one.through, one.place, one.name))
+        return ReportingState(
+            min(through, self.until), tuple(Silent(one.kind, one.place, one.name, one.through) for one in silent),
+            tuple(self._gaps(scope, window)),
+        )  # fmt: skip
+
+    def _is_late(self, one: _Reporter) -> bool:
+        return self.until - one.through > one.tolerated
+
+    def _concerns(self, kind: str, place: str, scope: UsageScope, window: Interval) -> bool:
+        """An agent watches a cluster, or reads the log of a source of tokens, of which somebody owns consumers then."""
+        teams = scope.teams
+        of_devices = kind != "gateway" and scope.has_devices and _fits(scope.cluster, place)
+        if of_devices and (teams is None or _owned(self._clusters, teams, place, window)):
+            return True
+        if kind == "allocations" or not scope.has_tokens or not _fits(scope.source, place):
+            return False
+        asked = self._sources.keys() if teams is None else teams
+        return (kind == "gateway" and teams is None) or _owned(self._sources, asked, place, window)
+
+    @cached_property
+    def _reporters(self) -> list[_Reporter]:
+        tails = {(gap.cluster, gap.subject): tail for gap in self._metering_gaps if (tail := self._tail(gap)) is not None}
+        watched = {cluster for cluster, _ in self._said.agents}
+        found = [
+            _Reporter("agent", cluster, agent, tails.get((cluster, f"agent {agent}"), self.until), BEHIND)
+            for cluster, agent in self._said.agents
+        ]
+        found += [
+            _Reporter("allocations", gap.cluster, gap.subject, gap.seen_until, BEHIND)
+            for gap in self._metering_gaps if gap.allocations and gap.cluster not in watched
+        ]  # fmt: skip
+        return found + [
+            _Reporter("gateway", source, source, at, SILENT_AFTER)
+            for source, at in self._gateways.items() if source not in watched
+        ]  # fmt: skip
+
+    def _tail(self, gap: Gap) -> datetime | None:
+        """Since when the agent's own silence has lasted; None where it has ended."""
+        last = gap.unwatched[-1] if gap.unwatched and not gap.allocations else None
+        return last.start if last is not None and last.end >= self.until else None
+
+    def _gaps(self, scope: UsageScope, window: Interval) -> Iterable[Silent]:
+        watched = {cluster for cluster, _ in self._said.agents}
+        for gap in self._metering_gaps:
+            if not self._concerns("allocations" if gap.allocations else "agent", gap.cluster, scope, window):
+                continue
+            if gap.allocations:
+                if gap.cluster in watched and self.until - gap.seen_until > BEHIND:
+                    yield Silent("allocations", gap.cluster, gap.subject, gap.seen_until)
+                continue
+            for piece in gap.unwatched:
+                if piece.end < self.until and piece.end > window.start and piece.start < window.end:
+                    yield Silent("agent", gap.cluster, gap.subject.removeprefix("agent "), piece.start)
+
+    @cached_property
+    def _metering_gaps(self) -> list[Gap]:
+        return metering_gaps(self.until)
+
+    @cached_property
+    def _said(self) -> "_Said":
+        with connection.cursor() as cursor:
+            cursor.execute(SAID)
+            agents, sources, heard, last = cursor.fetchone()
+        gateways = dict(zip(sources or (), heard or (), strict=True))
+        return _Said([(cluster, agent) for cluster, agent in agents or ()], gateways, last)
+
+    @cached_property
+    def _gateways(self) -> dict[str, datetime]:
+        """When each gateway was heard last, but of the silent only those that reported nearly every day."""
+        quiet = {source: at for source, at in self._said.heard.items() if self.until - at > SILENT_AFTER}
+        heard = {source: at for source, at in self._said.heard.items() if source not in quiet}
+        return heard | _usually_heard(quiet)
+
+    @cached_property
+    def _clusters(self) -> "_Places":
+        return _by_team(NamespaceOwnership.objects.values_list("team__code", "cluster", "valid_until").distinct())
+
+    @cached_property
+    def _sources(self) -> "_Places":
+        return _by_team(ConsumerOwnership.objects.values_list("team__code", "source", "valid_until").distinct())
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Agents with their clusters, when gateways were heard last, and the last usage of all."""
+
+    agents: list[tuple[str, str]]
+    heard: dict[str, datetime]
+    last_usage: datetime | None
+
+
+_Places = dict[str, list[tuple[str, datetime | None]]]
+
+
+def _by_team(rows: Iterable[tuple[str, str, datetime | None]]) -> _Places:
+    found: _Places = {}
+    for team, place, ends in rows:
+        found.setdefault(team, []).append((place, ends))
+    return found
+
+
+def _owned(book: _Places, teams: Iterable[str], place: str, window: Interval) -> bool:
+    return any(
+        _fits(pattern, place) for team in teams for pattern, ends in book.get(team, ())
+        if ends is None or ends > window.start
+    )  # fmt: skip
+
+
+def _fits(pattern: str, value: str) -> bool:
+    return not pattern or fnmatchcase(value, pattern)
+
+
+def _usually_heard(quiet: dict[str, datetime]) -> dict[str, datetime]:
+    """Those of them that reported on so many days of the month before they fell silent that their silence says something."""
+    if not quiet:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT q.source FROM unnest(%(sources)s::text[], %(heard)s::timestamptz[]) AS q (source, heard)
+               JOIN token_dimension d ON d.source = q.source
+               JOIN token_usage_day t ON t.dimension = d.id AND t.day > q.heard - %(before)s AND t.day <= q.heard
+               GROUP BY 1 HAVING count(DISTINCT t.day) >= %(days)s""",
+            {"sources": list(quiet), "heard": list(quiet.values()), "before": EXPECTED, "days": USUAL_DAYS},
+        )
+        return {source: quiet[source] for (source,) in cursor.fetchall()}
