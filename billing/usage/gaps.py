@@ -1,8 +1,9 @@
 """Reads what nobody watched: stretches of an agent's silence, as far as nobody filled them, and holds left open."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection
 
@@ -47,34 +48,38 @@ NOTES = """SELECT kind, cluster, agent, start, least(until, %(hi)s), 0, kind = '
                           AND a.started_at < w.until AND a.observed_until >= w.start - %(edge)s))
            FROM usage_watchnote w WHERE start < %(hi)s"""
 
+GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), %(hi)s, count(*), false FROM usage_gpuallocation
+                  WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
+                  GROUP BY 1, 2, 3
+                  UNION ALL
+                  SELECT 'unwatched', cluster, agent, watermark, %(hi)s, 0, false
+                  FROM usage_agentwatermark WHERE watermark < %(hi)s
+                  UNION ALL {NOTES}
+                  ORDER BY 1, 2, 3, 4"""
+
 
 def metering_gaps(until: datetime) -> list[Gap]:
     """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched."""
+    with connection.cursor() as cursor:
+        cursor.execute(GAPS, {"hi": until, "edge": EDGE})
+        return gaps_of(cursor.fetchall())
+
+
+def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
+    """The gaps behind the rows of GAPS."""
     gaps: list[Gap] = []
     silent: dict[tuple[str, str], list[Interval]] = {}
     filled: dict[str, list[Interval]] = {}
     claiming: set[str] = set()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT 'open', cluster, namespace, min(observed_until), %(hi)s, count(*), false FROM usage_gpuallocation
-               WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
-               GROUP BY 1, 2, 3
-               UNION ALL
-               SELECT 'unwatched', cluster, agent, watermark, %(hi)s, 0, false
-               FROM usage_agentwatermark WHERE watermark < %(hi)s
-               UNION ALL {NOTES}
-               ORDER BY 1, 2, 3, 4""",
-            {"hi": until, "edge": EDGE},
-        )
-        for kind, cluster, subject, start, end, allocations, claims in cursor.fetchall():
-            if kind == "open":
-                gaps.append(Gap(cluster, subject, start, allocations, (Interval(start, end),)))
-            elif claims and subject == BACKFILL:
-                claiming.add(cluster)
-            elif kind == "filled":
-                filled.setdefault(cluster, []).append(Interval(start, end))
-            else:
-                silent.setdefault((cluster, subject), []).append(Interval(start, end))
+    for kind, cluster, subject, start, end, allocations, claims in rows:
+        if kind == "open":
+            gaps.append(Gap(cluster, subject, start, allocations, (Interval(start, end),)))
+        elif claims and subject == BACKFILL:
+            claiming.add(cluster)
+        elif kind == "filled":
+            filled.setdefault(cluster, []).append(Interval(start, end))
+        else:
+            silent.setdefault((cluster, subject), []).append(Interval(start, end))
     return gaps + _unfilled(silent, filled, claiming)
 
 

@@ -14,8 +14,7 @@ from typing import Final
 
 from django.db import connection
 
-from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
-from billing.usage.gaps import Gap, metering_gaps
+from billing.usage.gaps import EDGE, GAPS, Gap, gaps_of
 from billing.usage.reconciliation import SILENT_AFTER, USUAL_DAYS
 from billing.usage.scope import UsageScope
 from metering.intervals import Interval
@@ -33,6 +32,13 @@ SAID: Final = """
     FROM (SELECT source, max(last_used_at) AS heard FROM tenancy_apitoken
           WHERE revoked_at IS NULL AND source <> '' AND last_used_at IS NOT NULL AND 'usage:write' = ANY(scopes)
           GROUP BY source) AS token
+"""
+OWNED: Final = """
+    SELECT DISTINCT true, t.code, o.cluster, o.valid_until FROM tenancy_namespaceownership o
+    JOIN tenancy_team t ON t.id = o.team_id
+    UNION ALL
+    SELECT DISTINCT false, t.code, o.source, o.valid_until FROM tenancy_consumerownership o
+    JOIN tenancy_team t ON t.id = o.team_id
 """
 
 
@@ -142,17 +148,19 @@ class Reported:
                 if piece.end < self.until and piece.end > window.start and piece.start < window.end:
                     yield Silent("agent", gap.cluster, gap.subject.removeprefix("agent "), piece.start)
 
-    @cached_property
+    @property
     def _metering_gaps(self) -> list[Gap]:
-        return metering_gaps(self.until)
+        return self._said.gaps
 
     @cached_property
     def _said(self) -> "_Said":
         with connection.cursor() as cursor:
-            cursor.execute(SAID)
+            cursor.execute(f"{SAID}; {GAPS}", {"hi": self.until, "edge": EDGE})  # one round trip
             agents, sources, heard, last = cursor.fetchone()
+            cursor.nextset()
+            gaps = gaps_of(cursor.fetchall())
         gateways = dict(zip(sources or (), heard or (), strict=True))
-        return _Said([(cluster, agent) for cluster, agent in agents or ()], gateways, last)
+        return _Said([(cluster, agent) for cluster, agent in agents or ()], gateways, last, gaps)
 
     @cached_property
     def _gateways(self) -> dict[str, datetime]:
@@ -161,22 +169,30 @@ class Reported:
         heard = {source: at for source, at in self._said.heard.items() if source not in quiet}
         return heard | _usually_heard(quiet)
 
-    @cached_property
+    @property
     def _clusters(self) -> "_Places":
-        return _by_team(NamespaceOwnership.objects.values_list("team__code", "cluster", "valid_until").distinct())
+        return self._owned_places[0]
+
+    @property
+    def _sources(self) -> "_Places":
+        return self._owned_places[1]
 
     @cached_property
-    def _sources(self) -> "_Places":
-        return _by_team(ConsumerOwnership.objects.values_list("team__code", "source", "valid_until").distinct())
+    def _owned_places(self) -> "tuple[_Places, _Places]":
+        with connection.cursor() as cursor:
+            cursor.execute(OWNED)
+            rows = cursor.fetchall()
+        return _by_team(row[1:] for row in rows if row[0]), _by_team(row[1:] for row in rows if not row[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Agents with their clusters, when gateways were heard last, and the last usage of all."""
+    """Agents with their clusters, when gateways were heard last, the last usage of all, and what agents left open."""
 
     agents: list[tuple[str, str]]
     heard: dict[str, datetime]
     last_usage: datetime | None
+    gaps: list[Gap]
 
 
 _Places = dict[str, list[tuple[str, datetime | None]]]

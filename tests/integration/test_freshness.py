@@ -207,9 +207,9 @@ def test_usage_without_owner_or_price_is_told_in_hours_tokens_and_money(tmp_path
 
 def test_the_function_asks_few_questions_however_much_was_used(tmp_path: Path, django_assert_max_num_queries: Any) -> None:
     silent_since_november(tmp_path)
-    with django_assert_max_num_queries(3):
+    with django_assert_max_num_queries(2):
         assert of().unbilled == []
-    with django_assert_max_num_queries(4):
+    with django_assert_max_num_queries(2):
         assert of(UsageScope(frozenset({"nlp"}))).stale
 
 
