@@ -61,15 +61,26 @@ def _gpu(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
         if until is None:
             message = "ended_at is empty: for an allocation that still runs, say --until when the file goes"
             raise RecordError(message, "ended_at")
+        if row.get("end_reason") is not None:
+            raise RecordError("end_reason needs an ended_at", "end_reason")
         fields["observed_until"] = until
     if row.get("workload") is not None:
         kind, slash, name = (row["workload"] or "").partition("/")
         if not slash or not kind or not name:
             raise RecordError(f"workload {row['workload']!r} must be kind/name", "workload")
         fields["workload"] = {"kind": kind, "name": name}
+    if (labels := row.get("labels")) is not None:
+        fields["labels"] = _labels(labels)
     identity = (row.get(name) or "" for name in ("cluster", "pod_uid", "resource", "started_at"))
     fields["allocation_id"] = "/".join(identity)
     return fields
+
+
+def _labels(text: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise RecordError(f"labels {text[:80]!r} must be a JSON object of texts", "labels") from error
 
 
 def _plain(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
@@ -81,7 +92,7 @@ KINDS: dict[str, FileKind[Any]] = {
         GpuAllocation,
         ("cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator",
          "started_at", "ended_at"),
-        ("node", "queue", "workload"),
+        ("node", "queue", "workload", "end_reason", "scheduler", "priority_class", "site", "pool", "labels"),
         _gpu,
     ),
     "tokens": FileKind(

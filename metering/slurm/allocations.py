@@ -16,7 +16,7 @@ import msgspec
 
 from metering.accelerators import device_fraction, mig_share
 from metering.records import GpuAllocation, RecordError, Workload, from_row, hold_id
-from metering.slurm.jobs import GRES, SacctError, SlurmJob, gres_counts
+from metering.slurm.jobs import GRES, RejectedEntry, SacctError, SlurmJob, gres_counts
 
 END_REASONS: Final[Mapping[str, str]] = {
     "COMPLETED": "completed",
@@ -50,18 +50,29 @@ def allocations_of(
     now: datetime,
     accelerators: Mapping[str, str] | None = None,
     gres: Sequence[str] = ("gpu",),
-) -> list[GpuAllocation]:
-    """Records of all runs that held devices; a run that still goes on is open and known until `now`.
+    site: str | None = None,
+) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
+    """Records of all runs that held devices, and the runs of which none can be made.
 
-    The same run reported twice is taken once.  Raises SacctError where two runs share a key, or a field is missing.
+    A run that still goes on is open and known until `now`. The same run reported twice is taken once. Of two different
+    runs under one key neither is taken: nobody can say which of them is right.
     """
-    found: dict[str, GpuAllocation] = {}
+    found: dict[str, list[tuple[SlurmJob, GpuAllocation]]] = {}
+    rejected: list[RejectedEntry] = []
     for job in jobs:
-        for record in _of_job(job, cluster, now, accelerators or {}, gres):
-            if found.setdefault(record.allocation_id, record) != record:
-                problem = f"two runs share the key {record.pod_uid}: ask sacct for SLUID or DBIndex"
-                raise SacctError(job.job_id, "SLUID", problem)
-    return list(found.values())
+        try:
+            for record in _of_job(job, cluster, now, accelerators or {}, gres, site):
+                found.setdefault(record.allocation_id, []).append((job, record))
+        except SacctError as error:
+            rejected.append(RejectedEntry(job.source, error))
+    ambiguous = {key: runs for key, runs in found.items() if any(record != runs[0][1] for _, record in runs)}
+    rejected += [_shares_key(job, record) for runs in ambiguous.values() for job, record in runs]
+    return [runs[0][1] for key, runs in found.items() if key not in ambiguous], rejected
+
+
+def _shares_key(job: SlurmJob, record: GpuAllocation) -> RejectedEntry:
+    problem = f"two runs share the key {record.pod_uid}: ask sacct for SLUID or DBIndex"
+    return RejectedEntry(job.source, SacctError(job.job_id, "SLUID", problem))
 
 
 def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = ("gpu",)) -> list[str]:
@@ -71,8 +82,9 @@ def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = ("gpu",)) -> 
 
 
 def _of_job(
-    job: SlurmJob, cluster: str, now: datetime, accelerators: Mapping[str, str], gres: Sequence[str]
+    job: SlurmJob, cluster: str, now: datetime, accelerators: Mapping[str, str], gres: Sequence[str], site: str | None
 ) -> list[GpuAllocation]:
+    """Records of one run.  Raises SacctError."""
     devices = [(name, kind, count) for name in gres for kind, count in gres_counts(job, name)]
     start = job.held_from if devices else None
     if start is None or start == job.end:
@@ -80,7 +92,7 @@ def _of_job(
     if job.end is None and job.states[0] in END_REASONS:
         raise SacctError(job.job_id, "End", f"missing, though the job is {job.states[0]}")
     try:
-        records = [_record(job, start, cluster, now, accelerators, *device) for device in devices]
+        records = [_record(job, start, cluster, now, accelerators, site, *device) for device in devices]
         return [from_row(GpuAllocation, msgspec.to_builtins(record)) for record in records]  # checked as the ledger will
     except RecordError as error:
         raise SacctError(job.job_id, error.field or "record", str(error)) from error
@@ -92,6 +104,7 @@ def _record(
     cluster: str,
     now: datetime,
     accelerators: Mapping[str, str],
+    site: str | None,
     gres: str,
     kind: str,
     count: int,
@@ -120,6 +133,7 @@ def _record(
         queue=job.partition or None,
         workload=Workload("SlurmJob", job.name or job.job_id),
         labels={"user": job.user} if job.user else None,
+        site=site,
     )
 
 

@@ -4,7 +4,7 @@ import argparse
 import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -14,15 +14,18 @@ import msgspec
 
 from metering.records import GpuAllocation
 from metering.slurm.allocations import allocations_of, uncounted_gres
-from metering.slurm.jobs import SacctError, SlurmJob
-from metering.slurm.sacct_json import read_json
-from metering.slurm.sacct_text import read_text
+from metering.slurm.jobs import RejectedEntry, ReportError
+from metering.slurm.report import read_report
 
 BAD_INPUT: Final = 2
+DECIDE: Final = 3
 COLUMNS: Final = (
     "cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator", "node", "queue",
-    "workload", "started_at", "ended_at",
+    "workload", "started_at", "ended_at", "end_reason", "scheduler", "priority_class", "site", "pool", "labels",
 )  # fmt: skip
+OPTIONAL: Final = COLUMNS[COLUMNS.index("ended_at") + 1 :]
+REJECTS: Final = ".rejects.jsonl"
+MOST_NAMED: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gres", type=_names, default=["gpu"], metavar="NAME,...", help="generic resources that are devices (default: gpu)"
     )
+    parser.add_argument("--site", help="name of the site, where the platform knows several")
+    parser.add_argument("--delimiter", type=_delimiter, default="|", help="the one given to sacct (default: |)")
     parser.add_argument("--zone", type=_zone, help="time zone of the times in --parsable2 output without an offset")
     parser.add_argument("--now", type=_instant, help="how far running jobs were seen (RFC 3339; default: now)")
     parser.add_argument("--format", choices=("json", "csv"), help="default: by the name of --out, else json")
@@ -43,32 +48,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FILE",
         help="instead of standard output; FILE.csv is read by `manage.py import_usage gpu`",
     )  # fmt: skip
+    parser.add_argument(
+        "--omit", type=_optional, default=(), metavar="COLUMN,...",
+        help=f"leave out of the CSV, to repeat an import that did not have them: {', '.join(OPTIONAL)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rejects", type=Path, metavar="FILE",
+        help=f"where lines are kept that cannot be read (default: beside --out, {REJECTS})",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, convert and write; one line on stderr and 2 where the report is wrong."""
+    """Read, convert and write; 2 and one line on stderr where the report is wrong, 3 where entries of it were rejected."""
     try:
-        jobs = read_jobs(_read(options.file), options.zone)
-        records = allocations_of(
-            jobs,
-            cluster=options.cluster,
-            now=options.now or datetime.now(UTC),
-            accelerators=options.accelerators,
-            gres=options.gres,
-        )
-    except (SacctError, OSError) as error:
+        report = read_report(_read(options.file), options.zone, options.delimiter)
+    except (ReportError, OSError) as error:
         told = error.strerror or error if isinstance(error, OSError) else error
         sys.stderr.write(f"{options.file}: {' '.join(str(told).split())}\n")
         return BAD_INPUT
-    for name in uncounted_gres(jobs, options.gres):
-        sys.stderr.write(f"{options.file}: gres/{name} is not counted; add it with --gres if it is a device\n")
+    records, without = allocations_of(
+        report.jobs,
+        cluster=options.cluster,
+        now=options.now or datetime.now(UTC),
+        accelerators=options.accelerators,
+        gres=options.gres,
+        site=options.site,
+    )
+    uncounted = [
+        f"gres/{name} is not counted; add it with --gres if it is a device"
+        for name in uncounted_gres(report.jobs, options.gres)
+    ]
+    for note in (*report.notes, *uncounted):
+        sys.stderr.write(f"{options.file}: {note}\n")
     as_csv = (options.format or ("csv" if options.out and options.out.suffix == ".csv" else "json")) == "csv"
-    return _write(csv_of(records) if as_csv else json_lines_of(records), options.out)
+    status = _write(csv_of(records, options.omit) if as_csv else json_lines_of(records), options.out)
+    return status or _keep([*report.rejected, *without], options)
 
 
-def read_jobs(content: bytes, zone: ZoneInfo | None = None) -> list[SlurmJob]:
-    """Jobs of either form.  Raises SacctError."""
-    return read_json(content) if content.lstrip()[:1] in (b"{", b"[") else read_text(content, zone)
+def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int:
+    """Write what was rejected to a file of its own, or to stderr where there is none; a file of an earlier run goes."""
+    path = options.rejects or (options.out and options.out.with_name(options.out.name + REJECTS))
+    lines = [
+        {"place": item.source.place, "error": " ".join(str(item.error).split()), "text": item.source.text}
+        for item in rejected
+    ]
+    for line in lines[: MOST_NAMED if path else None]:
+        text = "" if path else f": {line['text']}"
+        sys.stderr.write(f"{options.file}: {line['place']}: {line['error']}{text}\n")
+    if path is None or not lines:
+        if path is not None:
+            path.unlink(missing_ok=True)
+        return DECIDE if lines else 0
+    sys.stderr.write(f"{options.file}: entries not taken, kept in {path}: {len(lines)}\n")
+    return _write("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines), path) or DECIDE
 
 
 def json_lines_of(records: Sequence[GpuAllocation]) -> str:
@@ -76,16 +108,21 @@ def json_lines_of(records: Sequence[GpuAllocation]) -> str:
     return "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
 
 
-def csv_of(records: Sequence[GpuAllocation]) -> str:
-    """The usage file of the contract; an empty ended_at is a job that still runs, a share that nobody knows is `unknown`."""
+def csv_of(records: Sequence[GpuAllocation], omit: Collection[str] = ()) -> str:
+    """The usage file of the contract; an empty ended_at is a job that still runs, a share that nobody knows is `unknown`.
+
+    `labels` is a JSON object.
+    """
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    columns = [name for name in COLUMNS if name not in omit]
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for record in records:
         row = msgspec.to_builtins(record)
         row["device_fraction"] = row["device_fraction"] or "unknown"
         workload = f"{record.workload.kind}/{record.workload.name}" if record.workload else ""
-        writer.writerow({**{name: row[name] for name in COLUMNS}, "workload": workload})
+        labels = msgspec.json.encode(record.labels, order="deterministic").decode() if record.labels else ""
+        writer.writerow({**row, "workload": workload, "labels": labels})
     return text.getvalue()
 
 
@@ -110,6 +147,19 @@ def _names(text: str) -> list[str]:
     if not names:
         raise argparse.ArgumentTypeError("must name at least one")
     return names
+
+
+def _optional(text: str) -> list[str]:
+    names = _names(text)
+    if unknown := [name for name in names if name not in OPTIONAL]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(OPTIONAL)}")
+    return names
+
+
+def _delimiter(text: str) -> str:
+    if not text or "\n" in text:
+        raise argparse.ArgumentTypeError("must be at least one character")
+    return text
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """PURE: one run of a Slurm job as the accounting database knows it, and the checks that both readers share."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,12 +13,55 @@ WAITING: Final = frozenset({"PENDING"})
 
 
 class SacctError(ValueError):
-    """What is wrong with a report of sacct, told with job and field."""
+    """What is wrong with one entry of a report of sacct, with its job and field."""
 
     def __init__(self, job: str, field: str, problem: str) -> None:
         super().__init__(f"job {job}: {field}: {problem}" if job else f"{field}: {problem}")
         self.job = job
         self.field = field
+
+
+class ReportError(SacctError):
+    """What is wrong with a report as a whole, or with how it is read: no entry of it can be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an entry was in its report ("line 7", "entry 7"), and its text."""
+
+    place: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedEntry:
+    """An entry that cannot be taken, and why: somebody must look."""
+
+    source: Source
+    error: SacctError
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was read of a report. `notes`: what else somebody should know, such as text that was left out."""
+
+    jobs: list["SlurmJob"]
+    rejected: list[RejectedEntry]
+    notes: tuple[str, ...] = ()
+
+
+def read_entries(entries: Iterable[tuple[Source, Callable[[], "SlurmJob | None"]]]) -> Report:
+    """Read entry by entry, so that one that is wrong never costs its neighbours.  Raises ReportError."""
+    report = Report([], [])
+    for source, read in entries:
+        try:
+            if job := read():
+                report.jobs.append(job)
+        except ReportError:
+            raise
+        except SacctError as error:
+            report.rejected.append(RejectedEntry(source, error))
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +89,7 @@ class SlurmJob:
     nodes: str = ""
     db_index: str = ""
     sluid: str = ""
+    source: Source = field(default=Source(), compare=False)
 
     @property
     def record_key(self) -> str:

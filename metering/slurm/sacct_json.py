@@ -6,32 +6,34 @@ Two things changed on the way: the state became a list of the base state and its
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from metering.slurm.jobs import SacctError, SlurmJob, from_epoch, known_text
+from metering.slurm.jobs import Report, ReportError, SacctError, SlurmJob, Source, from_epoch, known_text, read_entries
 
 
-def read_json(content: bytes) -> list[SlurmJob]:
-    """Jobs of the document.  Raises SacctError."""
+def read_json(content: str) -> Report:
+    """Jobs of the document.  Raises ReportError."""
     try:
         document: Any = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SacctError("", "document", f"not JSON: {error}") from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ReportError("", "document", f"not JSON: {error}") from error
     jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list):
-        raise SacctError("", "jobs", "missing: this is not what `sacct --json` prints")
+        raise ReportError("", "jobs", "missing: this is not what `sacct --json` prints")
     if document.get("errors"):
         told = msgspec.json.encode(document["errors"]).decode()
-        raise SacctError("", "errors", f"sacct could not tell everything: {told[:200]}")
-    return [_job(entry, place) for place, entry in enumerate(jobs)]
+        raise ReportError("", "errors", f"sacct could not tell everything: {told[:200]}")
+    sources = (Source(f"entry {place}", msgspec.json.encode(entry).decode()) for place, entry in enumerate(jobs, start=1))
+    return read_entries((source, partial(_job, entry, source)) for entry, source in zip(jobs, sources, strict=True))
 
 
-def _job(entry: Any, place: int) -> SlurmJob:
+def _job(entry: Any, source: Source) -> SlurmJob:
     if not isinstance(entry, dict):
-        raise SacctError(f"number {place + 1}", "jobs", "is not an object")
-    job_id = str(_count(entry, "job_id", f"number {place + 1}"))
+        raise SacctError("", "jobs", "is not an object")
+    job_id = str(_count(entry, "job_id", ""))
     return SlurmJob(
         job_id=job_id,
         account=_text(entry, "account"),
@@ -50,6 +52,7 @@ def _job(entry: Any, place: int) -> SlurmJob:
         nodes=_text(entry, "nodes"),
         db_index=_text(entry, "db_index"),
         sluid=_text(entry, "sluid"),
+        source=source,
     )
 
 

@@ -3,51 +3,94 @@
 Needed: JobIDRaw (or JobID), Account, State, Start, End, AllocTRES, and one of SLUID, DBIndex, Submit. Read where given:
 Cluster, User, Partition, JobName, NodeList, ElapsedRaw, Suspended. Other columns are not read.
 
+sacct does not escape its delimiter, and users choose the names of their jobs. Where a row has more fields than the header
+and exactly one column may contain the delimiter, the surplus belongs to that column; otherwise the row is rejected.
+
 sacct writes local times without an offset. `SLURM_TIME_FORMAT=%s` makes them exact; otherwise the zone of the machine
 that ran sacct must be given, and an hour that happens twice is settled by the elapsed time.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from metering.slurm.jobs import SacctError, SlurmJob, agree, from_epoch, known_text
+from metering.slurm.jobs import (
+    Report,
+    ReportError,
+    SacctError,
+    SlurmJob,
+    Source,
+    agree,
+    from_epoch,
+    known_text,
+    read_entries,
+)
 
 NEEDED: Final = ("Account", "State", "Start", "End", "AllocTRES")
+IDS: Final = frozenset({"jobidraw", "jobid"})
+FIXED: Final = IDS | frozenset({
+    "", "account", "alloccpus", "allocnodes", "alloctres", "associd", "cluster", "cputime", "cputimeraw", "dbindex",
+    "derivedexitcode", "elapsed", "elapsedraw", "eligible", "end", "exitcode", "flags", "gid", "group", "ncpus", "nnodes",
+    "nodelist", "ntasks", "partition", "planned", "priority", "qos", "reqcpus", "reqmem", "reqnodes", "reqtres", "restarts",
+    "sluid", "start", "state", "submit", "suspended", "timelimit", "timelimitraw", "uid", "user",
+})  # fmt: skip
+"""Columns whose values never contain a delimiter: numbers, times, and names that administrators give.  Source: sacct.1."""
 DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?\Z")
 
 
-def read_text(content: bytes, zone: ZoneInfo | None = None) -> list[SlurmJob]:
-    """Jobs of the table; rows of steps are left out.  Raises SacctError."""
-    try:
-        lines = content.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise SacctError("", "document", f"not UTF-8 at byte {error.start}") from error
-    header = lines[0].split("|") if lines else []
-    columns = {name.strip().lower(): place for place, name in enumerate(header)}
+def read_text(content: str, zone: ZoneInfo | None = None, delimiter: str = "|", first_line: int = 1) -> Report:
+    """Jobs of the table; rows of steps are left out. `first_line`: number of the header's line.  Raises ReportError."""
+    lines = [line.removesuffix("\r") for line in content.split("\n")]  # no other character ends a row of sacct
+    columns = _columns(lines[0], delimiter)
+    numbered = enumerate(lines[1:], start=first_line + 1)
+    sources = (Source(f"line {number}", line) for number, line in numbered if line.strip())
+    return read_entries((source, partial(_read, columns, source, zone, delimiter)) for source in sources)
+
+
+def is_header(line: str, delimiter: str = "|") -> bool:
+    """Whether a line is the header of a table of sacct, even one in which columns are missing."""
+    names = {name.strip().lower() for name in line.split(delimiter)}
+    return len(names & (IDS | {name.lower() for name in NEEDED})) > 1
+
+
+def _columns(header: str, delimiter: str) -> list[str]:
+    columns = [name.strip().lower() for name in header.split(delimiter)]
     for name in NEEDED:
         if name.lower() not in columns:
-            raise SacctError("", name, "column missing: ask sacct for it with --format, and keep the header")
-    if not {"jobidraw", "jobid"} & columns.keys():
-        raise SacctError("", "JobIDRaw", "column missing: ask sacct for it with --format")
-    rows = (_row(columns, line, number) for number, line in enumerate(lines[1:], start=2) if line.strip())
-    return [_job(row, zone) for row in rows if "." not in _id(row)]
+            raise ReportError("", name, "column missing: ask sacct for it with --format, and keep the header")
+    if not IDS & set(columns):
+        raise ReportError("", "JobIDRaw", "column missing: ask sacct for it with --format")
+    if len(set(columns)) < len(columns):
+        raise ReportError("", "header", "a column is there twice")
+    return columns
 
 
-def _row(columns: Mapping[str, int], line: str, number: int) -> dict[str, str]:
-    cells = line.split("|")
-    if len(cells) != len(columns):
-        raise SacctError("", f"line {number}", f"{len(cells)} cells under {len(columns)} columns")
-    return {name: cells[place].strip() for name, place in columns.items()}
+def _read(columns: Sequence[str], source: Source, zone: ZoneInfo | None, delimiter: str) -> SlurmJob | None:
+    row = dict(zip(columns, _cells(columns, source.text.split(delimiter), delimiter), strict=True))
+    return _job(row, source, zone) if "." not in _id(row) else None
+
+
+def _cells(columns: Sequence[str], cells: list[str], delimiter: str) -> list[str]:
+    """One cell for each column: a surplus is of the only column that may contain the delimiter."""
+    surplus = len(cells) - len(columns)
+    free = [place for place, name in enumerate(columns) if name not in FIXED]
+    if surplus and (surplus < 0 or len(free) != 1):
+        told = "" if surplus < 0 else f": a field contains {delimiter!r}; use --json, or another --delimiter of sacct"
+        raise SacctError("", "fields", f"{len(cells)} cells under {len(columns)} columns{told}")
+    if surplus:
+        end = free[0] + surplus + 1
+        cells = [*cells[: free[0]], delimiter.join(cells[free[0] : end]), *cells[end:]]
+    return [cell.strip() for cell in cells]
 
 
 def _id(row: Mapping[str, str]) -> str:
     return row.get("jobidraw") or row.get("jobid", "")
 
 
-def _job(row: Mapping[str, str], zone: ZoneInfo | None) -> SlurmJob:
+def _job(row: Mapping[str, str], source: Source, zone: ZoneInfo | None) -> SlurmJob:
     job = _id(row)
     elapsed = _elapsed(row, job)
     suspended = _seconds(_text(row, "suspended"), job)
@@ -72,6 +115,7 @@ def _job(row: Mapping[str, str], zone: ZoneInfo | None) -> SlurmJob:
         nodes=_text(row, "nodelist"),
         db_index=_text(row, "dbindex"),
         sluid=_text(row, "sluid"),
+        source=source,
     )
 
 
@@ -103,7 +147,7 @@ def _instants(text: str, job: str, field: str, zone: ZoneInfo | None) -> list[da
     except ValueError as error:
         raise SacctError(job, field, f"{text[:40]!r} is not a time") from error
     if read.tzinfo is None and zone is None:
-        raise SacctError(job, field, f"{text!r} has no offset: set SLURM_TIME_FORMAT=%s for sacct, or give --zone")
+        raise ReportError(job, field, f"{text!r} has no offset: set SLURM_TIME_FORMAT=%s for sacct, or give --zone")
     given = read if read.tzinfo else read.replace(tzinfo=zone)
     instants = dict.fromkeys(given.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
     return [from_epoch(int(instant.timestamp()), job, field) for instant in instants]

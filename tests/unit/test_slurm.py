@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,18 +15,29 @@ import pytest
 from metering.__main__ import main
 from metering.records import GpuAllocation, Workload, decode_batch
 from metering.slurm.allocations import allocations_of, uncounted_gres
-from metering.slurm.command import COLUMNS, csv_of, json_lines_of, read_jobs
-from metering.slurm.jobs import SacctError
+from metering.slurm.command import COLUMNS, csv_of, json_lines_of
+from metering.slurm.jobs import RejectedEntry, ReportError
+from metering.slurm.report import read_report
 
 CAPTURE = Path(__file__).parent.parent / "golden" / "captures" / "slurm-22.05-sacct.json"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 START = 1_795_209_829  # 2026-11-20T21:23:49Z
 
 
-def allocations(content: str | bytes, zone: str | None = None, **options: Any) -> list[GpuAllocation]:
+def taken(
+    content: str | bytes, zone: str | None = None, delimiter: str = "|", **options: Any
+) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
+    """Records, and what was rejected, of a report."""
     raw = content if isinstance(content, bytes) else content.encode()
-    jobs = read_jobs(raw, ZoneInfo(zone) if zone else None)
-    return allocations_of(jobs, **{"cluster": "hpc-1", "now": NOW, **options})
+    report = read_report(raw, ZoneInfo(zone) if zone else None, delimiter)
+    records, without = allocations_of(report.jobs, **{"cluster": "hpc-1", "now": NOW, **options})
+    return records, [*report.rejected, *without]
+
+
+def allocations(content: str | bytes, zone: str | None = None, **options: Any) -> list[GpuAllocation]:
+    records, rejected = taken(content, zone, **options)
+    assert rejected == []
+    return records
 
 
 def gpu_seconds(records: list[GpuAllocation]) -> Decimal:
@@ -137,10 +149,13 @@ def test_sluid_or_database_index_are_the_key_where_they_are_told(extra: dict[str
     assert allocations(report(job(**extra)))[0].pod_uid == uid
 
 
-def test_two_different_runs_under_one_key_are_refused() -> None:
-    other = job(account="cv")
-    with pytest.raises(SacctError, match="job 77: SLUID: two runs share the key"):
-        allocations(report(job(), other))
+def test_of_two_different_runs_under_one_key_neither_is_taken() -> None:
+    records, rejected = taken(report(job(), job(job_id=78), job(account="cv")))
+    assert [record.pod for record in records] == ["78"]
+    assert [item.source.place for item in rejected] == ["entry 1", "entry 3"]
+    assert {str(item.error) for item in rejected} == {
+        f"job 77: SLUID: two runs share the key hpc/77@{START - 60}: ask sacct for SLUID or DBIndex"
+    }
 
 
 def test_suspended_time_is_held() -> None:
@@ -172,12 +187,24 @@ def test_what_never_ran_or_has_no_device_holds_nothing(waiting: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("{", "document: not JSON"),
+        ('{"jobs": [', "document: not JSON"),
         ("{}", "jobs: missing"),
         ("[]", "jobs: missing"),
         (report(errors=[{"error": "no connection"}]), "errors: .*no connection"),
+        ("Permission denied\n", "document: neither what .* it begins with 'Permission denied'"),
+        ("{hello}\nPermission denied\n", "document: neither what .* it begins with '{hello}'"),
+    ],
+)
+def test_a_report_that_is_none_is_refused(content: str, told: str) -> None:
+    with pytest.raises(ReportError, match=told):
+        taken(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
         (report(job(account=None)), "job 77: Account: missing"),
-        (report(job(job_id=None)), "job number 1: job_id: missing"),
+        (report(job(job_id=None)), "job_id: missing"),
         (report(job(state={})), "job 77: state.current: missing"),
         (report(job(tres={})), "job 77: tres.allocated: missing"),
         (report(job(tres=gres(gpu=2, gpu__h800=4))), "job 77: AllocTRES: gres/gpu=2 is less than the 4"),
@@ -190,9 +217,12 @@ def test_what_never_ran_or_has_no_device_holds_nothing(waiting: dict[str, Any]) 
         (report(job(tres=gres(gpu=5_000_000))), "job 77: quantity: quantity 5000000: "),
     ],
 )
-def test_a_broken_report_is_refused_with_job_and_field(content: str, told: str) -> None:
-    with pytest.raises(SacctError, match=told):
-        allocations(content)
+def test_a_broken_entry_is_rejected_with_job_and_field_and_the_rest_is_taken(content: str, told: str) -> None:
+    (broken,) = json.loads(content)["jobs"]
+    records, (rejected,) = taken(report(job(job_id=1), broken, job(job_id=2)))
+    assert [(record.pod, record.quantity) for record in records] == [("1", 16), ("2", 16)]
+    assert re.match(told, str(rejected.error))
+    assert (rejected.source.place, json.loads(rejected.source.text)) == ("entry 2", broken)
 
 
 HEADER = (
@@ -253,29 +283,42 @@ def test_who_cancelled_is_not_part_of_the_state_and_suspension_counts_days() -> 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (table(ROW), "job 77: Submit: '2026-10-10T09:59:00' has no offset|job 77: Start: .* has no offset"),
+        (table(ROW), "job 77: Start: '2026-10-10T10:00:00' has no offset"),
         (table(ROW, header=HEADER.replace("AllocTRES", "ReqTRES")), "AllocTRES: column missing"),
         (table(ROW, header=HEADER.replace("JobIDRaw", "Job")), "JobIDRaw: column missing"),
-        (table("77|hpc"), "line 2: 2 cells under 16 columns"),
-        (table(ROW.replace("gres/gpu=8", "gres/gpu=many")), "job 77: AllocTRES: 'gres/gpu=many'"),
-        (table(ROW.replace("cpu=64,", "cpu,")), "job 77: AllocTRES: 'cpu' is not name=count"),
-        (table(ROW.replace("|3600|", "|1h|")), "job 77: ElapsedRaw: '1h'"),
-        (table(ROW.replace("|0|00:00:00", "|0|long")), "job 77: Suspended: 'long'"),
-        (table(ROW.replace("T10:00:00", "T25:00:00")), "job 77: Start: '2026-10-10T25:00:00' is not a time"),
-        (table(ROW.replace("COMPLETED", "")), "job 77: State: missing"),
+        (table(ROW, header=f"{HEADER}|Account"), "header: a column is there twice"),
         ("", "Account: column missing"),
     ],
 )
-def test_a_broken_table_is_refused_with_job_and_field(content: str, told: str) -> None:
-    zone = None if "offset" in told else "UTC"
-    with pytest.raises(SacctError, match=told):
-        allocations(content, zone=zone)
+def test_a_table_that_is_none_is_refused(content: str, told: str) -> None:
+    with pytest.raises(ReportError, match=told):
+        taken(content)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("77|hpc", "fields: 2 cells under 16 columns"),
+        (f"{ROW}|x", "fields: 17 cells under 16 columns: a field contains '|'"),
+        (ROW.replace("|nlp|", "||"), "job 77: Account: missing: nobody would be charged"),
+        (ROW.replace("gres/gpu=8", "gres/gpu=many"), "job 77: AllocTRES: 'gres/gpu=many'"),
+        (ROW.replace("cpu=64,", "cpu,"), "job 77: AllocTRES: 'cpu' is not name=count"),
+        (ROW.replace("|3600|", "|1h|"), "job 77: ElapsedRaw: '1h'"),
+        (ROW.replace("|0|00:00:00", "|0|long"), "job 77: Suspended: 'long'"),
+        (ROW.replace("T10:00:00", "T25:00:00"), "job 77: Start: '2026-10-10T25:00:00' is not a time"),
+        (ROW.replace("COMPLETED", ""), "job 77: State: missing"),
+    ],
+)
+def test_a_broken_row_is_rejected_with_job_and_field_and_the_rest_is_taken(row: str, told: str) -> None:
+    records, (rejected,) = taken(table(ROW.replace("77|", "76|", 1), row, ROW.replace("77|", "78|", 1)), zone="UTC")
+    assert [(record.pod, record.quantity) for record in records] == [("76", 8), ("78", 8)]
+    assert str(rejected.error).startswith(told)
+    assert (rejected.source.place, rejected.source.text) == ("line 3", row)
 
 
 def test_other_devices_are_counted_on_request_and_shown_otherwise() -> None:
     entry = job(tres=gres(npu=8, gpumem=100, shard=4))
-    jobs = read_jobs(report(entry).encode())
-    assert uncounted_gres(jobs) == ["npu", "shard"]
+    assert uncounted_gres(read_report(report(entry).encode()).jobs) == ["npu", "shard"]
     (record,) = allocations(report(entry), gres=["gpu", "npu"], accelerators={"npu": "Ascend-910B3"})
     assert (record.resource, record.quantity, record.accelerator) == ("slurm/npu", 8, "Ascend-910B3")
 
@@ -310,10 +353,6 @@ def test_the_command_prints_writes_and_refuses_in_one_line(tmp_path: Path, capsy
     assert main(["slurm", str(CAPTURE), "--cluster", "hpc-1", "--out", str(out)]) == 0
     assert out.read_text().splitlines()[0] == ",".join(COLUMNS)
     assert len(out.read_text().splitlines()) == 3
-    broken = tmp_path / "broken.json"
-    broken.write_text(report(job(account=None)))
-    assert main(["slurm", str(broken), "--cluster", "hpc-1"]) == 2
-    assert capsys.readouterr().err == f"{broken}: job 77: Account: missing: nobody would be charged\n"
     assert main(["slurm", str(tmp_path / "absent"), "--cluster", "hpc-1"]) == 2
     assert capsys.readouterr().err == f"{tmp_path / 'absent'}: No such file or directory\n"
 
