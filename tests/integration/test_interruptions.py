@@ -29,6 +29,7 @@ from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
 from billing.usage.models import AllocationEnd
 from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
+from metering.__main__ import main as metering
 from metering.records import NodeCapacity, decode_batch
 from tests.correction_makers import wanted
 from tests.factories import allocation_record, apply, ingest_allocations, person
@@ -90,6 +91,24 @@ def test_the_platform_carries_what_it_preempted_and_one_hour_of_a_lost_node(tmp_
     ]
     assert Invoice.objects.get().total == Decimal("520.00")
     assert proofs_hold("2026-10")
+
+
+def test_a_policy_applies_to_jobs_of_slurm_that_came_in_a_file(tmp_path: Path) -> None:
+    """Eight devices from 2026-10-10T00:00Z (1791590400): preempted after 3.5 hours, 28 device-hours; then 2 hours, 16."""
+    apply(tmp_path, interruption_policies=[POLICY])
+    report, usage = tmp_path / "sacct.txt", tmp_path / "usage.csv"
+    report.write_text(
+        "JobIDRaw|Account|User|State|Submit|Start|End|AllocTRES|JobName\n"
+        "1|nlp-train|ann|PREEMPTED|1791590000|1791590400|1791603000|gres/gpu=8|toy|sweep\n"
+        "2|nlp-train|ann|COMPLETED|1791590000|1791603000|1791610200|gres/gpu=8|train\n"
+    )
+    options = ["--cluster", "hq-1", "--accelerators", "gpu=NVIDIA-H800", "--out", str(usage)]
+    assert metering(["slurm", str(report), *options]) == 0
+    call_command("import_usage", "gpu", str(usage))
+    close()
+    assert lines() == [
+        ("gpu", "", "44.000000", "10.0000", "440.00"), ("interruption", "preempted", "28.000000", "-10.0000", "-280.00"),
+    ]  # fmt: skip
 
 
 def capacity(cluster: str = "hq-1") -> None:
