@@ -20,9 +20,18 @@ FRESH: Final = timedelta(minutes=10)
 MOST_KEPT: Final = 10_000
 LONGEST_CHAIN: Final = 5
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
-OWNERS: Final[Mapping[tuple[str, str], str]] = {("Job", "batch"): "batch/v1/jobs"}
+OWNERS: Final[Mapping[tuple[str, str], str]] = {
+    ("Job", "batch"): "batch/v1/jobs",  # of a CronJob or a JobSet
+    ("Job", "batch.volcano.sh"): "batch.volcano.sh/v1alpha1/jobs",  # of a Volcano CronJob
+    ("JobSet", "jobset.x-k8s.io"): "jobset.x-k8s.io/v1alpha2/jobsets",  # of a TrainJob
+    ("RayCluster", "ray.io"): "ray.io/v1/rayclusters",  # of a RayJob or a RayService
+    ("RayJob", "ray.io"): "ray.io/v1/rayjobs",  # of a RayCronJob
+}
 """Controllers that another may own without the pod showing it, by kind and API group, and where they are read. A Deployment
-is told by the hash on the pod, a RayJob, a JobSet or a Volcano Job by labels: nobody needs the right to read those."""
+shows in the hash on the pod, a SparkApplication in labels.
+Source: ray-project/kuberay rayjob_controller.go, rayservice_controller.go, raycronjob_controller.go and common/pod.go
+(labelPod: no label of the RayJob on pods); kubeflow/trainer plugins/jobset; volcano-sh/volcano
+cronjob_controller_util.go."""
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlparse
 import yaml
 
 from metering.k8s.leader import Leader
-from metering.k8s.surroundings import Lookup
+from metering.k8s.surroundings import OWNERS, Lookup
 from metering.k8s.volcano_queues import queue_difference
 from tests.agent.rig import Rig, rig
 
@@ -37,14 +37,17 @@ def needed(request: str) -> Right | None:
 
 
 def exercise(here: Rig) -> None:
-    """Everything that makes the agent ask: lists, watches, a scan, claims, and what stands beside a Volcano pod of a Job."""
+    """Everything that makes the agent ask: lists, watches, a scan, claims, and what is beside Volcano pods of all owners."""
     here.settle()
-    here.cluster.create("u", schedulerName="volcano")
-    item = here.cluster.pod("u")
-    item["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
-    item["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "1", "apiVersion": "batch/v1"}]
-    here.cluster.put("pods", item)
-    here.cluster.bind("u")
+    for (kind, group), path in OWNERS.items():
+        uid = f"{kind}-{group}".lower()
+        here.cluster.create(uid, schedulerName="volcano")
+        item = here.cluster.pod(uid)
+        item["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+        version = "/".join(path.split("/")[:2])
+        item["metadata"]["ownerReferences"] = [{"kind": kind, "name": "j", "uid": "1", "apiVersion": version}]
+        here.cluster.put("pods", item)
+        here.cluster.bind(uid)
     here.watch()
     here.scan()
     queue_difference(here.api, here.agent.store, here.agent.scope)

@@ -100,8 +100,48 @@ def test_a_job_of_the_same_name_is_not_the_pods_own(here: Rig) -> None:
 
 
 def test_a_volcano_job_is_no_kubernetes_job(here: Rig) -> None:
-    assert lookup(here)(pod(owners=(Owner("Job", "pretrain", "v-1", "batch.volcano.sh"),))) == Surroundings()
-    assert asked(here) == []
+    here.server.others["/apis/batch.volcano.sh/v1alpha1/namespaces/nlp/jobs/nightly-2"] = thing(
+        "v-1", {**CRON, "apiVersion": "batch.volcano.sh/v1alpha1"}
+    )
+    found = lookup(here)(pod(owners=(Owner("Job", "nightly-2", "v-1", "batch.volcano.sh"),)))
+    assert found.owners == (Owner("CronJob", "nightly", "cron-1", "batch.volcano.sh"),)
+    assert asked(here) == ["/apis/batch.volcano.sh/v1alpha1/namespaces/nlp/jobs/nightly-2"]
+
+
+def owned(kind: str, name: str, uid: str, group: str, version: str = "v1") -> Object:
+    return {"kind": kind, "name": name, "uid": uid, "apiVersion": f"{group}/{version}", "controller": True}
+
+
+def test_a_pod_of_a_train_job_is_followed_through_job_and_job_set(here: Rig) -> None:
+    here.server.others[f"{JOBS}llm-node-0"] = thing("b", owned("JobSet", "llm", "s", "jobset.x-k8s.io", "v1alpha2"))
+    here.server.others["/apis/jobset.x-k8s.io/v1alpha2/namespaces/nlp/jobsets/llm"] = thing(
+        "s", owned("TrainJob", "llm", "t", "trainer.kubeflow.org", "v1alpha1")
+    )
+    found = lookup(here)(pod(owners=(Owner("Job", "llm-node-0", "b", "batch"),)))
+    assert found.owners == (
+        Owner("JobSet", "llm", "s", "jobset.x-k8s.io"), Owner("TrainJob", "llm", "t", "trainer.kubeflow.org"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_ray_job_is_reported_under_its_own_name(tmp_path: Path, readable: bool) -> None:
+    """Where RayClusters may not be read, the pod is reported all the same, of its RayCluster."""
+    with rig(tmp_path / "agent.sqlite", look_around=lambda api: Lookup(api, (), api.clock.now)) as made:
+        made.cluster.add_node("n-1")
+        made.settle()
+        if readable:
+            clusters = "/apis/ray.io/v1/namespaces/nlp/rayclusters"
+            made.server.others[f"{clusters}/tune-vx7k2"] = thing("c", owned("RayJob", "tune", "j", "ray.io"))
+        made.cluster.create("u")
+        item = made.cluster.pod("u")
+        item["metadata"]["labels"] = {"ray.io/cluster": "tune-vx7k2"}
+        item["metadata"]["ownerReferences"] = [owned("RayCluster", "tune-vx7k2", "c", "ray.io")]
+        made.cluster.put("pods", item)
+        made.cluster.bind("u")
+        made.watch()
+        made.tell()
+        expected = ("RayJob", "tune", "j") if readable else ("RayCluster", "tune-vx7k2", "c")
+        assert tuple(made.platform.hold("u")["workload"].values()) == expected
 
 
 def test_kinds_that_were_configured_are_followed_upwards_and_not_for_ever(here: Rig) -> None:

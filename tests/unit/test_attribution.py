@@ -127,6 +127,72 @@ def test_kuberay_names_the_resource_that_the_cluster_came_from() -> None:
     assert attribute(alone).workload == Workload("RayCluster", "dev", "c")
 
 
+RAY_POD = {"ray.io/cluster": "tune-vx7k2", "ray.io/node-type": "worker", "ray.io/group": "gpu"}
+"""All that KubeRay writes on a pod: where the cluster came from is on the RayCluster."""
+
+
+@pytest.mark.parametrize(
+    ("labels", "owners", "workload"),
+    [
+        (RAY_POD, (Owner("RayCluster", "tune-vx7k2", "c", "ray.io"), Owner("RayJob", "tune", "j", "ray.io")),
+         Workload("RayJob", "tune", "j")),
+        (RAY_POD, (Owner("RayCluster", "tune-vx7k2", "c", "ray.io"), Owner("RayService", "chat", "s", "ray.io")),
+         Workload("RayService", "chat", "s")),
+        (RAY_POD, (Owner("RayCluster", "tune-vx7k2", "c", "ray.io"), Owner("RayJob", "tune-29", "j", "ray.io"),
+                   Owner("RayCronJob", "tune", "n", "ray.io")), Workload("RayCronJob", "tune", "n")),
+        (RAY_POD, (Owner("RayCluster", "tune-vx7k2", "c", "ray.io"),), Workload("RayCluster", "tune-vx7k2", "c")),
+        (RAY_POD, (), Workload("RayCluster", "tune-vx7k2")),
+        (VOLCANO.labels,
+         (Owner("Job", "pretrain", "v", "batch.volcano.sh"), Owner("CronJob", "nightly", "n", "batch.volcano.sh")),
+         Workload("CronJob", "nightly", "n")),
+        ({"jobset.sigs.k8s.io/jobset-name": "llm"},
+         (Owner("Job", "llm-node-0", "b", "batch"), Owner("JobSet", "llm", "s", "jobset.x-k8s.io"),
+          Owner("TrainJob", "llm", "t", "trainer.kubeflow.org")), Workload("TrainJob", "llm", "t")),
+        ({"training.kubeflow.org/job-name": "llm"},
+         (Owner("PyTorchJob", "llm", "p", "kubeflow.org"), Owner("Workflow", "nightly", "w", "argoproj.io")),
+         Workload("Workflow", "nightly", "w")),
+        ({"yunikorn.apache.org/app-id": "app-1"},
+         (Owner("Job", "x", "j", "batch"), Owner("Workflow", "w", "u", "argoproj.io")), Workload("Application", "app-1")),
+    ],
+)  # fmt: skip
+def test_what_owns_the_job_that_a_label_names_is_the_workload(
+    labels: dict[str, str], owners: tuple[Owner, ...], workload: Workload
+) -> None:
+    """YuniKorn's application owns pods of several controllers, and its placeholders have no other: it stays."""
+    assert attribute(pod(labels, {}, *owners)).workload == workload
+
+
+@pytest.mark.parametrize(
+    ("role", "owner"),
+    [
+        ("driver", Owner("SparkApplication", "etl", "s", "sparkoperator.k8s.io")),
+        ("executor", Owner("Pod", "etl-driver", "d")),
+    ],
+)
+def test_driver_and_executors_are_of_the_spark_application(role: str, owner: Owner) -> None:
+    labels = {
+        "sparkoperator.k8s.io/app-name": "etl", "spark-app-selector": "spark-5f0c", "spark-role": role, "queue": "root.nlp",
+    }  # fmt: skip
+    found = attribute(pod(labels, {"yunikorn.apache.org/task-group-name": "spark-executor"}, owner))
+    assert found.workload == Workload("SparkApplication", "etl", "s" if role == "driver" else None)
+    assert found.attributes == {"application": "spark-5f0c", "task_group": "spark-executor"}
+    assert found.queue == "root.nlp"
+
+
+@pytest.mark.parametrize(
+    ("labels", "queue"),
+    [
+        ({"kai.scheduler/queue": "team-a"}, "team-a"),
+        ({"runai/queue": "team-b"}, "team-b"),
+        ({"quota.scheduling.koordinator.sh/name": "team-c"}, "team-c"),
+        ({"kai.scheduler/queue": "team-a", "kueue.x-k8s.io/queue-name": "user-queue"}, "team-a"),
+        ({"kai.scheduler/queue": "team-a", "kueue.x-k8s.io/cluster-queue-name": "pool"}, "pool"),
+    ],
+)
+def test_kai_and_koordinator_name_the_queue_by_a_label(labels: dict[str, str], queue: str) -> None:
+    assert queue_of(pod(labels)) == queue
+
+
 @pytest.mark.parametrize(
     ("operator", "owners", "workload"),
     [
