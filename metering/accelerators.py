@@ -193,7 +193,7 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
     """Slice of the name, of the product label or of GKE's partition label, divided by how many pods use it at a time."""
     labels, product = node.labels, accelerator_product(node.labels)
     single = resource.startswith("nvidia.com/gpu")
-    names = [resource, *((labels.get("nvidia.com/gpu.product", ""), _gke_profile(labels)) if single else ())]
+    names = [resource, *((labels.get("nvidia.com/gpu.product", ""), gke_profile(labels)) if single else ())]
     slices = {share for name in names if (share := mig_share(name, product)) is not None}
     if single and not slices and _is_cut(labels):
         return None
@@ -217,7 +217,8 @@ def _is_cut(labels: Mapping[str, str]) -> bool:
     return bool(cut) or wanted not in SHARING_OFF
 
 
-def _gke_profile(labels: Mapping[str, str]) -> str:
+def gke_profile(labels: Mapping[str, str]) -> str:
+    """The MIG profile of a GKE node's cards as a product name ends with it, "" where there is none."""
     profile = labels.get("cloud.google.com/gke-gpu-partition-size", "")
     return f"mig-{profile}" if profile else ""
 

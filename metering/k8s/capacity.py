@@ -13,9 +13,10 @@ from metering.accelerators import NodeFacts, accelerator_name, device_share, res
 from metering.k8s.description import UNKNOWN, Scope
 from metering.k8s.objects import Node, node_condition, node_quantities
 from metering.k8s.store import CapacityRow, StoredNode
+from metering.mig_capacity import WHOLE_CARDS, cards_of_mixed, cards_of_single, mixed_resources
 from metering.records import NodeCapacity
 from metering.shared_devices import ShareUnknownError, shared_devices
-from metering.shares import unread_states
+from metering.shares import CARD, unread_states
 
 CLAIMED: Final = "dra/"
 """How resources begin that are offered to claims: ResourceSlices tell them, not nodes."""
@@ -33,15 +34,20 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
 
     Units that several pods share are counted as the devices behind them: allocations are fractions of those. What a
     node has but cannot allocate (unhealthy devices) is no capacity. Where nobody says how many devices are behind the
-    units, nothing is offered: the capacity is unknown, and slots are never taken for devices.
+    units, nothing is offered: the capacity is unknown, and slots are never taken for devices. A node that offers MIG slices
+    under names of their own is counted in cards.
     """
     stored = stored_node(node)
     condition = node_condition(node)
-    found = {}
+    found: dict[str, CapacityRow] = {}
     allocatable = node_quantities(node.status.allocatable)
     again = {name for names in SAME_CHIPS for name in [name for name in names if name in allocatable][1:]}
+    mixed = mixed_resources(stored.capacity) - scope.extra_resources.keys()
+    if CARD in mixed and (cards := cards_of_mixed(stored.facts, allocatable)) is not None:
+        product = accelerator_name(CARD, stored.labels) or UNKNOWN
+        found[CARD] = CapacityRow(node.metadata.name, CARD, at, None, product, cards, condition)
     for resource, units in sorted(allocatable.items()):
-        if resource in again:
+        if resource in again or resource in mixed:
             continue
         if resource_row(resource).kind not in COUNTED and resource not in scope.extra_resources:
             continue
@@ -62,7 +68,9 @@ def devices_behind(resource: str, units: int, node: NodeFacts) -> int | None:
     if listed is not None:
         return sum(device.healthy for device in listed.values())
     own, share = device_share(resource), unit_share(resource, node)
-    devices = units * share / own if share is not None and own and not unread_states(node) else None
+    if share is None or not own or unread_states(node):
+        return None
+    devices = cards_of_single(units * share, node) if resource in WHOLE_CARDS else units * share / own
     return int(devices) if devices is not None and devices.denominator == 1 else None
 
 
