@@ -74,7 +74,7 @@ def round_part(value: Decimal, divisor: int | Decimal, places: int) -> Decimal:
     """
     if not value.is_finite():
         raise MoneyError(f"{value} is not a number")
-    rounded = _HALF_UP.quantize(_CUT_OFF.divide(value, divisor), _last_place(places))
+    rounded = _HALF_UP.quantize(_CUT_OFF.divide(value, divisor), last_place(places))
     return rounded if rounded else rounded.copy_abs()  # zero has no sign
 
 
@@ -85,7 +85,8 @@ cut-off digits end in 0 or 5. What does not fit into 70 digits raises InvalidOpe
 
 
 @cache
-def _last_place(places: int) -> Decimal:
+def last_place(places: int) -> Decimal:
+    """One unit of the last of so many decimals."""
     return EXACT.scaleb(Decimal(1), -places)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from billing.invoicing.documents.delimited import harmless
 from billing.invoicing.journal import Chart, Entry, Journal, journal_of
 from billing.invoicing.lines import canonical_json, document_hash
+from pricing.number_text import amount_text
 
 SCHEMA = "suanpan/accrual/1"
 COLUMNS = (
@@ -86,8 +87,8 @@ def _entry(entry: Entry, journal: Journal, reverses: str) -> dict[str, Any]:
         "company_code": journal.company_code, "posting_date": journal.posting_date.isoformat(),
         "period": journal.posting_date.strftime("%Y-%m") if reverses else journal.period, "account": entry.account,
         "cost_center": entry.cost_center, "internal_order": entry.internal_order,
-        "debit": None if entry.debit is None else format(entry.debit, "f"),
-        "credit": None if entry.credit is None else format(entry.credit, "f"), "currency": journal.currency,
+        "debit": None if entry.debit is None else amount_text(entry.debit),
+        "credit": None if entry.credit is None else amount_text(entry.credit), "currency": journal.currency,
         "text": f"{'Reversal of estimate' if reverses else 'Estimate'} {entry.text}",
     }  # fmt: skip
 

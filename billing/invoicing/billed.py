@@ -68,12 +68,19 @@ def _rebilled(note: Note, positions: Iterable[int] | None) -> list[BilledLine]:
         BilledLine(
             document=str(note.number), position=row.position, closing=row.closing,
             key=row_key(row, note.team.code, correction=row.charge_period != months[row.closing]),
-            quantity=row.quantity or ZERO, unit_price=row.unit_price or ZERO, amount=row.amount,
-            usage_quantity=row.usage_quantity or ZERO, facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
+            quantity=given(row.quantity), unit_price=given(row.unit_price), amount=row.amount,
+            usage_quantity=given(row.usage_quantity), facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
             known=row.known, row=row,
         )
         for row in rows.select_for_update().order_by("id")
     ]  # fmt: skip
+
+
+def given(value: Decimal | None) -> Decimal:
+    """A figure that every line that charges or reverses usage has, zero included.  Raises ValueError for none."""
+    if value is None:
+        raise ValueError("a line that charges or reverses usage has neither usage nor price")
+    return value
 
 
 def _at(rows: QuerySet[Any], positions: Iterable[int] | None) -> QuerySet[Any]:

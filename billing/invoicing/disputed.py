@@ -12,6 +12,7 @@ from django.db.models import QuerySet, Sum
 
 from billing.invoicing.models import Dispute, Invoice, Note
 from billing.tenancy.models import Team
+from pricing.number_text import amount_text
 
 Status = Dispute.Status
 ZERO = Decimal("0.00")
@@ -84,7 +85,7 @@ def dispute_as_dict(dispute: Dispute, now: datetime) -> dict[str, Any]:
         "team": dispute.team.code,
         "document": dispute.document.number,
         "lines": dispute.positions,
-        "amount": format(dispute.amount, "f"),
+        "amount": amount_text(dispute.amount),
         "currency": dispute.currency,
         "reason_code": dispute.reason_code,
         "statement": dispute.statement,
@@ -111,7 +112,7 @@ def _held(dispute: Dispute) -> dict[str, Any] | None:
     if hold is None:
         return None
     return {
-        "amount": format(hold.amount, "f"),
+        "amount": amount_text(hold.amount),
         "reason": hold.reason,
         "placed_by": hold.placed_by,
         "placed_at": hold.placed_at.isoformat(),

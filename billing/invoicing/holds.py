@@ -16,6 +16,7 @@ from billing.invoicing.models import Dispute, DisputeHold, Invoice, JournalExpor
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from pricing.money import EXACT
+from pricing.number_text import plain_text
 
 Status = Dispute.Status
 UNDECIDED: Final = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
@@ -115,4 +116,4 @@ def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
 
 
 def _percent(share: Decimal) -> str:
-    return format((share * 100).normalize(), "f")
+    return plain_text(share * 100)

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from billing.invoicing.documents.delimited import harmless
+from pricing.number_text import amount_text, amounts_text
 
 COLUMNS = (
     "journal_id", "line_id", "company_code", "posting_date", "period", "account", "cost_center", "internal_order",
@@ -126,8 +127,8 @@ def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPa
 
 
 def _part(document: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> dict[str, Any]:
-    subtotals = [{"kind": kind, "amount": format(amount, "f")} for kind, amount in amounts.items()]
-    return {**document, "subtotals": subtotals, "total": format(sum(amounts.values(), ZERO), "f")}
+    subtotals = [{"kind": kind, "amount": amount_text(amount)} for kind, amount in amounts.items()]
+    return {**document, "subtotals": subtotals, "total": amounts_text(amounts.values())}
 
 
 def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "") -> Journal:
@@ -221,4 +222,4 @@ def _rows(journal: Journal) -> list[list[str]]:
 
 
 def _amount(value: Decimal | None) -> str:
-    return "" if value is None else format(value, "f")
+    return "" if value is None else amount_text(value)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -17,11 +16,18 @@ from msgspec import UNSET, Raw, UnsetType
 from metering.intervals import Interval
 from pricing.contexts import SEPARATOR, class_and_context, in_order
 from pricing.money import round_to
+from pricing.number_text import (
+    ENERGY_PLACES,
+    QUANTITY_PLACES,
+    amount_text,
+    amounts_text,
+    energy_text,
+    price_text,
+    quantity_text,
+)
 from pricing.rating import Charge, LineKey
 
 SCHEMA = "suanpan/invoice/1"
-QUANTITY_PLACES = 6
-ENERGY_PLACES = 3
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -47,17 +53,18 @@ class Line(msgspec.Struct, frozen=True):
         carbon = self.co2_location_kg is not None and self.co2_market_kg is not None
         return LineTold(  # by place, which is made in a third of the time
             self.position, key.kind, key.cluster or None, key.namespace or None, key.consumer or None,
-            key.accelerator or None, key.sku, token_class or None, self.quantity, key.unit,
-            price_text(self.charge.unit_price), self.amount, key.price_version, key.policy or None, key.reason or None,
-            key.charge_period, "Correction" if key.correction else None, self.energy_kwh, context or UNSET,
-            self.co2_location_kg if carbon else UNSET, self.co2_market_kg if carbon else UNSET,
+            key.accelerator or None, key.sku, token_class or None, quantity_text(self.quantity), key.unit,
+            price_text(self.charge.unit_price), amount_text(self.amount), key.price_version, key.policy or None,
+            key.reason or None, key.charge_period, "Correction" if key.correction else None, energy_told(self.energy_kwh),
+            context or UNSET, energy_text(self.co2_location_kg) if carbon else UNSET,
+            energy_text(self.co2_market_kg) if carbon else UNSET,
         )  # fmt: skip
 
 
 class LineTold(msgspec.Struct, frozen=True, gc=False):
     """A line of a document: null where something does not apply, UNSET where older documents have no word of it.
 
-    Decimals become strings of as many decimals as they have: 6 of quantities, 2 of amounts, 3 of energy, never an exponent.
+    Numbers are texts of `pricing.number_text`.
     """
 
     position: int
@@ -68,19 +75,19 @@ class LineTold(msgspec.Struct, frozen=True, gc=False):
     accelerator: str | None
     sku: str
     token_class: str | None
-    quantity: Decimal
+    quantity: str
     unit: str
     unit_price: str
-    amount: Decimal
+    amount: str
     price_version: str
     policy: str | None
     reason: str | None
     charge_period: str
     charge_class: str | None
-    energy_kwh: Decimal | None
+    energy_kwh: str | None
     context: str | UnsetType = UNSET
-    co2_location_kg: Decimal | UnsetType | None = UNSET
-    co2_market_kg: Decimal | UnsetType | None = UNSET
+    co2_location_kg: str | UnsetType | None = UNSET
+    co2_market_kg: str | UnsetType | None = UNSET
 
 
 def class_told(priced: str) -> dict[str, str | None]:
@@ -93,16 +100,12 @@ def _carbon_told(location_kg: Decimal | None, market_kg: Decimal | None) -> dict
     """Fields that a document has only where something is known: older documents keep their bytes."""
     if location_kg is None or market_kg is None:
         return {}
-    return {"co2_location_kg": format(location_kg, "f"), "co2_market_kg": format(market_kg, "f")}
+    return {"co2_location_kg": energy_text(location_kg), "co2_market_kg": energy_text(market_kg)}
 
 
-@lru_cache(maxsize=4096)
-def price_text(price: Decimal) -> str:
-    """A price with the four decimals of the price list, or more where an adjustment needs them."""
-    trimmed = price.normalize()
-    exponent = trimmed.as_tuple().exponent
-    places = max(4, -exponent if isinstance(exponent, int) else 0)
-    return format(trimmed.quantize(Decimal(1).scaleb(-places)), "f")
+def energy_told(energy_kwh: Decimal | None) -> str | None:
+    """The text of energy, None where it is unknown."""
+    return None if energy_kwh is None else energy_text(energy_kwh)
 
 
 def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
@@ -203,9 +206,9 @@ def draft_document(parties: Parties, lines: Sequence[Line]) -> dict[str, Any]:
         "period": period_facts(parties.month, parties.zone, parties.window),
         "currency": parties.currency,
         "lines": [line.told() for line in lines],
-        "subtotals": [{"kind": kind, "amount": format(amount, "f")} for kind, amount in by_kind.items()],
-        "total": format(total_of(lines), "f"),
-        "energy_kwh": format(sum(energies, Decimal(0)), "f") if energies else None,
+        "subtotals": [{"kind": kind, "amount": amount_text(amount)} for kind, amount in by_kind.items()],
+        "total": amounts_text(line.amount for line in lines),
+        "energy_kwh": energy_text(sum(energies, Decimal(0))) if energies else None,
         **_carbon_told(_sum_of(line.co2_location_kg for line in lines), _sum_of(line.co2_market_kg for line in lines)),
     }
 

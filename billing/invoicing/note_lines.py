@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from billing.invoicing.lines import CONSUMING, ENERGY_PLACES, KIND_ORDER, QUANTITY_PLACES, class_told, price_text
+from billing.invoicing.lines import CONSUMING, KIND_ORDER, class_told, energy_told
 from pricing.money import round_to
+from pricing.number_text import (
+    ENERGY_PLACES,
+    QUANTITY_PLACES,
+    amount_text,
+    amounts_text,
+    energy_text,
+    price_text,
+    quantity_text,
+)
 from pricing.rating import Charge, LineKey
 
 SCHEMA = "suanpan/note/1"
@@ -79,22 +88,18 @@ class NoteEntry:
             "accelerator": key.accelerator or None,
             "sku": key.sku,
             **class_told(key.token_class),
-            "quantity": _text(self.quantity),
+            "quantity": None if self.quantity is None else quantity_text(self.quantity),
             "unit": key.unit,
             "unit_price": None if self.unit_price is None else price_text(self.unit_price),
-            "amount": format(self.amount, "f"),
+            "amount": amount_text(self.amount),
             "price_version": key.price_version,
             "policy": key.policy or None,
             "reason": key.reason or None,
             "charge_period": key.charge_period,
             "charge_class": "Correction",
-            "energy_kwh": _text(self.energy_kwh),
+            "energy_kwh": energy_told(self.energy_kwh),
             "credits": None if self.of is None else {"document": self.of.document, "position": self.of.position},
         }
-
-
-def _text(value: Decimal | None) -> str | None:
-    return None if value is None else format(value, "f")
 
 
 def reversal(line: BilledLine) -> NoteEntry:
@@ -205,11 +210,11 @@ def note_draft(facts: NoteFacts, entries: Sequence[NoteEntry]) -> dict[str, Any]
         "invoice": reference,
         "lines": lines,
         "subtotals": [
-            {"kind": kind, "amount": format(total_of_entries([x for x in entries if x.kind == kind]), "f")}
+            {"kind": kind, "amount": amounts_text(entry.amount for entry in entries if entry.kind == kind)}
             for kind in kinds
         ],
-        "total": format(total_of_entries(entries), "f"),
-        "energy_kwh": format(sum(energies, Decimal(0)), "f") if energies else None,
+        "total": amounts_text(entry.amount for entry in entries),
+        "energy_kwh": energy_text(sum(energies, Decimal(0))) if energies else None,
     }
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-from billing.invoicing.billed import month_of_closing, row_key
+from billing.invoicing.billed import given, month_of_closing, row_key
 from billing.invoicing.effect import effect_of
 from billing.invoicing.lines import (
     ISSUER_FACTS,
@@ -62,7 +62,7 @@ def note_again(note: Note) -> dict[str, Any]:
 def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
     if row.style == NoteLine.Style.REBILL:
         key = row_key(row, note.team.code, correction=row.charge_period != months[row.closing])
-        charge = Charge(key, _given(row.usage_quantity), _given(row.unit_price), row.facility_kw)
+        charge = Charge(key, given(row.usage_quantity), given(row.unit_price), row.facility_kw)
         return rebill(charge, row.closing, row.known)
     line = _corrected(note, row, months)
     if row.style == NoteLine.Style.REVERSAL:
@@ -84,16 +84,10 @@ def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
         document=None if own else str(document.number), position=stored.position, closing=row.closing,
         key=row_key(stored, document.team.code, correction=correction), quantity=Decimal(printed["quantity"]),
         unit_price=Decimal(printed["unit_price"]), amount=Decimal(printed["amount"]),
-        usage_quantity=_given(row.usage_quantity) if row.style == NoteLine.Style.REVERSAL else Decimal("0"),
+        usage_quantity=given(row.usage_quantity) if row.style == NoteLine.Style.REVERSAL else Decimal("0"),
         facility_kw=row.facility_kw,
         energy_kwh=None if printed["energy_kwh"] is None else Decimal(printed["energy_kwh"]),
     )  # fmt: skip
-
-
-def _given(value: Decimal | None) -> Decimal:
-    if value is None:
-        raise ValueError("a line that charges or reverses usage has neither usage nor price")
-    return value
 
 
 def correction_follows(correction: Correction) -> bool:

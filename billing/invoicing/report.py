@@ -61,6 +61,7 @@ from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.allocation import IDLE
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
+from pricing.number_text import amount_text
 from pricing.rating import DIVISOR
 
 
@@ -124,7 +125,7 @@ class Report:
                 {
                     "kind": e.kind, "subject": e.subject, "quantity": number(e.quantity), "unit": e.unit,
                     "blocks": e.blocks, "action": e.action, "waived_by": e.waived_by or None,
-                    "amount": None if e.amount is None else format(e.amount, "f"), "owner": e.facts.owner.value,
+                    "amount": None if e.amount is None else amount_text(e.amount), "owner": e.facts.owner.value,
                     "solution": str(e.facts.solution), "link": e.facts.link(self.period),
                     "waived_until": e.waived_until.isoformat() if e.waived_until else None,
                     "waiver_reason": e.waiver_reason or None, "waiver_expired": e.waiver_expired,
@@ -364,7 +365,7 @@ def _allocated(assessment: Assessment) -> dict[tuple[str, str], dict[str, Any]]:
     return {
         (pool.cluster, pool.accelerator): {
             "idle_shares": {team: number(round_to(gpu_seconds(share), 6)) for team, share in pool.shares.items()},
-            "idle_billed": format(billed[name], "f") if (name := (pool.cluster, pool.accelerator)) in billed else None,
+            "idle_billed": amount_text(billed[name]) if (name := (pool.cluster, pool.accelerator)) in billed else None,
         }
         for pool in assessment.pools
     }

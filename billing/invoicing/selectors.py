@@ -21,6 +21,7 @@ from billing.invoicing.models import (
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
+from pricing.number_text import amount_text
 
 
 def invoices_of(month: str) -> QuerySet[Invoice]:
@@ -49,7 +50,7 @@ def invoice_as_dict(invoice: Invoice) -> dict[str, Any]:
         "shadow": invoice.shadow,
         "team": invoice.team.code,
         "currency": invoice.currency,
-        "total": format(invoice.total, "f"),
+        "total": amount_text(invoice.total),
         "sha256": invoice.sha256 or None,
         "previous_sha256": invoice.previous_sha256 or None,
         "issued_at": invoice.issued_at.isoformat() if invoice.issued_at else None,
@@ -97,7 +98,7 @@ def note_as_dict(note: Note) -> dict[str, Any]:
         "reason": document["reason"],
         "correction": note.correction_id,
         "currency": note.currency,
-        "total": format(note.total, "f"),
+        "total": amount_text(note.total),
         "sha256": note.sha256,
         "previous_sha256": note.previous_sha256 or None,
         "issued_at": note.issued_at.isoformat() if note.issued_at else None,
@@ -115,12 +116,12 @@ def correction_as_dict(correction: Correction) -> dict[str, Any]:
         "reason": correction.reason,
         "evidence": correction.evidence or None,
         "currency": correction.currency,
-        "amount": format(correction.amount, "f"),
+        "amount": amount_text(correction.amount),
         "requested_by": correction.requested_by,
         "decided_by": correction.decided_by or None,
         "notes": [
             {
-                "kind": note.kind, "number": note.number, "team": note.team.code, "total": format(note.total, "f"),
+                "kind": note.kind, "number": note.number, "team": note.team.code, "total": amount_text(note.total),
                 "invoice": note.invoice.number if note.invoice else None, "lines": document_of(note)["lines"],
             }
             for note in correction.notes.all()
@@ -147,8 +148,8 @@ def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
         "approvers": change.approvers,
         "effect": [
             {
-                "team": row.team, "month": row.month, "charged": format(row.charged, "f"),
-                "should_be": format(row.should_be, "f"), "difference": format(row.difference, "f"),
+                "team": row.team, "month": row.month, "charged": amount_text(row.charged),
+                "should_be": amount_text(row.should_be), "difference": amount_text(row.difference),
             }
             for row in effect.by_team_and_month()
         ],
@@ -225,7 +226,7 @@ def journal_as_dict(export: JournalExport) -> dict[str, Any]:
     return {
         "batch_hash": export.batch_hash,
         "journals": export.journals,
-        "debit": format(export.debit, "f"),
+        "debit": amount_text(export.debit),
         "exported_at": export.exported_at.isoformat(),
         "exported_by": export.exported_by,
         "reference": export.reference or None,

@@ -29,12 +29,12 @@ from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
 from pricing.contexts import Context, class_and_context, parse_context
 from pricing.money import round_to, split_amount
+from pricing.number_text import QUANTITY_PLACES
 from pricing.rate_card import SLICE_HOURS, RateCard, UnpricedError
 from pricing.rating import DIVISOR
 
 ROWS_SHOWN = 200
 DAY = timedelta(days=1)
-QUANTITY_PLACES = 6
 CLASS_SUM = {
     "input": "t.input_tokens - t.cache_read_input_tokens - t.cache_creation_input_tokens",
     "cache_read": "t.cache_read_input_tokens",

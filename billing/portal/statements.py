@@ -14,7 +14,7 @@ from itertools import groupby
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
-from billing.invoicing.lines import KIND_ORDER, invoice_lines, price_text
+from billing.invoicing.lines import KIND_ORDER, invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
 from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
 from billing.invoicing.services.closing import charges_by_invoice
@@ -29,6 +29,7 @@ from billing.rating.selectors import books_known
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
+from pricing.number_text import price_text
 from pricing.rating import LineKey
 
 ZERO = Decimal("0.00")

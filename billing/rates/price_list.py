@@ -105,7 +105,7 @@ def parse_price_list(fields: object, *, currency: str, sources: Sources) -> Pric
 
 def price_text(price: Decimal) -> str:
     """A price as it is stored, with its 4 decimals."""
-    return format(price, f".{PLACES}f")
+    return exact_decimal(price, PLACES)
 
 
 def _items(reader: FieldReader, name: str) -> list[Any]:

@@ -19,6 +19,7 @@ from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, 
 from metering.intervals import Interval
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import Metric
+from pricing.number_text import plain_text
 
 SCHEMA = "suanpan/efficiency-evidence/1"
 SAID = (
@@ -74,7 +75,7 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, ordin
 
 def _shown(value: object) -> str:
     if isinstance(value, Decimal):
-        return format(value.normalize() if value else Decimal(0), "f")
+        return plain_text(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return str(value)

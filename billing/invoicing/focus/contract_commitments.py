@@ -18,10 +18,10 @@ import pyarrow as pa
 from billing.invoicing.focus.billing_records import whole_second
 from billing.invoicing.focus.columns import CONTRACT_COMMITMENT
 from billing.invoicing.focus.cost_and_usage import COMMITMENT_TYPE
-from billing.invoicing.lines import price_text
 from metering.intervals import Interval
 from pricing.commitments import Commitment
 from pricing.money import round_amount, round_to
+from pricing.number_text import plain_text, price_text
 from pricing.rate_card import GPU_HOURS
 
 MONTHS_A_YEAR = 12
@@ -97,7 +97,7 @@ def _applicability(one: Commitment) -> str:
 
 
 def _description(one: Commitment) -> str:
-    hours = format(one.gpu_hours.normalize(), "f")
+    hours = plain_text(one.gpu_hours)
     return f"{hours} GPU-hours of {one.accelerator} a month at {price_text(one.price)}, used or not"
 
 

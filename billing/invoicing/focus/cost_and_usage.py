@@ -21,6 +21,7 @@ from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import UNUSED, USED
 from pricing.contexts import priced_class
 from pricing.money import EXACT
+from pricing.number_text import fixed_text, quantity_text
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS
 
 TOKEN_CLASSES = {
@@ -34,6 +35,7 @@ STYLES = {
     "reversal": "Reversed", "rebill": "Billed again", "allowance": "Credit", "withdrawal": "Credit taken back",
 }  # fmt: skip
 COMMITMENT_TYPE = "Take-or-Pay"
+ALLOCATED_PLACES = 12
 ZERO = Decimal("0.00")
 NOT_EFFICIENCY = {*INTERRUPTIONS, USED, UNUSED, *Method}
 PRICING_UNITS = {MILLION_TOKENS: "1000000 Tokens"}
@@ -121,7 +123,7 @@ def _applied(item: SplitLine, share: Share) -> tuple[Decimal | None, str | None]
     """CommitmentDiscountQuantity and ContractApplied; JSON numbers are written from decimals, never through floats."""
     if item.face is Face.PLAIN or share.quantity is None:
         return None, None
-    name, number = json.dumps(item.line["policy"], ensure_ascii=False), format(share.quantity, "f")
+    name, number = json.dumps(item.line["policy"], ensure_ascii=False), quantity_text(share.quantity)
     unit = json.dumps(item.line["unit"])
     applied = (
         f'{{"ContractCommitmentAppliedQuantity":{number},"ContractCommitmentAppliedUnit":{unit},'
@@ -173,7 +175,8 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
 def _allocation(item: SplitLine) -> dict[str, Any]:
     """How the line was split from its whole; ratios of one whole add up to 1."""
     line = item.line
-    details = None if item.ratio is None else f'{{"Elements":[{{"AllocatedRatio":{format(item.ratio, "f")}}}]}}'
+    ratio = None if item.ratio is None else fixed_text(item.ratio, ALLOCATED_PLACES)
+    details = None if ratio is None else f'{{"Elements":[{{"AllocatedRatio":{ratio}}}]}}'
     return {
         "AllocatedMethodId": f"{line['policy']}/{line['reason']}",
         "AllocatedMethodDetails": details,

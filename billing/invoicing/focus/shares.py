@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from billing.invoicing.lines import ENERGY_PLACES, QUANTITY_PLACES
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
 from pricing.money import EXACT, split_amount
+from pricing.number_text import ENERGY_PLACES, QUANTITY_PLACES
 from pricing.rate_card import MILLION_TOKENS
 
 HOUR = timedelta(hours=1)

@@ -27,6 +27,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import EVERYTHING
 from metering.intervals import Interval
+from pricing.number_text import plain_text
 
 
 class AccrualError(Exception):
@@ -124,6 +125,6 @@ def _left_out(report: Report, assessment: Assessment) -> list[dict[str, Any]]:
         for team, problem in sorted(assessment.faults.items())
     ]
     return unrated + [
-        {"kind": kind, "unit": unit, "exceptions": len(found), "quantity": format(sum(found, Decimal(0)).normalize(), "f")}
+        {"kind": kind, "unit": unit, "exceptions": len(found), "quantity": plain_text(sum(found, Decimal(0)))}
         for (kind, unit), found in sorted(sums.items())
     ]

@@ -23,15 +23,8 @@ from billing.invoicing.authority import (
     require_right,
     require_second_person,
 )
-from billing.invoicing.billed import billed_lines, credited_of, document_numbered
-from billing.invoicing.lines import (
-    QUANTITY_PLACES,
-    canonical_json,
-    document_hash,
-    issuer_facts,
-    period_facts,
-    recipient_facts,
-)
+from billing.invoicing.billed import billed_lines, credited_of, document_numbered, given
+from billing.invoicing.lines import canonical_json, document_hash, issuer_facts, period_facts, recipient_facts
 from billing.invoicing.models import (
     BillingPeriod,
     Correction,
@@ -65,6 +58,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval, month_of
 from pricing.money import AMOUNT_PLACES, PRICE_PLACES, round_to, split_amount
+from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
 
 SERIES_MARK = {Note.Kind.CREDIT: "CN", Note.Kind.REBILL: "RB"}
@@ -174,6 +168,8 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
     if credit.rebilled:
         raise NoteError(f"{name}: only a whole line is billed again; leave its amount out")
     _require_places(name, "amount", credit.amount, AMOUNT_PLACES)
+    if credit.quantity is not None:
+        _require_places(name, "quantity", credit.quantity, QUANTITY_PLACES)
     if not ZERO < credit.amount <= left:
         raise NoteError(f"{name}: {credit.amount} is not between 0.01 and the {left} left of its {line.amount}")
     return [allowance(line, credit.amount, quantity=credit.quantity, unit_price=credit.unit_price)]
@@ -225,8 +221,8 @@ def split_credit(credit: Decimal, entries: Sequence[NoteEntry]) -> list[tuple[No
 def placed(entry: NoteEntry, position: int) -> BilledLine:
     """A rebilled line as a line that can be credited, in its own note."""
     return BilledLine(
-        document=None, position=position, closing=entry.closing, key=entry.key, quantity=entry.quantity or ZERO,
-        unit_price=entry.unit_price or ZERO, amount=entry.amount, usage_quantity=entry.usage_quantity or ZERO,
+        document=None, position=position, closing=entry.closing, key=entry.key, quantity=given(entry.quantity),
+        unit_price=given(entry.unit_price), amount=entry.amount, usage_quantity=given(entry.usage_quantity),
         known=entry.known,
     )  # fmt: skip
 

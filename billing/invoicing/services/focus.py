@@ -18,7 +18,7 @@ from billing.invoicing.focus.billing_records import detail_rows, period_rows
 from billing.invoicing.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
 from billing.invoicing.focus.conformance import Conformance
 from billing.invoicing.focus.contract_commitments import Issue, Terms, commitment_rows
-from billing.invoicing.focus.cost_and_usage import SplitLine, of_commitment, rows_of
+from billing.invoicing.focus.cost_and_usage import ALLOCATED_PLACES, SplitLine, of_commitment, rows_of
 from billing.invoicing.focus.files import data_set_files
 from billing.invoicing.focus.hours import HourlyUsage, UsageOfClose, windows_closed_before
 from billing.invoicing.focus.shares import shares_of
@@ -35,7 +35,6 @@ from pricing.contexts import priced_class
 from pricing.money import split_amount
 from pricing.rating import LineKey
 
-RATIO_PLACES = 12
 DOCUMENTS_AT_ONCE = 20
 """Of which hourly usage is in memory: fewer take less of it, but every reading looks through the hours of the month."""
 DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL, "billing-period": BILLING_PERIOD}
@@ -251,7 +250,7 @@ def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
         wholes[row.kind, row.policy, row.cluster, row.sku].append((row.line_key, row.usage_quantity))
     found: dict[str, Decimal] = {}
     for parts in wholes.values():
-        ratios = split_amount(Decimal(1), [amount for _, amount in parts], RATIO_PLACES)
+        ratios = split_amount(Decimal(1), [amount for _, amount in parts], ALLOCATED_PLACES)
         found |= dict(zip([name for name, _ in parts], ratios, strict=True))
     return found
 

@@ -13,6 +13,7 @@ from billing.invoicing.models import BillingPeriod, Dispute, DisputeHold, Disput
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from pricing.money import split_amount
+from pricing.number_text import amount_text
 
 ZERO = Decimal("0.00")
 
@@ -88,7 +89,7 @@ def _kinds(dispute: Dispute) -> dict[str, str]:
     sums: dict[str, Decimal] = defaultdict(lambda: ZERO)
     for line, share in zip(lines, shares, strict=True):
         sums[line.key.kind] += share
-    return {kind: format(amount, "f") for kind, amount in sorted(sums.items()) if amount}
+    return {kind: amount_text(amount) for kind, amount in sorted(sums.items()) if amount}
 
 
 def _next(dispute: Dispute) -> int:

@@ -23,6 +23,7 @@ from billing.rating.made_of import Facts, Names, facts_now, fingerprint, names_o
 from billing.rating.models import Charge as ChargeRow
 from billing.tenancy.collector import collector_paused
 from metering.intervals import Interval
+from pricing.number_text import amount_text
 from pricing.rating import Charge
 
 
@@ -140,6 +141,6 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
         return Proof(code, None, document_hash(canonical_json(facts)), document_hash(canonical_json(draft)))
     document = numbered_document(draft, number=invoice.number, previous_sha256=invoice.previous_sha256)
     stored = document_hash(invoice.document) if invoice.sha256 == document_hash(invoice.document) else "hash is broken"
-    if json.loads(invoice.document)["total"] != format(invoice.total, "f"):
+    if json.loads(invoice.document)["total"] != amount_text(invoice.total):
         stored = "total is broken"
     return Proof(code, invoice.number, stored, document_hash(canonical_json(document)))

@@ -11,13 +11,13 @@ from fractions import Fraction
 from django.db import transaction
 
 from billing.invoicing.billed import billed_lines, document_numbered
-from billing.invoicing.lines import QUANTITY_PLACES
 from billing.invoicing.models import Correction
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.invoicing.services.corrections import LineCredit, Wanted, credit_note_draft
 from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import USED
 from pricing.money import round_amount, round_to
+from pricing.number_text import QUANTITY_PLACES
 from pricing.rate_card import MILLION_TOKENS
 
 
