@@ -13,8 +13,8 @@ from django.utils import timezone
 from billing.config.set_up import Applied, set_up_apply
 from billing.tenancy.models import Membership, Team
 from billing.usage.models import AgentWatermark
-from billing.usage.services import IngestOutcome, Reporter, allocations_ingest, tokens_ingest
-from metering.records import GpuAllocation, TokenUsage, decode_batch
+from billing.usage.services import IngestOutcome, Reporter, allocations_ingest, capacity_ingest, tokens_ingest
+from metering.records import GpuAllocation, NodeCapacity, TokenUsage, decode_batch
 
 SHANGHAI_OCTOBER = (datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
 AFTER = datetime(2026, 11, 3, tzinfo=UTC)
@@ -101,6 +101,16 @@ def ingest_allocations(
 def watched(until: datetime, cluster: str = "hq-1", agent: str = "gpu-agent") -> None:
     """An agent has reported all that it saw of a cluster before then."""
     AgentWatermark.objects.update_or_create(agent=agent, cluster=cluster, defaults={"watermark": until})
+
+
+def ingest_capacity(**fields: Any) -> IngestOutcome:
+    """Report what a node offered, through the service as the door does."""
+    raw = json.dumps(fields).encode()
+    batch: Any = decode_batch(NodeCapacity, [raw])
+    return capacity_ingest(
+        records=batch.records and [(0, batch.records[0][1], raw)], rejected=batch.rejected,
+        reporter=Reporter("tests", "usage/capacity"), now=AFTER,
+    )  # fmt: skip
 
 
 def person(name: str, *roles: str, team: str | None = None, password: str | None = None) -> User:

@@ -46,6 +46,7 @@ from billing.rating.assessment import Assessment, DeviceTime, assess
 from billing.rating.books import gpu_seconds
 from billing.rating.models import Charge as ChargeRow
 from billing.tenancy.reading import begun
+from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
 from billing.usage.overheld import overheld
 from billing.usage.reconciliation import completeness, engine_days, sequence_gaps
@@ -242,6 +243,7 @@ def found_in(
         report.exceptions += months_unbilled(period)
     report.checks += accounted(assessment, held_uncut(window, period.ordinal)())
     _account_capacity(report, assessment, window, thorough=thorough)
+    report.checks.append(as_reported(usage_altered(window)))
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:
@@ -384,6 +386,12 @@ def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) ->
     if unknown:
         detail += f"; capacity unknown for {', '.join(unknown)}"
     return Check(name, not beyond, detail, holds=False)
+
+
+def as_reported(altered: Sequence[Altered]) -> Check:
+    """Stored usage is what was reported: nobody has changed, added or removed any in the database."""
+    detail = "; ".join(item.detail for item in altered) or "every row has the hash of its report"
+    return Check("stored usage = reported usage", not altered, detail)
 
 
 def _rollups_equal_events(window: Interval) -> Check:

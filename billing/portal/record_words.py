@@ -34,6 +34,9 @@ RECORDS: Final = (
     gettext_noop("time %(time)s lies in the future; the clock of the ledger says %(now)s"),
     gettext_noop("time %(time)s lies in the future"),
     gettext_noop("id %(id)s of source %(source)s was reported before with other content; the first one stays"),
+    gettext_noop(
+        "allocation_id %(key)s is not stored as it was reported: the database was changed, see `period_verify`"
+    ),
     gettext_noop("capacity %(key)s was reported before with other content; the first one stays"),
     gettext_noop("sample %(key)s was reported before with other content; the first one stays"),
     gettext_noop("reading %(key)s was reported before with other content; the first one stays"),

@@ -36,6 +36,7 @@ class GpuAllocation(models.Model):
     reconstructed_from = models.CharField(max_length=1024, blank=True, default="", help_text="not watched: from what it is")
     end_reconstructed = models.BooleanField(default=False, help_text="nobody watched the end")
     received_at = models.DateTimeField(auto_now_add=True)
+    content_sha256 = models.BinaryField(max_length=32, help_text="of what was reported")
 
     class Meta:
         constraints = [
@@ -52,6 +53,7 @@ class GpuAllocation(models.Model):
             models.Index(fields=["cluster", "namespace", "started_at"], name="allocation_namespace"),
             models.Index(fields=["cluster", "workload_name"], name="allocation_workload"),
             models.Index(fields=["observed_until"], name="allocation_open", condition=Q(ended_at=None)),
+            BrinIndex(fields=["observed_until"], name="allocation_seen", pages_per_range=16),
         ]
 
 
@@ -250,6 +252,7 @@ class NodeCapacity(models.Model):
     start = models.DateTimeField()
     until = models.DateTimeField()
     condition = models.CharField(max_length=1024, blank=True)
+    content_sha256 = models.BinaryField(max_length=32, help_text="of what was reported")
 
     class Meta:
         constraints = [
@@ -275,6 +278,7 @@ class EfficiencySample(models.Model):
     reason = models.CharField(max_length=1024, blank=True, default="", help_text="why there is no score")
     workload_kind = models.CharField(max_length=512, blank=True, default="", db_default="", help_text="empty: of any kind")
     epoch = models.IntegerField()
+    content_sha256 = models.BinaryField(max_length=32, help_text="of what was reported")
 
     class Meta:
         constraints = [
@@ -283,6 +287,21 @@ class EfficiencySample(models.Model):
                 name="one_efficiency_sample_per_interval",
             )
         ]
+
+
+class AcceptedRows(models.Model):
+    """How many new rows of a kind one transaction stored: what was removed since is missed, even if nothing points to it."""
+
+    class Kind(models.TextChoices):
+        ALLOCATION = "gpuallocation", "allocations"
+        CAPACITY = "nodecapacity", "reports of capacity"
+        SAMPLE = "efficiencysample", "efficiency samples"
+
+    kind = models.CharField(max_length=32)
+    rows = models.IntegerField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(rows__gt=0), name="some_rows_were_accepted")]
 
 
 class EngineReading(models.Model):

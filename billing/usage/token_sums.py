@@ -200,29 +200,34 @@ def next_day(instant: datetime) -> datetime:
 
 
 def rollup_difference(window: Interval) -> dict[str, int]:
-    """Roll-up minus events for the whole hours of `window`, and roll-up by day minus roll-up by hour for its whole days,
-    per count; all zero or the ledger is broken.
+    """Roll-up minus events for the hours of `window`, and roll-up by day minus roll-up by hour for its days, per count; and
+    how many sums of an hour or a day differ: what moved from one consumer to another leaves every count as it was. All
+    zero or the ledger is broken.
     """
-    hours = (next_hour(window.start), this_hour(window.end))
-    days = (next_day(window.start), this_day(window.end))
-    by_hour = _difference(("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)"), *hours)
+    hours, days = (this_hour(window.start), next_hour(window.end)), (this_day(window.start), next_day(window.end))
+    by_hour = _difference(("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)"), "hour", hours)
     by_day = _difference(
-        ("token_usage_day", "day", "sum(requests)"), ("token_usage_hour", "hour", "sum(requests)"), *days
+        ("token_usage_day", "day", "sum(requests)"), ("token_usage_hour", "hour", "sum(requests)"), "day", days
     )
     return by_hour | {f"{name} by day": count for name, count in by_day.items()}
 
 
 def _difference(
-    summed: tuple[str, str, str], parts: tuple[str, str, str], start: datetime, end: datetime
+    summed: tuple[str, str, str], parts: tuple[str, str, str], unit: str, bounds: tuple[datetime, datetime]
 ) -> dict[str, int]:
-    """What one table says between two instants, minus what another does, per count."""
-    sums = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in COUNTS[1:])
+    """What one table says between two instants, minus what another does, per count, and how many of their sums differ."""
     told = [
-        f"(SELECT coalesce({requests}, 0)::bigint AS requests, {sums} FROM {table} WHERE {instant} >= %s AND {instant} < %s)"
+        f"""(SELECT date_trunc('{unit}', {instant}, 'UTC') AS at, dimension, epoch, {requests}::bigint AS requests,
+                    {', '.join(f'sum({name})::bigint AS {name}' for name in COUNTS[1:])}
+             FROM {table} WHERE {instant} >= %s AND {instant} < %s GROUP BY 1, 2, 3)"""
         for table, instant, requests in (summed, parts)
-    ]
+    ]  # fmt: skip
+    differences = [f"coalesce(sum(r.{name}), 0)::bigint - coalesce(sum(e.{name}), 0)::bigint" for name in COUNTS]
+    rows = [f"({', '.join(f'{table}.{name}' for name in COUNTS)})" for table in ("r", "e")]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {', '.join(f'r.{name} - e.{name}' for name in COUNTS)} FROM {told[0]} r, {told[1]} e", [start, end] * 2
+            f"""SELECT {', '.join(differences)}, count(*) FILTER (WHERE {' IS DISTINCT FROM '.join(rows)})
+                FROM {told[0]} r FULL JOIN {told[1]} e USING (at, dimension, epoch)""",
+            [*bounds, *bounds],
         )
-        return dict(zip(COUNTS, cursor.fetchone(), strict=True))
+        return dict(zip((*COUNTS, "sums"), cursor.fetchone(), strict=True))

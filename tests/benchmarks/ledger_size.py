@@ -28,6 +28,7 @@ def measure(events: int, kinds: Collection[str] = tuple(KINDS)) -> list[tuple[st
     for name in kinds:
         identity = KINDS[name]
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+            connection.execute("SET session_replication_role = replica")  # what is reported stays, for all others
             connection.execute("TRUNCATE token_entry, token_hour, token_day, token_hour_delta")
             later = 2 * (events // 10) * EVENT_US
             now = time.time_ns() // 1000 - later

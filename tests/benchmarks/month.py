@@ -44,8 +44,10 @@ def fill(size: Size, home: Path) -> None:
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         _empty(connection)
         _set_up(size, home)
-        for statement in (DIMENSIONS, ENTRIES, ROLL_UP, DAYS, ALLOCATIONS, SPANS, SAMPLES):
+        connection.execute("SET session_replication_role = replica")  # only folding writes a roll-up
+        for statement in (DIMENSIONS, ENTRIES, ROLL_UP, DAYS, ALLOCATIONS, SPANS, SAMPLES, *_contents()):
             connection.execute(statement.format(**_facts(size)).encode())
+        connection.execute("SET session_replication_role = origin")
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
 
@@ -53,11 +55,23 @@ def fill(size: Size, home: Path) -> None:
 def roll_up(size: Size) -> None:
     """Fold the month's events again, told as often as `size` says."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
         connection.execute("TRUNCATE token_hour, token_day")
         for statement in (ROLL_UP, DAYS):
             connection.execute(statement.format(**_facts(size)).encode())
         connection.execute("VACUUM ANALYZE token_hour")
         connection.execute("VACUUM ANALYZE token_day")
+
+
+def _contents() -> list[str]:
+    """The hashes of what was reported, and how many rows were."""
+    from billing.usage.contents import ALLOCATION, SAMPLE, content_sha256
+
+    return [
+        f"""UPDATE usage_{table} r SET content_sha256 = {content_sha256(columns, 'r')};
+            INSERT INTO usage_acceptedrows (kind, rows) SELECT '{table}', count(*) FROM usage_{table}"""
+        for table, columns in (("gpuallocation", ALLOCATION), ("efficiencysample", SAMPLE))
+    ]
 
 
 def _facts(size: Size) -> dict[str, Any]:
@@ -156,11 +170,12 @@ FROM token_hour GROUP BY 1, 2, 3 ORDER BY 1, 2
 ALLOCATIONS = """
 INSERT INTO usage_gpuallocation (allocation_id, identity, cluster, namespace, pod, pod_uid, resource, quantity,
     device_fraction, accelerator, node, started_at, ended_at, observed_until, end_reason, workload_kind, workload_name,
-    queue, site, facts, from_file, end_rule, end_estimated, reconstructed_from, end_reconstructed, received_at)
+    queue, site, facts, from_file, end_rule, end_estimated, reconstructed_from, end_reconstructed, received_at,
+    content_sha256)
 SELECT 'a-' || n, hashint8(n), 'hq-1', format('t%s-%s', lpad((n % {teams} + 1)::text, 4, '0'), n / {teams} % 4), 'pod-' || n,
        'uid-' || n, 'nvidia.com/gpu', 1 + n % 8, 1, CASE WHEN (n / 4) % 3 = 0 THEN 'NVIDIA-A800' ELSE 'NVIDIA-H800' END,
        'node-' || n % 500, s, s + d, s + d, 'completed', 'Job', 'job-' || n, '', '', '{{}}', false, '', false, '', false,
-       s + d
+       s + d, ''
 FROM (SELECT n, '{start}'::timestamptz + (h % ({seconds} - 90000)) * interval '1 second' AS s,
              (600 + (h >> 7) % 86400) * interval '1 second' + (h % 1000) * interval '1 millisecond' AS d
       FROM (SELECT n, hashint8(n + 77)::bigint + 2147483648 AS h
@@ -175,9 +190,9 @@ SELECT id, 0, started_at, ended_at FROM usage_gpuallocation
 
 SAMPLES = """
 INSERT INTO usage_efficiencysample (cluster, pod_uid, workload, start, "end", gpu_seconds, mfu, hfu, dtype, method, coverage,
-    reason, epoch)
+    reason, epoch, content_sha256)
 SELECT cluster, pod_uid, '', started_at, ended_at, round(quantity * extract(epoch FROM ended_at - started_at), 6),
-       (10 + identity & 63) / 100.0, (10 + identity & 63) / 100.0, 'bf16', 'counters', 1, '', 0
+       (10 + identity & 63) / 100.0, (10 + identity & 63) / 100.0, 'bf16', 'counters', 1, '', 0, ''
 FROM usage_gpuallocation WHERE id % 10 = 0
 """
 """One job in ten is measured from end to end."""

@@ -26,6 +26,7 @@ from billing.budgets.services import (
 from billing.tenancy.models import Team
 from tests.factories import allocation_record, apply, ingest_allocations, money, watched
 from tests.receivers import MailServer, Webhook, mail_server, webhook
+from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -106,11 +107,10 @@ def test_going_down_and_up_again_tells_nothing_new_and_the_next_month_starts_afr
     budget_of(tmp_path)
     held(1, at(2), 50)
     assert fired(at(5)) == ["actual 50 2026-10"]
-    with connection.cursor() as cursor:  # the hold is found to belong to nobody, then to the team again
-        cursor.execute("UPDATE usage_gpuallocation SET namespace = 'stray'")
-        assert fired(at(6)) == []
-        assert BudgetStanding.objects.get(period="2026-10").spent == 0
-        cursor.execute("UPDATE usage_gpuallocation SET namespace = 'nlp-train'")
+    rewrite("UPDATE usage_gpuallocation SET namespace = 'stray'")
+    assert fired(at(6)) == []
+    assert BudgetStanding.objects.get(period="2026-10").spent == 0
+    rewrite("UPDATE usage_gpuallocation SET namespace = 'nlp-train'")
     assert fired(at(7)) == []
     held(2, at(3, month=11), 50)
     assert fired(at(6, month=11)) == ["actual 50 2026-11"]

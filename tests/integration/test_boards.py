@@ -32,7 +32,6 @@ from billing.portal.tables import Column, Table, csv_of, xlsx_of
 from billing.rating.selectors import books_known
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.held import devices_by_week_hour
-from billing.usage.models import NodeCapacity
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
 from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
@@ -41,6 +40,7 @@ from tests.factories import (
     allocation_record,
     apply,
     ingest_allocations,
+    ingest_capacity,
     ingest_tokens,
     person,
     token_record,
@@ -394,10 +394,10 @@ def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path
         hold(2, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=2, namespace="serving"),
     )
     ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-    NodeCapacity.objects.create(
-        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=1,
-        start=datetime(2026, 10, 11, tzinfo=UTC), until=datetime(2026, 10, 12, tzinfo=UTC),
-    )  # fmt: skip
+    offered = {"from": "2026-10-11T00:00:00Z", "until": "2026-10-12T00:00:00Z"}
+    ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=1, **offered
+    )
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
 
     found = page(finance, "/recovery/?month=2026-10").context["recovery"]

@@ -27,6 +27,7 @@ from billing.rating.models import Charge
 from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.stored_rows import rewrite_as_reported
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -61,8 +62,7 @@ def repair() -> None:
 
 
 def _devices_are(quantity: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE usage_gpuallocation SET quantity = %s WHERE accelerator = 'NVIDIA-DEAR'", [quantity])
+    rewrite_as_reported("UPDATE usage_gpuallocation SET quantity = %s WHERE accelerator = 'NVIDIA-DEAR'", [quantity])
 
 
 def close(now: datetime = OVER) -> None:
@@ -282,8 +282,7 @@ def test_a_repair_that_changes_another_teams_bill_is_refused_by_the_next_close(b
     with pytest.raises(TeamsHeldError):
         close()
     repair()
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE usage_gpuallocation SET quantity = 9 WHERE namespace = 'nlp-train'")
+    rewrite_as_reported("UPDATE usage_gpuallocation SET quantity = 9 WHERE namespace = 'nlp-train'")
     with pytest.raises(PeriodError, match="the repair changed what is billed already of nlp in 2026-10"):
         close(LATER)
     assert (period().status, Invoice.objects.count()) == ("closing", 1)

@@ -21,9 +21,9 @@ from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.tenancy.models import BillingSetup, Team
-from billing.usage.models import AllocationEnd
 from metering.allocation import Rule
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -188,14 +188,14 @@ def test_pieces_that_came_before_their_ends_were_noted_are_noted_by_the_migratio
     """Of a database that was made before: the closed month proves as it was billed, the open one is carried."""
     apply(tmp_path, interruption_policies=[POLICY])
     ingest_allocations(piece(1, "10T00:00:00", "10T01:00:00"), piece(2, "10T01:00:00", "10T02:00:00", "preempted", "0.5"))
-    AllocationEnd.objects.filter(end_reason=CHANGED).delete()
+    rewrite("DELETE FROM usage_allocationend WHERE end_reason = %s", [CHANGED])
     close()
     assert lines()[1:] == [("interruption", "2026-10", "preempted", "4.000000", "-40.00")]
     ingest_allocations(
         piece(3, "11-10T00:00:00", "11-10T01:00:00", pod_uid="uid-2"),
         piece(4, "11-10T01:00:00", "11-10T02:00:00", "preempted", "0.5", pod_uid="uid-2"),
     )
-    AllocationEnd.objects.filter(end_reason=CHANGED).delete()
+    rewrite("DELETE FROM usage_allocationend WHERE end_reason = %s", [CHANGED])
     with connection.cursor() as cursor:
         cursor.execute(importlib.import_module("billing.usage.migrations.0016_ends_of_pieces").FORWARD)
     assert [proof.holds for proof in period_verify(month="2026-10")] == [True] * len(period_verify(month="2026-10"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connections
 from django.test import Client
 
 from billing.budgets.models import BudgetStanding
@@ -35,6 +35,7 @@ from pricing.rate_card import GpuPrice, PriceVersion
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.integration.test_efficiency_policy import BANDS, job
+from tests.stored_rows import rewrite_as_reported
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -58,10 +59,7 @@ def committed_is(hours: str) -> None:
 
 def _as_a_fault_of_the_disk(statement: str, value: str) -> None:
     """What triggers would not let anybody do."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(statement, [value])
-        cursor.execute("SET session_replication_role = origin")
+    rewrite_as_reported(statement, [value])
 
 
 def close(now: datetime = OVER) -> None:

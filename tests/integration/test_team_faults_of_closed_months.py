@@ -105,7 +105,7 @@ def test_where_others_pay_by_what_the_team_is_charged_nothing_is_told_of_a_chang
     measured_is("NaN")
     effect = effect_of(change)
     assert (effect.by_team_and_month(), effect.unrated, effect.entangled) == ([], {"cv": NOT_A_NUMBER}, True)
-    proofs = {proof.team: (proof.holds, proof.recomputed) for proof in period_verify(month=MONTH)}
+    proofs = {proof.team: (proof.holds, proof.recomputed) for proof in period_verify(month=MONTH, usage=False)}
     assert proofs == {
         "cv": (False, f"cannot be rated: {NOT_A_NUMBER}"), "nlp": (False, "hangs on teams that cannot be rated")
     }  # fmt: skip
@@ -114,7 +114,7 @@ def test_where_others_pay_by_what_the_team_is_charged_nothing_is_told_of_a_chang
 def test_documents_of_others_are_proven_and_that_of_the_team_says_why_it_is_not(tmp_path: Path) -> None:
     billed(tmp_path)
     measured_is("NaN")
-    proofs = {proof.team: proof for proof in period_verify(month=MONTH)}
+    proofs = {proof.team: proof for proof in period_verify(month=MONTH, usage=False)}
     assert proofs["nlp"].holds
     assert (proofs["cv"].holds, proofs["cv"].recomputed) == (False, f"cannot be rated: {NOT_A_NUMBER}")
     told = f"2026-10 is closed, and teams of it cannot be rated again: cv: {NOT_A_NUMBER}"

@@ -18,6 +18,7 @@ from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage import epochs
 from tests.factories import token_record
 from tests.integration.usage_held import usage_held
+from tests.stored_rows import ledger_emptied
 
 Answer = tuple[int, dict[str, str], Any]
 
@@ -93,8 +94,7 @@ def test_both_ways_in_answer_alike(case: str, token: str) -> None:
     content, headers = CASES[case]
     status, head, answer = through_wsgi(content, token, **headers)
     assert (status, answer.get("accepted")) == EXPECTED[case]
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE token_entry, token_hour_delta")
+    ledger_emptied()
     other = through_django(content, token, **headers)
     assert (other[0], other[2]) == (status, answer)
     assert other[1]["Content-Type"] == head["Content-Type"]

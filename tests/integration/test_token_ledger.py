@@ -17,6 +17,7 @@ from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_group import GroupCommit
 from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
+from tests.stored_rows import ledger_emptied, rewrite
 
 RANDOM = "7f2d1e5c-0b6a-4c3d-9e8f-001122334455"
 ORDERED = "0190b5a2-7c1e-7abc-8def-0123456789ab"
@@ -310,8 +311,8 @@ def test_both_ways_of_writing_say_and_keep_the_same(committing: None, monkeypatc
         refused = query("SELECT key, reason, times_received FROM usage_quarantinedrecord ORDER BY key, reason, error")
         kept.append((answers, told, hours, refused))
         assert sum(hour[2] for hour in hours) == len(told) > 50
-        with connection.cursor() as cursor:
-            cursor.execute("TRUNCATE token_entry, token_hour_delta, token_hour, token_day, usage_quarantinedrecord")
+        ledger_emptied()
+        rewrite("TRUNCATE usage_quarantinedrecord")
     assert kept[0] == kept[1]
     assert kept[0][3] != []
 

@@ -27,6 +27,7 @@ from tests.factories import token_record
 from tests.integration.test_token_door import CASES, EXPECTED, body, through_django
 from tests.integration.usage_held import usage_held
 from tests.integration.web_process import receiver_process
+from tests.stored_rows import ledger_emptied
 
 DOOR = "/api/v1/usage/tokens"
 
@@ -126,8 +127,7 @@ def test_the_receiver_answers_as_the_web_process_does(case: str, port: int, toke
     headers = {name.removeprefix("HTTP_").replace("_", "-").title(): value for name, value in given.items()}
     answer = post(port, content, token, **headers)
     assert (answer.status_code, answer.json().get("accepted")) == EXPECTED[case]
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE token_entry, token_hour_delta")
+    ledger_emptied()
     status, named, said = through_django(content, token, **given)
     assert (answer.status_code, answer.json()) == (status, said)
     assert answer.headers["Content-Type"] == named["Content-Type"]

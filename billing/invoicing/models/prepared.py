@@ -17,6 +17,7 @@ class PreparedClose(models.Model):
     ordinal = models.IntegerField(null=True, unique=True)
     ready = models.BooleanField(default=False)
     made_of = models.CharField(max_length=64, blank=True)
+    usage = models.JSONField(default=dict, db_default={}, help_text="the digest of the usage that was rated")
     attempts = models.IntegerField(default=0)
     tried_at = models.DateTimeField()
     took_ms = models.IntegerField(default=0)

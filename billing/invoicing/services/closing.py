@@ -33,7 +33,7 @@ from billing.invoicing.modes import billing_modes
 from billing.invoicing.prepared import standing
 from billing.invoicing.previews import encoded
 from billing.invoicing.progress import Tell, nobody
-from billing.invoicing.report import Report, accounted, build_report, found_without_sums, held_uncut
+from billing.invoicing.report import Report, accounted, as_reported, build_report, found_without_sums, held_uncut
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
@@ -41,10 +41,13 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.collector import collector_paused
 from billing.tenancy.copying import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
-from billing.tenancy.reading import reading_beside
+from billing.tenancy.reading import begun, reading_beside
 from billing.tenancy.selectors import billing_setup
+from billing.usage.altered import usage_altered
+from billing.usage.digests import usage_digest
 from billing.usage.epochs import epoch_adopt, epoch_advance, epoch_withdraw, usage_freeze
 from metering.intervals import Interval, billing_month
+from pricing.number_text import amounts_text
 from pricing.rating import Charge
 
 TEAMS_TOLD = 5
@@ -72,10 +75,17 @@ class CloseRefusedError(Exception):
     """Exceptions that are neither solved nor waived hold the close."""
 
     def __init__(self, report: Report) -> None:
-        count = len(report.blocking)
-        held = "1 exception holds it" if count == 1 else f"{count} exceptions hold it"
-        super().__init__(f"period {report.period} cannot be closed: {held}")
+        super().__init__(f"period {report.period} cannot be closed: {_held_by(report)}")
         self.report = report
+
+
+def _held_by(report: Report) -> str:
+    """The exceptions that hold a close, by their number; where there is none, the reconciliation that fails."""
+    count = len(report.blocking)
+    failing = next((check for check in report.checks if check.holds and not check.ok), None)
+    if not count and failing is not None:
+        return f"{failing.name}: {failing.detail}"
+    return "1 exception holds it" if count == 1 else f"{count} exceptions hold it"
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ def _adopt(month: str, actor: str, now: datetime) -> Closed | None:
         period.ordinal, period.closed_by = ordinal, actor
         detail = {"ordinal": ordinal, "prepared_at": prepared.tried_at.isoformat()}
         audit_record(actor=actor, action="period_cut_off", subject=month, detail=detail)
-        _closed(period, now)
+        _closed(period, now, prepared.usage)
     return Closed(period, invoices, changed=True)
 
 
@@ -175,14 +185,15 @@ def _bill(month: str, now: datetime, tell: Tell) -> Closed:
         tell("rate", 0, 0)
         window = Interval(period.start, period.end)
         uncut = held_uncut(window, period.ordinal)
+        altered, usage = begun(usage_altered, window), begun(usage_digest, window, period.ordinal or 0)
         assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
-        lost = unbillable(assessment, uncut())
+        lost = unbillable(assessment, uncut()) or bool(altered())
         held = [] if lost else _write(period, assessment, now, tell)
         if lost:
             _take_cut_off_back(period, assessment, now)
         elif not held:
             pool_times_write(assessment=assessment, ordinal=period.ordinal)
-            _closed(period, now)
+            _closed(period, now, usage())
     if lost:
         raise CloseRefusedError(build_report(period, now=now, thorough=False))
     if held:
@@ -209,6 +220,9 @@ def _take_cut_off_back(period: BillingPeriod, assessment: Assessment, now: datet
                 f"period {period.month}: what others pay hangs on teams that cannot be rated; repair the facts, then close "
                 f"again; {'; '.join(f'{team}: {problem}' for team, problem in sorted(assessment.faults.items()))}"
             )
+        if altered := usage_altered(Interval(period.start, period.end)):
+            failing = as_reported(altered)
+            raise PeriodError(f"period {period.month} cannot be closed: {failing.name}: {failing.detail}")
         raise PeriodError(f"period {period.month} lost an owner or a price after its cut-off: put it back, then close again")
     usage_freeze()
     epoch_withdraw(ordinal=period.ordinal or 0, now=now)
@@ -248,13 +262,14 @@ def _write(period: BillingPeriod, assessment: Assessment, now: datetime, tell: T
     return written.held
 
 
-def _closed(period: BillingPeriod, now: datetime) -> None:
+def _closed(period: BillingPeriod, now: datetime, usage: Mapping[str, str]) -> None:
+    """Mark a period closed; `usage`: the digest of what was billed, for the audit chain."""
     period.status, period.closed_at = BillingPeriod.Status.CLOSED, now
     period.save()
     totals = list(_live(period).values_list("total", flat=True))
     audit_record(
         actor=period.closed_by, action="period_close", subject=period.month,
-        detail={"invoices": len(totals), "total": str(sum(totals))},
+        detail={"invoices": len(totals), "total": amounts_text(totals), "ordinal": period.ordinal, "usage": dict(usage)},
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from billing.invoicing.selectors import period_of
 from billing.invoicing.services.closing import draft_all, period_open, unbillable
 from billing.rating.assessment import assess
 from billing.rating.services import capacity_freeze, charges_drop, charges_write, idle_shares_write, pool_times_write
+from billing.usage.altered import usage_altered
+from billing.usage.digests import usage_digest
 from billing.usage.epochs import epoch_prepare, one_snapshot, usage_freeze
 from metering.intervals import Interval
 
@@ -85,19 +87,20 @@ def _cut_ahead(prepared: PreparedClose, now: datetime) -> None:
 
 
 def _write_ahead(prepared: PreparedClose, started: float) -> None:
-    """Charges and drafts as of the cut; nothing where a close would hold a team, or could not bill all usage."""
+    """Charges and drafts as of the cut; nothing where a close would hold a team, or could not bill all usage as reported."""
     period, ordinal = prepared.period, prepared.ordinal or 0
     window = Interval(period.start, period.end)
     with one_snapshot(writing=True), transaction.atomic():
         assessment = assess(window=window, zone=period.zone, ordinal=ordinal, isolate=True)
-        if assessment.faults or unbillable(assessment, held_uncut(window, ordinal)()):
+        if assessment.faults or unbillable(assessment, held_uncut(window, ordinal)()) or usage_altered(window):
             return
         charges_write(assessment=assessment, ordinal=ordinal)
         idle_shares_write(assessment=assessment, ordinal=ordinal)
         pool_times_write(assessment=assessment, ordinal=ordinal)
         draft_all(period, assessment.charges, nobody, prepared=prepared)
-        prepared.made_of, prepared.ready, prepared.took_ms = made_of(ordinal), True, _since(started)
-        prepared.save(update_fields=["made_of", "ready", "took_ms"])
+        prepared.made_of, prepared.usage = made_of(ordinal), usage_digest(window, ordinal)
+        prepared.ready, prepared.took_ms = True, _since(started)
+        prepared.save(update_fields=["made_of", "usage", "ready", "took_ms"])
 
 
 def _next(now: datetime) -> BillingPeriod | None:

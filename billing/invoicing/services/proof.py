@@ -18,6 +18,7 @@ from billing.invoicing.lines import (
 from billing.invoicing.models import BillingPeriod, CheckedClose, Invoice, Note
 from billing.invoicing.note_proof import correction_follows, note_hashes
 from billing.invoicing.services.closing import charges_by_invoice
+from billing.invoicing.usage_proof import usage_faults
 from billing.rating.assessment import Assessment, assess
 from billing.rating.made_of import Facts, Names, facts_now, fingerprint, names_of
 from billing.rating.models import Charge as ChargeRow
@@ -33,12 +34,16 @@ class ClosedPeriodError(ValueError):
 
 @dataclass(frozen=True)
 class Proof:
-    """Outcome for one document: what is stored, and what its usage gives now."""
+    """Outcome for one document: what is stored, and what its usage gives now.
+
+    `of_usage`: of the usage behind all documents, which is of no team: what should be there, and what is.
+    """
 
     team: str
     number: str | None
     stored: str
     recomputed: str
+    of_usage: bool = False
 
     @property
     def holds(self) -> bool:
@@ -46,10 +51,11 @@ class Proof:
         return self.stored == self.recomputed
 
 
-def period_verify(*, month: str) -> list[Proof]:
+def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
     """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it.
 
-    That of a team which cannot be rated says why, and holds as little as those of others where these hang on it.
+    That of a team which cannot be rated says why, and holds as little as those of others where these hang on it. `usage`:
+    also whether the usage itself is what was reported and what the close saw; what is not gives a proof that does not hold.
     """
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
     assessment = _again(period)
@@ -64,7 +70,8 @@ def period_verify(*, month: str) -> list[Proof]:
     ]
     notes = issued_notes(month)
     follow = {note.correction: correction_follows(note.correction) for note in notes}
-    return proofs + [_prove_note(note, follow[note.correction]) for note in notes]
+    proofs += [_prove_note(note, follow[note.correction]) for note in notes]
+    return proofs + ([Proof("", None, *fault, of_usage=True) for fault in usage_faults(period)] if usage else [])
 
 
 def _prove_note(note: Note, follows: bool) -> Proof:

@@ -33,6 +33,8 @@ def exception_waive(
         raise WaiverError(f"{kind} cannot be waived (only {', '.join(WAIVABLE)}): solve it")
     if not reason.strip():
         raise WaiverError("a waiver needs a reason")
+    if period.ordinal is not None and period.waivers.filter(kind=kind, subject=subject).exists():
+        raise WaiverError(f"period {period.month} is closed: its waiver of {kind} {subject} stays")
     expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
     of_kind = [item for item in reported if item.kind == kind]

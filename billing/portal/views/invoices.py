@@ -109,7 +109,7 @@ def proof(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = invoice_or_404(request, pk)
     if found.period.status != BillingPeriod.Status.CLOSED:
         raise Http404(f"period {found.period.month} is not closed")
-    proofs = period_verify(month=found.period.month)
+    proofs = period_verify(month=found.period.month, usage=False)
     mine = next(item for item in proofs if item.team == found.team.code)
     context = {
         "setup": setup, "invoice": found, "proof": mine, "proofs": proofs, "all_hold": all(p.holds for p in proofs)

@@ -13,7 +13,10 @@ import msgspec
 from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
+from billing.usage.contents import ALLOCATION, content_sha256
 from billing.usage.epochs import epoch_enter, epoch_spoil
+from billing.usage.models import AcceptedRows
+from billing.usage.services.accepted import accepted_note
 from billing.usage.services.ends import ends_put
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
@@ -60,7 +63,7 @@ class Known:
     `frozen_until`: how far a close has billed it. `kept_until`: how far pieces of earlier epochs reach; what of them
     lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked only where either
     side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones. `stored_reason`: why
-    the ledger says it ended before this batch.
+    the ledger says it ended before this batch. `intact`: the row is what was reported, by its hash.
     """
 
     identity: int
@@ -76,6 +79,7 @@ class Known:
     stored_reason: str = ""
     facts: tuple[object, ...] = ()
     learned: GpuAllocation | None = None
+    intact: bool = True
 
     def __post_init__(self) -> None:
         if self.ended_at is not None and self.end is None:
@@ -99,6 +103,8 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     the furthest observation counts. An end may lie before the last observation (the pod had finished before it was seen to
     have), but never before time that a close has billed. What was reconstructed gives way to what was watched.
     """
+    if not known.intact:
+        return Meaning.CONFLICT, known, "is not stored as it was reported: the database was changed, see `period_verify`"
     reconstructed = report.reconstructed_from is not None
     same = report.identity == known.identity
     if not same and not ((reconstructed or known.reconstructed) and report.billing_facts == known.facts):
@@ -190,13 +196,15 @@ def _insert_new(
     rows = [_row(record, from_file) for _, (_, record, _) in sorted(first.items())]
     names = list(rows[0])
     cursor.execute(
-        f"""INSERT INTO usage_gpuallocation ({', '.join(names)}, received_at)
-            SELECT *, now() FROM unnest({', '.join(f'%s::{COLUMN_TYPES.get(name, "text")}[]' for name in names)})
+        f"""INSERT INTO usage_gpuallocation ({', '.join(names)}, received_at, content_sha256)
+            SELECT n.*, now(), {content_sha256(ALLOCATION, 'n')}
+            FROM unnest({', '.join(f'%s::{COLUMN_TYPES.get(name, "text")}[]' for name in names)}) AS n ({', '.join(names)})
             ON CONFLICT (allocation_id) DO NOTHING RETURNING allocation_id, id""",
         [[row[name] for row in rows] for name in names],
     )
     made = dict(cursor.fetchall())
     outcome.accepted += len(made)
+    accepted_note(cursor, AcceptedRows.Kind.ALLOCATION, len(made))
     new = [(row_id, first[allocation_id][1]) for allocation_id, row_id in made.items()]
     _put_spans(
         cursor,
@@ -248,6 +256,8 @@ def _end_columns(end: End | None) -> dict[str, Any]:
 NO_END: dict[str, Any] = {
     "end_rule": "", "end_estimated": False, "end_earliest": None, "end_latest": None, "end_reconstructed": False,
 }  # fmt: skip
+TIMES = ("ended_at", "observed_until", "end_reason", *NO_END)
+LEARNED = ("identity", "pod", "node", "workload_kind", "workload_name", "queue", "site", "facts", "reconstructed_from")
 
 
 def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: IngestOutcome) -> None:
@@ -271,13 +281,14 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
 
 def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
     cursor.execute(
-        """SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
+        f"""SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationspan s
                    JOIN usage_closedwindow w ON s.start < w."end" AND s.until > w.start AND NOT w.prepared
                    WHERE s.allocation_id = a.id
                          AND s.epoch < (SELECT max(ordinal) FROM usage_closedwindow WHERE NOT prepared)),
                   (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
                   a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
+                  a.content_sha256 = {content_sha256(ALLOCATION, 'a')},
                   a.cluster, a.namespace, a.pod_uid, a.resource, a.quantity, a.device_fraction, a.accelerator, a.started_at
            FROM usage_gpuallocation a WHERE a.allocation_id = ANY(%(ids)s) ORDER BY a.allocation_id FOR UPDATE OF a""",
         {"epoch": epoch, "ids": ids},
@@ -287,12 +298,12 @@ def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
 
 def _known(row: Sequence[Any]) -> Known:
     identity, ended_at, observed, reason, row_id, frozen, kept = row[:7]
-    rule, estimated, earliest, latest, end_reconstructed, reconstructed_from = row[7:13]
+    rule, estimated, earliest, latest, end_reconstructed, reconstructed_from, intact = row[7:14]
     end = End(ended_at, reason, rule, estimated, earliest, latest, end_reconstructed) if ended_at else None
-    *facts, fraction, accelerator, started_at = row[13:]
+    *facts, fraction, accelerator, started_at = row[14:]
     return Known(
         identity, ended_at, observed, reason, frozen, kept, row_id, end=end, reconstructed=bool(reconstructed_from),
-        stored_reason=reason, facts=(*facts, fraction.normalize(), accelerator, started_at),
+        stored_reason=reason, facts=(*facts, fraction.normalize(), accelerator, started_at), intact=intact,
     )  # fmt: skip
 
 
@@ -322,9 +333,8 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
 def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
     ends = [_end_columns(state.end) for state in changed]
     cursor.execute(
-        """UPDATE usage_gpuallocation a SET ended_at = n.ended_at, observed_until = n.observed_until,
-                  end_reason = n.end_reason, end_rule = n.end_rule, end_estimated = n.end_estimated,
-                  end_earliest = n.end_earliest, end_latest = n.end_latest, end_reconstructed = n.end_reconstructed
+        f"""UPDATE usage_gpuallocation a SET {', '.join(f'{name} = n.{name}' for name in TIMES)},
+                  content_sha256 = {content_sha256(ALLOCATION, 'a', {name: f'n.{name}' for name in TIMES})}
            FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[],
                        %s::timestamptz[], %s::timestamptz[], %s::bool[])
                 AS n (id, ended_at, observed_until, end_reason, end_rule, end_estimated, end_earliest, end_latest,
@@ -342,10 +352,12 @@ def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
 def _store_facts(cursor: Any, state: Known, report: GpuAllocation) -> None:
     """Facts of a watched hold in place of reconstructed ones: those that no bill depends on."""
     row = _row(report, from_file=False)
-    names = ("identity", "pod", "node", "workload_kind", "workload_name", "queue", "site", "facts", "reconstructed_from")
-    assignments = ", ".join(f"{name} = %s" for name in names)
+    values = ", ".join(f"%s::{COLUMN_TYPES.get(name, 'text')} AS {name}" for name in LEARNED)
     cursor.execute(
-        f"UPDATE usage_gpuallocation SET {assignments} WHERE id = %s", [*(row[name] for name in names), state.row_id]
+        f"""UPDATE usage_gpuallocation a SET {', '.join(f'{name} = n.{name}' for name in LEARNED)},
+                   content_sha256 = {content_sha256(ALLOCATION, 'a', {name: f'n.{name}' for name in LEARNED})}
+            FROM (SELECT {values}) n WHERE a.id = %s""",
+        [*(row[name] for name in LEARNED), state.row_id],
     )
 
 

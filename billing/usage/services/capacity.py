@@ -7,6 +7,9 @@ from typing import Any
 import msgspec
 from django.db import connection, transaction
 
+from billing.usage.contents import CAPACITY, content_sha256
+from billing.usage.models import AcceptedRows
+from billing.usage.services.accepted import accepted_note
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from metering.records import NodeCapacity, Rejected
@@ -22,6 +25,7 @@ def capacity_ingest(
     """Take a batch; a report of the same start with a later `until` extends, other content conflicts."""
     outcome = IngestOutcome()
     outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
+    fresh = 0
     with transaction.atomic(), connection.cursor() as cursor:
         for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
             key = f"{record.cluster}/{record.node}/{record.resource}/{record.start.isoformat()}"
@@ -30,6 +34,7 @@ def capacity_ingest(
                 outcome.refusals.append(Refusal(index, key, error, "invalid", raw))
                 continue
             known = None if _insert(cursor, record) else _lock(cursor, record)
+            fresh += known is None
             if known is None:
                 outcome.accepted += 1
             elif known[:3] != (record.accelerator, record.quantity, record.condition or ""):
@@ -38,13 +43,16 @@ def capacity_ingest(
                 outcome.refusals.append(Refusal(index, key, error, "conflict", raw))
             elif record.until > known[3]:
                 cursor.execute(
-                    """UPDATE usage_nodecapacity SET until = %s
-                       WHERE cluster = %s AND node = %s AND resource = %s AND start = %s""",
+                    f"""UPDATE usage_nodecapacity c SET until = n.until,
+                               content_sha256 = {content_sha256(CAPACITY, 'c', {'until': 'n.until'})}
+                        FROM (SELECT %s::timestamptz AS until) n
+                        WHERE cluster = %s AND node = %s AND resource = %s AND start = %s""",
                     [record.until, *_key(record)],
                 )
                 outcome.accepted += 1
             else:
                 outcome.duplicates += 1
+        accepted_note(cursor, AcceptedRows.Kind.CAPACITY, fresh)
         quarantine_add(reporter=reporter, refusals=outcome.refusals)
     return outcome
 
@@ -56,8 +64,9 @@ def _key(record: NodeCapacity) -> tuple[str, str, str, datetime]:
 def _insert(cursor: Any, record: NodeCapacity) -> bool:
     """Insert the report, waiting for whoever reports the same at this moment; False where it is known."""
     cursor.execute(
-        """INSERT INTO usage_nodecapacity (cluster, node, accelerator, resource, quantity, start, until, condition)
-           VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+        f"""INSERT INTO usage_nodecapacity ({', '.join(CAPACITY)}, content_sha256)
+           SELECT n.*, {content_sha256(CAPACITY, 'n')}
+           FROM (SELECT {', '.join(f'%s::{kind} AS {name}' for name, kind in CAPACITY.items())}) n
            ON CONFLICT (cluster, node, resource, start) DO NOTHING RETURNING id""",
         [*msgspec.structs.astuple(record)[:7], record.condition or ""],
     )

@@ -6,7 +6,10 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from billing.usage.contents import SAMPLE, content_sha256
 from billing.usage.epochs import epoch_enter
+from billing.usage.models import AcceptedRows
+from billing.usage.services.accepted import accepted_note
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from metering.records import EfficiencySample, Rejected
@@ -45,6 +48,7 @@ def efficiency_ingest(
                 outcome.conflicts += 1
                 error = f"sample {subject} was reported before with other content; the first one stays"
                 outcome.refusals.append(Refusal(index, subject, error, "conflict", raw))
+        accepted_note(cursor, AcceptedRows.Kind.SAMPLE, outcome.accepted)
         quarantine_add(reporter=reporter, refusals=outcome.refusals)
     return outcome
 
@@ -60,10 +64,11 @@ def _content(record: EfficiencySample) -> tuple[Any, ...]:
 
 
 def _insert(cursor: Any, record: EfficiencySample, epoch: int) -> bool:
-    columns = (*SUBJECT, "workload_kind", *CONTENT, "epoch")
     key = _key(record)
     cursor.execute(
-        f"""INSERT INTO usage_efficiencysample ({', '.join(columns)}) SELECT {', '.join(['%s'] * len(columns))}
+        f"""INSERT INTO usage_efficiencysample ({', '.join(SAMPLE)}, content_sha256)
+            SELECT n.*, {content_sha256(SAMPLE, 'n')}
+            FROM (SELECT {', '.join(f'%s::{kind} AS {name}' for name, kind in SAMPLE.items())}) n
             WHERE NOT EXISTS (SELECT 1 FROM usage_efficiencysample WHERE {OF_SUBJECT})
             ON CONFLICT ({', '.join(SUBJECT)}, workload_kind) DO NOTHING RETURNING id""",
         [*key, *_content(record), epoch, *key, record.workload_kind],

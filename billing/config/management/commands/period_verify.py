@@ -9,7 +9,10 @@ from billing.invoicing.services import period_verify
 
 
 class Command(HouseCommand):
-    help = "Rate closed months again from their usage and compare every document's hash; 3 if one differs."
+    help = (
+        "Rate closed months again from their usage and compare every document's hash, and the usage with what was reported "
+        "and what the close saw; 3 if one differs."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)
@@ -28,19 +31,22 @@ class Command(HouseCommand):
             proofs = period_verify(month=month)
         except BillingPeriod.DoesNotExist:
             fail(f"month {month!r}: is not closed")
+        documents = [proof for proof in proofs if not proof.of_usage]
+        changed = [proof for proof in proofs if proof.of_usage]
         if json:
-            self.print_json(
-                {
-                    "period": month,
-                    "proofs": [
-                        {"team": p.team, "number": p.number, "sha256": p.stored, "recomputed": p.recomputed, "ok": p.holds}
-                        for p in proofs
-                    ],
-                }
-            )
+            self.print_json({
+                "period": month,
+                "proofs": [
+                    {"team": p.team, "number": p.number, "sha256": p.stored, "recomputed": p.recomputed, "ok": p.holds}
+                    for p in documents
+                ],
+                "usage": [{"expected": p.stored, "found": p.recomputed} for p in changed],
+            })  # fmt: skip
         else:
-            for proof in proofs:
+            for proof in documents:
                 mark = "ok  " if proof.holds else "FAIL"
                 self.say(f"  {mark} {proof.number or '(draft)':<24} {proof.team:<20} {proof.stored}")
-            self.say(f"{sum(proof.holds for proof in proofs)} of {len(proofs)} documents follow from their usage")
+            for proof in changed:
+                self.say(f"  FAIL the usage of {month}: {proof.stored} expected, found {proof.recomputed}")
+            self.say(f"{sum(proof.holds for proof in documents)} of {len(documents)} documents follow from their usage")
         return DONE if all(proof.holds for proof in proofs) else DECIDE

@@ -1,0 +1,72 @@
+"""Reading: stored usage that is not what was reported: somebody changed, added or removed rows past the services.
+
+Each row carries the hash of what was reported (`contents`). The pieces of an allocation reach from its start to how far it
+is known; of an end that was not the team's doing the last note says what the allocation says; as many rows are there as
+were accepted. Token records have their counts a second time, in the roll-ups: `token_sums.rollup_difference`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import connection
+
+from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
+from billing.usage.models import AcceptedRows
+from billing.usage.services.ends import NOTED
+from metering.intervals import Interval
+
+HELD: Final = "(SELECT * FROM usage_gpuallocation WHERE observed_until > %(start)s AND started_at < %(end)s) a"
+ALTERED: Final[Mapping[str, str]] = {
+    "allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD}
+        WHERE a.content_sha256 <> {content_sha256(ALLOCATION, 'a')}""",
+    "pieces of allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD} FULL JOIN (
+            SELECT allocation_id, sum(until - start) AS known, min(start) AS start, max(until) AS until
+            FROM usage_allocationspan WHERE allocation_id IN (
+                SELECT allocation_id FROM usage_allocationspan WHERE until > %(start)s AND start < %(end)s)
+            GROUP BY 1) s ON s.allocation_id = a.id
+        WHERE (s.start, s.until, s.known) IS DISTINCT FROM (a.started_at, a.observed_until, a.observed_until - a.started_at)
+          AND NOT (s.start IS NULL AND a.observed_until = a.started_at)""",
+    "ends of allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD} JOIN (
+            SELECT DISTINCT ON (allocation_id) * FROM usage_allocationend ORDER BY allocation_id, epoch DESC
+        ) e ON e.allocation_id = a.id
+        WHERE (e.end_reason = ANY(%(noted)s) OR a.end_reason = ANY(%(noted)s))
+          AND (e.ended_at, e.end_reason) IS DISTINCT FROM (a.ended_at, a.end_reason)""",
+    "reports of capacity": f"""SELECT count(*), min(c.cluster || '/' || c.node) FROM usage_nodecapacity c
+        WHERE c.until > %(start)s AND c.start < %(end)s AND c.content_sha256 <> {content_sha256(CAPACITY, 'c')}""",
+    "efficiency samples": f"""SELECT count(*), min(e.cluster || '/' || e.pod_uid || e.workload)
+        FROM usage_efficiencysample e
+        WHERE e."end" > %(start)s AND e.start < %(end)s AND e.content_sha256 <> {content_sha256(SAMPLE, 'e')}""",
+}  # fmt: skip
+COUNTED: Final = " UNION ALL ".join(
+    f"""SELECT 'counted', '{kind.label}', NULL, (SELECT count(*) FROM usage_{kind.value}),
+               coalesce((SELECT sum(rows) FROM usage_acceptedrows WHERE kind = '{kind.value}'), 0)::bigint"""
+    for kind in AcceptedRows.Kind
+)  # fmt: skip
+STATEMENT: Final = " UNION ALL ".join(
+    [f"SELECT 'altered', '{kind}', x.example, x.rows, 0 FROM ({rows}) x (rows, example)" for kind, rows in ALTERED.items()]
+    + [COUNTED]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """Rows of a kind that are not what was reported: how many, and what is wrong, with one of them."""
+
+    kind: str
+    rows: int
+    detail: str
+
+
+def usage_altered(window: Interval) -> list[Altered]:
+    """What was changed in the stored usage of a window, and what was added or removed in all of it; nothing, as a rule."""
+    with connection.cursor() as cursor:
+        cursor.execute(STATEMENT, {"start": window.start, "end": window.end, "noted": sorted(NOTED)})
+        found = [_altered(*row) for row in cursor.fetchall()]
+    return [item for item in found if item.rows]
+
+
+def _altered(asked: str, kind: str, example: str | None, rows: int, accepted: int) -> Altered:
+    if asked == "counted":
+        return Altered(kind, abs(accepted - rows), f"{accepted} {kind} were accepted, {rows} are stored")
+    return Altered(kind, rows, f"{rows} {kind} not as reported, such as {example or 'one that is gone'}")

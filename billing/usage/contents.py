@@ -1,0 +1,43 @@
+"""The hash that a row of usage carries of what was reported: who changes the row behind the services' back leaves it behind.
+
+It is written by the statement that stores a report, never by a trigger: a row that was changed otherwise keeps the hash of
+what it was. The hash is SHA-256 over the binary form of the columns, which depends on no setting of the session, and on
+neither the version nor the architecture of the server.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+ALLOCATION: Final[Mapping[str, str]] = {
+    "allocation_id": "text", "identity": "bigint", "cluster": "text", "namespace": "text", "pod": "text", "pod_uid": "text",
+    "resource": "text", "quantity": "int", "device_fraction": "numeric(13,12)", "accelerator": "text", "node": "text",
+    "started_at": "timestamptz", "ended_at": "timestamptz", "observed_until": "timestamptz", "end_reason": "text",
+    "workload_kind": "text", "workload_name": "text", "queue": "text", "site": "text", "facts": "jsonb", "from_file": "bool",
+    "end_rule": "text", "end_estimated": "bool", "end_earliest": "timestamptz", "end_latest": "timestamptz",
+    "end_reconstructed": "bool", "reconstructed_from": "text",
+}  # fmt: skip
+CAPACITY: Final[Mapping[str, str]] = {
+    "cluster": "text", "node": "text", "accelerator": "text", "resource": "text", "quantity": "int", "start": "timestamptz",
+    "until": "timestamptz", "condition": "text",
+}  # fmt: skip
+SAMPLE: Final[Mapping[str, str]] = {
+    "cluster": "text", "pod_uid": "text", "workload": "text", "start": "timestamptz", '"end"': "timestamptz",
+    "workload_kind": "text", "gpu_seconds": "numeric(24,6)", "mfu": "numeric(21,20)", "hfu": "numeric(21,20)",
+    "dtype": "text", "method": "text", "coverage": "numeric(21,20)", "reason": "text", "epoch": "int",
+}  # fmt: skip
+"""The columns of a table that its hash covers, with their types. A column that is added later is covered by no hash that is
+there: it is covered from a migration on that writes all of them anew."""
+
+
+def content_sha256(columns: Mapping[str, str], row: str, changed: Mapping[str, str] | None = None) -> str:
+    """SQL of the hash of a row (an alias of its table, or of the values to be stored); `changed`: other expressions of some
+    columns.
+
+    >>> content_sha256({"node": "text", "until": "timestamptz"}, "c", {"until": "%s"})
+    'sha256(record_send(ROW(c.node::text, (%s)::timestamptz)))'
+    """
+    parts = (
+        f"({changed[name]})::{kind}" if changed and name in changed else f"{row}.{name}::{kind}"
+        for name, kind in columns.items()
+    )
+    return f"sha256(record_send(ROW({', '.join(parts)})))"

@@ -1,0 +1,246 @@
+"""Usage that somebody changed in the database, past its services and triggers: it is not billed, and found once it is."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoicing.report import build_report
+from billing.invoicing.selectors import period_of
+from billing.invoicing.services import CloseRefusedError, invoices_issue, period_close, period_verify
+from billing.invoicing.services.preparing import close_prepare
+from billing.tenancy.models import AuditEntry
+from billing.usage.contents import ALLOCATION, content_sha256
+from billing.usage.services import Reporter, efficiency_ingest, rollups_fold
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import (
+    AFTER,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_capacity,
+    ingest_tokens,
+    money,
+    token_record,
+)
+from tests.stored_rows import rewrite
+
+pytestmark = pytest.mark.django_db
+LATER = datetime(2026, 12, 3, tzinfo=UTC)
+DAY = allocation_record(1, started_at="2026-10-10T00:00:00Z", ended_at="2026-10-11T00:00:00Z", observed_until=None)
+CAPACITY = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
+            "from": "2026-10-01T00:00:00Z", "until": "2026-10-31T00:00:00Z"}  # fmt: skip
+SAMPLE = {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-11T00:00:00Z",
+          "gpu_seconds": "691200", "mfu": "0.40", "hfu": "0.45", "dtype": "bf16", "coverage": "1"}  # fmt: skip
+
+
+def measured(record: dict[str, Any]) -> None:
+    raw = json.dumps(record).encode()
+    (sample,) = decode_batch(EfficiencySample, [raw]).records
+    efficiency_ingest(records=[(0, sample[1], raw)], reporter=Reporter("tests", "d"), now=AFTER)
+
+
+@pytest.fixture
+def october(tmp_path: Path) -> Iterator[None]:
+    """8 GPUs for 24 hours at 10: 1,920.00. One hour more before, preempted; a request; capacity; a sample."""
+    apply(tmp_path)
+    ingest_allocations(DAY, allocation_record(2, ended_at="2026-10-10T01:00:00Z", observed_until=None, quantity=1,
+                                              end_reason="preempted", namespace="nlp-dev"))  # fmt: skip
+    ingest_tokens(token_record())
+    rollups_fold()
+    ingest_capacity(**CAPACITY)
+    measured(SAMPLE)
+    yield
+    rewrite("DELETE FROM usage_allocationspan; DELETE FROM usage_allocationend")  # that may refer to nothing any more
+
+
+def failing() -> list[str]:
+    report = build_report(period_of("2026-10"), now=AFTER)
+    assert report.closable == all(check.ok for check in report.checks)
+    return [check.detail for check in report.checks if not check.ok]
+
+
+def close() -> None:
+    period_close(month="2026-10", actor="ops", now=AFTER)
+
+
+def faults() -> list[str]:
+    return [proof.recomputed for proof in period_verify(month="2026-10") if not proof.holds and proof.of_usage]
+
+
+def test_eight_gpus_never_become_one_with_the_rights_of_the_application(october: None) -> None:
+    for change in ("quantity = 1", "device_fraction = 0.125", "accelerator = 'NVIDIA-A800'", "namespace = 'cv'",
+                   "started_at = ended_at"):  # fmt: skip
+        with pytest.raises(DatabaseError, match="reported usage is never changed"), transaction.atomic():
+            connection.cursor().execute(f"UPDATE usage_gpuallocation SET {change} WHERE allocation_id = 'alloc-1'")
+    close()
+    invoices_issue(month="2026-10", actor="ops", now=AFTER)
+    assert Invoice.objects.get().total == money("1930.00")
+
+
+def test_what_a_superuser_made_of_eight_gpus_is_neither_a_duplicate_nor_billed(october: None) -> None:
+    """Quantity 1 instead of 8: the file that is imported again conflicts, the report says so, the close is refused."""
+    rewrite("UPDATE usage_gpuallocation SET quantity = 1 WHERE allocation_id = 'alloc-1'")
+    said = "1 allocations not as reported, such as alloc-1"
+    assert failing() == [said]
+    with pytest.raises(CloseRefusedError, match=f"stored usage = reported usage: {said}"):
+        close()
+    assert (BillingPeriod.objects.get().status, Invoice.objects.count()) == ("open", 0)
+    again = ingest_allocations(DAY)
+    assert (again.duplicates, again.conflicts) == (0, 1)
+    assert "alloc-1' is not stored as it was reported" in again.refusals[0].error
+    rewrite("UPDATE usage_gpuallocation SET quantity = 8 WHERE allocation_id = 'alloc-1'")
+    rewrite("DELETE FROM usage_quarantinedrecord")
+    assert ingest_allocations(DAY).duplicates == 1
+    close()
+    assert (Invoice.objects.get().total, faults()) == (money("1930.00"), [])
+
+
+TAMPERED = {
+    "less of a day": (
+        "UPDATE usage_gpuallocation SET ended_at = '2026-10-10T01:00:00Z', observed_until = '2026-10-10T01:00:00Z'",
+        "1 allocations not as reported, such as alloc-1; 1 pieces of allocations not as reported, such as alloc-1",
+    ),
+    "a job that is called otherwise": (
+        "UPDATE usage_gpuallocation SET workload_name = 'x' WHERE allocation_id = 'alloc-1'",
+        "1 allocations not as reported, such as alloc-1",
+    ),
+    "a hash of one's own": (
+        "UPDATE usage_gpuallocation SET content_sha256 = '' WHERE allocation_id = 'alloc-1'",
+        "1 allocations not as reported, such as alloc-1",
+    ),
+    "a shorter piece": (
+        "UPDATE usage_allocationspan SET until = until - interval '1 hour' WHERE until = '2026-10-11T00:00:00Z'",
+        "1 pieces of allocations not as reported, such as alloc-1",
+    ),
+    "no piece": (
+        "DELETE FROM usage_allocationspan WHERE until = '2026-10-11T00:00:00Z'",
+        "1 pieces of allocations not as reported, such as alloc-1",
+    ),
+    "no allocation": (
+        "DELETE FROM usage_gpuallocation WHERE allocation_id = 'alloc-1'",
+        "1 pieces of allocations not as reported, such as one that is gone; 2 allocations were accepted, 1 are stored",
+    ),
+    "no trace of an allocation": (
+        """DELETE FROM usage_allocationspan WHERE until = '2026-10-11T00:00:00Z';
+           DELETE FROM usage_gpuallocation WHERE allocation_id = 'alloc-1'""",
+        "2 allocations were accepted, 1 are stored",
+    ),
+    "an end that was nobody's doing": (
+        "UPDATE usage_allocationend SET end_reason = 'node-lost'",
+        "1 ends of allocations not as reported, such as alloc-2",
+    ),
+    "less capacity": ("UPDATE usage_nodecapacity SET quantity = 9", "1 reports of capacity not as reported, such as hq-1/n"),
+    "no capacity": ("DELETE FROM usage_nodecapacity", "1 reports of capacity were accepted, 0 are stored"),
+    "a better score": (
+        "UPDATE usage_efficiencysample SET mfu = 0.99", "1 efficiency samples not as reported, such as hq-1/uid-1",
+    ),
+    "no score": ("DELETE FROM usage_efficiencysample", "1 efficiency samples were accepted, 0 are stored"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_usage_that_was_changed_or_removed_before_the_close_is_not_billed(october: None, what: str) -> None:
+    statement, said = TAMPERED[what]
+    rewrite(statement if what != "less of a day" else f"{statement} WHERE allocation_id = 'alloc-1'")
+    assert [detail for detail in failing() if "reported" in detail or "accepted" in detail] == [said]
+    with pytest.raises(CloseRefusedError):
+        close()
+    assert (BillingPeriod.objects.get().status, Invoice.objects.count()) == ("open", 0)
+
+
+ROLLED = {
+    "another consumer": """INSERT INTO token_dimension (digest, source, consumer, model)
+        VALUES ('x', 'litellm-hq', 'other', 'llama-3-8b');
+        UPDATE token_hour SET dimension = dimension + 1; UPDATE token_day SET dimension = dimension + 1""",
+    "fewer tokens in the roll-up": "UPDATE token_hour SET output_tokens = 1; UPDATE token_day SET output_tokens = 1",
+    "fewer tokens in a day": "UPDATE token_day SET output_tokens = 1",
+    "fewer tokens in the event": "UPDATE token_entry SET output_tokens = 1",
+    "no event": "DELETE FROM token_entry",
+}
+
+
+@pytest.mark.parametrize("what", ROLLED)
+def test_tokens_that_are_not_the_same_in_events_and_roll_ups_hold_the_report(october: None, what: str) -> None:
+    rewrite(ROLLED[what])
+    (detail,) = [check.detail for check in build_report(period_of("2026-10"), now=AFTER).checks if "events" in check.name]
+    assert "sums" in detail
+    assert not build_report(period_of("2026-10"), now=AFTER).closable
+
+
+@pytest.mark.parametrize("what", [*TAMPERED, *ROLLED])
+def test_usage_that_was_changed_after_the_close_is_found(october: None, what: str, capsys: Any) -> None:
+    close()
+    invoices_issue(month="2026-10", actor="ops", now=AFTER)
+    assert faults() == []
+    statement = TAMPERED[what][0] if what in TAMPERED else ROLLED[what]
+    rewrite(statement if what != "less of a day" else f"{statement} WHERE allocation_id = 'alloc-1'")
+    assert faults() != []
+    with pytest.raises(SystemExit, match="3"):
+        call_command("period_verify", "2026-10")
+    said = capsys.readouterr().out
+    assert "FAIL the usage of 2026-10: " in said
+    assert "of 1 documents follow from their usage" in said
+    with pytest.raises(SystemExit, match="3"):
+        call_command("period_verify", "2026-10", "--json")
+    answer = json.loads(capsys.readouterr().out)
+    assert (len(answer["proofs"]), len(answer["usage"])) == (1, len(faults()))
+
+
+def test_a_change_that_brings_its_own_hash_is_found_by_the_digest_of_the_close(october: None) -> None:
+    """Who knows how hashes are made changes them too; the close noted what it saw, where it is chained."""
+    close()
+    forged = content_sha256(ALLOCATION, "a", {"quantity": "1"})
+    rewrite(f"UPDATE usage_gpuallocation a SET quantity = 1, content_sha256 = {forged} WHERE allocation_id = 'alloc-1'")
+    noted = AuditEntry.objects.get(action="period_close").detail["usage"]["gpu"]
+    proofs = {proof.team: (proof.stored, proof.recomputed[:4]) for proof in period_verify(month="2026-10")}
+    assert proofs[""] == (f"gpu {noted}", "gpu ")
+
+
+def test_a_prepared_close_notes_the_same_digest_as_one_that_was_rated_when_it_was_asked_for(october: None) -> None:
+    with transaction.atomic():
+        close()
+        asked = AuditEntry.objects.get(action="period_close").detail["usage"]
+        transaction.set_rollback(True)
+    assert close_prepare(month="2026-10", now=AFTER)
+    close()
+    assert AuditEntry.objects.get(action="period_close").detail["usage"] == asked
+    assert set(asked) == {"gpu", "tokens", "ends", "samples"}
+    assert faults() == []
+
+
+def test_usage_that_was_changed_is_not_prepared_either(october: None) -> None:
+    rewrite("UPDATE usage_gpuallocation SET quantity = 1 WHERE allocation_id = 'alloc-1'")
+    assert not close_prepare(month="2026-10", now=AFTER)
+
+
+def test_what_is_learned_after_a_close_changes_nothing_of_its_digest(october: None) -> None:
+    """One that was seen in November ended on the first; late usage, a watched hold in place of a reconstructed, a sample."""
+    seen = {"started_at": "2026-10-31T00:00:00Z", "ended_at": None, "end_reason": None}
+    ingest_allocations(
+        allocation_record(3, **seen, observed_until="2026-11-02T00:00:00Z"),
+        allocation_record(4, **seen | {"ended_at": "2026-10-31T02:00:00Z"}, observed_until=None, node="",
+                          reconstructed_from="prometheus"),
+    )  # fmt: skip
+    close()
+    told = seen | {"ended_at": "2026-11-01T00:00:00Z", "end_reason": "completed"}
+    ingest_allocations(
+        allocation_record(3, **told, observed_until=None), allocation_record(5, end_reason="evicted"),
+        allocation_record(4, **seen | {"ended_at": "2026-10-31T02:00:00Z"}, observed_until=None, queue="gold"),
+        now=LATER,
+    )  # fmt: skip
+    ingest_tokens(token_record(9), now=LATER)
+    rollups_fold()
+    measured(SAMPLE | {"pod_uid": "uid-5"})
+    assert faults() == []
+    period_close(month="2026-11", actor="ops", now=LATER)
+    assert [proof for proof in period_verify(month="2026-11") if not proof.holds] == []
+    rewrite("UPDATE token_hour SET output_tokens = 1; UPDATE token_day SET output_tokens = 1")
+    late = [proof.stored.split()[0] for proof in period_verify(month="2026-11") if not proof.holds and proof.of_usage]
+    assert "tokens" in late
