@@ -192,10 +192,9 @@ def _end(closing: Observation, seen: Sequence[PodSnapshot], start: datetime, las
         return None
     latest = seen[-1]
     if isinstance(closing, PodMissing):
-        return _end_of_missing(closing, latest, last_alive)
-    if not latest.terminal:
-        at, reason = closing.observed_at, _disruption(latest) or EndReason.DELETED
-        return _End(at, Rule.DELETED_SEEN, reason, min(last_alive, at), at)
+        return _end_of_missing(closing, seen, last_alive)
+    if isinstance(closing, PodDeleted) and not latest.terminal:
+        return _end_of_deleted(closing, seen, last_alive)
     if _refused(latest, seen):
         return _End(start, Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, start, start)
     return _end_of_terminal(latest, closing.observed_at, start, last_alive)
@@ -214,16 +213,39 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
     return _End(observed_at, Rule.TERMINAL_SEEN, reason, min(last_alive, observed_at), observed_at)
 
 
-def _end_of_missing(missing: PodMissing, latest: PodSnapshot, last_alive: datetime) -> _End:
-    """Gone while nobody watched: most likely at its deletion timestamp, unless the pod was seen alive after it.
+def _end_of_deleted(deleted: PodDeleted, seen: Sequence[PodSnapshot], last_alive: datetime) -> _End:
+    """When its deletion was read, or, where that was late, when the pod was deleted by force."""
+    at, reason = deleted.observed_at, _disruption(seen[-1]) or EndReason.DELETED
+    there_until = max(last_alive, deleted.watched_until or last_alive)
+    forced_at = _forced_at(seen)
+    if deleted.watched_until and forced_at and there_until - TOLERANCE <= forced_at <= at:
+        return _End(forced_at, Rule.DELETION_TIMESTAMP, reason, forced_at, at)
+    return _End(at, Rule.DELETED_SEEN, reason, min(there_until, at), at)
+
+
+def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive: datetime) -> _End:
+    """Gone while nobody watched: most likely at its deletion timestamp, unless the pod was there after it.
 
     A pod of a lost node stays Terminating long past its deletion timestamp, so only the list bounds the end.
     """
-    due = known(latest.deletion_timestamp)
-    reason = _disruption(latest) or (EndReason.DELETED if due else EndReason.UNKNOWN)
-    if due and last_alive <= due < missing.observed_at:
-        return _End(due, Rule.DELETION_TIMESTAMP, reason, last_alive, missing.observed_at)
-    return _End(missing.observed_at, Rule.LIST, reason, min(last_alive, missing.observed_at), missing.observed_at)
+    at, due = missing.observed_at, known(seen[-1].deletion_timestamp)
+    reason = _disruption(seen[-1]) or (EndReason.DELETED if due else EndReason.UNKNOWN)
+    there_until = max(last_alive, missing.watched_until or last_alive)
+    earliest_due = there_until - TOLERANCE if _forced_at(seen) else there_until
+    if due and earliest_due <= due < at:
+        return _End(due, Rule.DELETION_TIMESTAMP, reason, min(last_alive, due), at)
+    return _End(at, Rule.LIST, reason, min(last_alive, at), at)
+
+
+def _forced_at(seen: Sequence[PodSnapshot]) -> datetime | None:
+    """When a pod was deleted without a grace period.
+
+    A grace period that is cut short moves the timestamp back to when the deletion was asked for, so it tells nothing of a
+    pod that had one.  Source: kubernetes apiserver/pkg/registry/rest/delete.go, BeforeDelete.
+    """
+    if any(item.deletion_timestamp and item.deletion_grace_seconds != 0 for item in seen):
+        return None
+    return known(seen[-1].deletion_timestamp)
 
 
 def _believable(at: datetime, start: datetime, observed_at: datetime) -> bool:

@@ -4,6 +4,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+OF_THE_WHOLE: Final = ("watermark", "watched_since", "unwatched", "filled")
 LISTS: Final = ("allocations", "nodes", "records")
 Item = TypeVar("Item")
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -17,7 +18,7 @@ class UnsplittableError(Exception):
 def halves(body: bytes) -> tuple[bytes, bytes]:
     """The same records in the same order, in two bodies: JSON array, envelope with a list, or one record a line.
 
-    A watermark, and what is filled, stays with the second half alone: it stands for everything before it.
+    A watermark, and what is said of the time before it, stays with the second half alone: it stands for both.
 
     Raises UnsplittableError.
     """
@@ -34,7 +35,7 @@ def halves(body: bytes) -> tuple[bytes, bytes]:
     if field is None:
         raise UnsplittableError("the body is one record")
     first, second = _cut(_array.decode(envelope[field]))
-    without_watermark = {name: value for name, value in envelope.items() if name not in ("watermark", "filled")}
+    without_watermark = {name: value for name, value in envelope.items() if name not in OF_THE_WHOLE}
     return (
         msgspec.json.encode({**without_watermark, field: first}),
         msgspec.json.encode({**envelope, field: second}),

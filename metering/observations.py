@@ -68,20 +68,28 @@ class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
 
 
 class PodDeleted(msgspec.Struct, frozen=True, omit_defaults=True, tag="deleted"):
-    """A DELETED event; `final` is the last state that came with it."""
+    """A DELETED event; `final` is the last state that came with it.
+
+    `watched_until`: where the event was read late, up to when the watch had been current: the pod was there until then.
+    """
 
     uid: str
     version: int
     observed_at: Moment
     final: PodSnapshot | None = None
+    watched_until: Moment | None = None
 
 
-class PodMissing(msgspec.Struct, frozen=True, tag="missing"):
-    """A complete list, made at `observed_at` with this version, did not contain the pod."""
+class PodMissing(msgspec.Struct, frozen=True, omit_defaults=True, tag="missing"):
+    """A complete list, made at `observed_at` with this version, did not contain the pod.
+
+    `watched_until`: up to when the watch had been current before it broke. None where it never broke: its event was lost.
+    """
 
     uid: str
     version: int
     observed_at: Moment
+    watched_until: Moment | None = None
 
 
 Observation = PodSnapshot | PodDeleted | PodMissing

@@ -27,6 +27,7 @@ from billing.usage.services import (
     IngestOutcome,
     Reporter,
     ScanInput,
+    Watched,
     agent_notes_add,
     allocations_ingest,
     capacity_ingest,
@@ -50,6 +51,8 @@ from metering.records import (
 )
 
 MOST_NOTES = 100
+STATELESS_VERSION = "1"
+"""Of agents that say nothing when they have lost their state."""
 
 
 class AnyBody(BaseParser):
@@ -211,7 +214,9 @@ class Scan(msgspec.Struct, forbid_unknown_fields=True):
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     """Body of usage/gpu-allocations.
 
-    `unwatched`: stretches that the agent could not watch; `filled`: stretches of which these allocations, and those sent
+    `unwatched`: stretches that the agent could not watch; `watched_since`: from when on it knows everything else, because
+    the first list of its state was complete then (it goes with a watermark; who begins anew leaves a gap since the last
+    one); `filled`: stretches of which these allocations, and those sent
     before, are everything that could be pieced together afterwards; `scans`: how far lists of the cluster agreed with what
     the agent had watched. All are said of `agent.cluster`.
     """
@@ -219,6 +224,7 @@ class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     allocations: list[msgspec.Raw]
     agent: dict[str, Any] | None = None
     watermark: datetime | None = None
+    watched_since: datetime | None = None
     unwatched: list[Stretch] = []
     filled: list[Stretch] = []
     scans: list[Scan] = []
@@ -243,18 +249,22 @@ class AllocationsDoor(UsageDoor):
     )
     def post(self, request: Request) -> Response:
         body, raws = envelope(AllocationEnvelope, self.body(request), "allocations")
-        notes = {"unwatched": _stretches(body.unwatched), "filled": _stretches(body.filled)}
+        unwatched, filled = _stretches(body.unwatched), _stretches(body.filled)
         for scan in body.scans:
             _check_instant("at", scan.at)
         name, clusters = self._teller(request, body, raws)
         answer = self.take(request, raws, GpuAllocation, allocations_ingest)
         if body.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
+            watched = Watched(body.watched_since, tuple(unwatched), _stateless(body))
             for cluster in sorted(clusters):
-                watermark_advance(agent=name, cluster=cluster, watermark=body.watermark)
+                watermark_advance(
+                    agent=name, cluster=cluster, watermark=body.watermark, watched=watched, now=timezone.now()
+                )
         scans = [ScanInput(scan.at, scan.watched, scan.scanned, scan.differing) for scan in body.scans]
         for cluster in sorted(clusters):
-            for kind, stretches in notes.items():
-                watch_notes_add(agent=name, cluster=cluster, kind=kind, stretches=stretches)
+            if body.watermark is None:
+                watch_notes_add(agent=name, cluster=cluster, kind="unwatched", stretches=unwatched)
+            watch_notes_add(agent=name, cluster=cluster, kind="filled", stretches=filled)
             cluster_scans_add(agent=name, cluster=cluster, scans=scans)
             for kind, told in _agent_notes(body.agent).items():
                 agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=told, now=timezone.now())
@@ -270,6 +280,8 @@ class AllocationsDoor(UsageDoor):
             return "", set()
         if body.watermark is not None:
             _check_instant("watermark", body.watermark)
+        if body.watched_since is not None:
+            _check_instant("watched_since", body.watched_since)
         agent = body.agent or {}
         name = _checked_name("agent.name", str(agent.get("name") or agent.get("id") or request.user))
         bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
@@ -280,6 +292,10 @@ class AllocationsDoor(UsageDoor):
         if bound and cluster != bound:
             raise PermissionDenied(f"agent.cluster {cluster!r}: this token may report for {bound!r} only")
         return name, {cluster}
+
+
+def _stateless(body: AllocationEnvelope) -> bool:
+    return (body.agent or {}).get("version") == STATELESS_VERSION
 
 
 def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from metering.intervals import Interval, without
+from metering.intervals import Interval, union, without
 
 BACKFILL: Final = "backfill"
 """The reporter that pieces holds together from kube-state-metrics, which tells requests and no claims."""
@@ -41,6 +41,15 @@ class Gap:
         return CLAIMS_STAY if self.claims else FILL_IT
 
 
+LEFT_OPEN = """SELECT a.cluster, a.namespace, a.observed_until,
+           least(%(hi)s, (SELECT min(w.watched_since) FROM usage_agentwatermark w
+                          WHERE w.cluster = a.cluster AND w.watched_since > a.observed_until
+                            AND w.watermark > w.watched_since AND a.resource NOT LIKE 'dra/%%')) AS gone_by
+           FROM usage_gpuallocation a
+           WHERE a.ended_at IS NULL AND NOT a.from_file AND a.observed_until < %(hi)s AND a.started_at < %(hi)s"""
+"""Allocations without an end that nobody saw lately. One that an agent which began anew has not reported was gone by the
+first list of its new state; of claims that is not known, for an agent that begins anew cuts them differently.
+"""
 NOTES = """SELECT kind, cluster, agent, start, least(until, %(hi)s), 0, kind = 'filled' AND (
                EXISTS (SELECT 1 FROM usage_nodecapacity c WHERE c.cluster = w.cluster AND c.resource LIKE 'dra/%%'
                        AND c.start < w.until AND c.until >= w.start - %(edge)s)
@@ -48,9 +57,8 @@ NOTES = """SELECT kind, cluster, agent, start, least(until, %(hi)s), 0, kind = '
                           AND a.started_at < w.until AND a.observed_until >= w.start - %(edge)s))
            FROM usage_watchnote w WHERE start < %(hi)s"""
 
-GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), %(hi)s, count(*), false FROM usage_gpuallocation
-                  WHERE ended_at IS NULL AND NOT from_file AND observed_until < %(hi)s AND started_at < %(hi)s
-                  GROUP BY 1, 2, 3
+GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), gone_by, count(*), false
+                  FROM ({LEFT_OPEN}) AS a GROUP BY cluster, namespace, gone_by
                   UNION ALL
                   SELECT 'unwatched', cluster, agent, watermark, %(hi)s, 0, false
                   FROM usage_agentwatermark WHERE watermark < %(hi)s
@@ -67,20 +75,27 @@ def metering_gaps(until: datetime) -> list[Gap]:
 
 def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
     """The gaps behind the rows of GAPS."""
-    gaps: list[Gap] = []
+    left_open: dict[tuple[str, str], list[tuple[Interval, int]]] = {}
     silent: dict[tuple[str, str], list[Interval]] = {}
     filled: dict[str, list[Interval]] = {}
     claiming: set[str] = set()
     for kind, cluster, subject, start, end, allocations, claims in rows:
         if kind == "open":
-            gaps.append(Gap(cluster, subject, start, allocations, (Interval(start, end),)))
+            left_open.setdefault((cluster, subject), []).append((Interval(start, end), allocations))
         elif claims and subject == BACKFILL:
             claiming.add(cluster)
         elif kind == "filled":
             filled.setdefault(cluster, []).append(Interval(start, end))
         else:
             silent.setdefault((cluster, subject), []).append(Interval(start, end))
+    gaps = [_left_open(*name, pieces) for name, pieces in left_open.items()]
     return gaps + _unfilled(silent, filled, claiming)
+
+
+def _left_open(cluster: str, namespace: str, pieces: list[tuple[Interval, int]]) -> Gap:
+    """Allocations of a namespace of whose end nobody told."""
+    unseen = tuple(union(piece for piece, _ in pieces))
+    return Gap(cluster, namespace, unseen[0].start, sum(count for _, count in pieces), unseen)
 
 
 def _unfilled(

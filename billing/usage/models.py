@@ -171,6 +171,7 @@ class AgentWatermark(models.Model):
     agent = models.CharField(max_length=512)
     cluster = models.CharField(max_length=512)
     watermark = models.DateTimeField()
+    watched_since = models.DateTimeField(null=True, help_text="when the first list of the agent's state was complete")
     reported_at = models.DateTimeField(auto_now=True)
 
     class Meta:

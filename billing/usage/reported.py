@@ -141,7 +141,8 @@ class Reported:
             if not self._concerns("allocations" if gap.allocations else "agent", gap.cluster, scope, window):
                 continue
             if gap.allocations:
-                if gap.cluster in watched and self.until - gap.seen_until > BEHIND:
+                missing = any(piece.overlap(window) for piece in gap.unwatched)
+                if missing and gap.cluster in watched and self.until - gap.seen_until > BEHIND:
                     yield Silent("allocations", gap.cluster, gap.subject, gap.seen_until)
                 continue
             for piece in gap.unwatched:

@@ -35,8 +35,8 @@ KEEP_GONE: Final = timedelta(days=1)
 """How long an ended pod is remembered after its object vanished, so that an event that comes late cannot reopen it."""
 NODE_PATIENCE: Final = timedelta(minutes=2)
 """How long a pod waits for its node to be seen, and for its start to be told, before it is reported without."""
-LONGEST_UNSEEN: Final = timedelta(minutes=2)
-"""Bookmarks come once a minute. A longer silence that only a list could end may hide whole pods, and is reported."""
+READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
+"""Ends of which only the reading is known: read late, they may lie anywhere in the time before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Agent:
 
     def _claim_step(self, kind: str, step: ListPage[Any] | ListEnds | Changes[Any]) -> None:
         if isinstance(step, ListEnds):
-            self.store.reached(kind, step.version, step.asked_at, listed=True)
+            self._listed(kind, step)
             self.claims.listed(kind, step, KEEP_GONE)
             return
         self._complain(kind, step.unreadable, step.asked_at if isinstance(step, ListPage) else step.received_at)
@@ -119,19 +119,31 @@ class Agent:
             for name in self.store.absent_nodes(number):
                 self._node_gone(name, step.answered_at, seen_until=self.store.cursor(kind).synced_at)
         else:
-            self._note_unwatched(step)
+            watched_until = self._note_unwatched(step)
             for row in self.store.absent(number, int(step.version)):
-                self._fold(row, PodMissing(row.uid, int(step.version), step.answered_at), row.facts, row.version, number)
+                missing = PodMissing(row.uid, int(step.version), step.answered_at, watched_until)
+                self._fold(row, missing, row.facts, row.version, number)
                 self.store.mark_gone(row.uid, step.answered_at)
             self.store.mark_absent_gone(number, step.answered_at)
             self.store.forget_gone(step.asked_at - KEEP_GONE)
-        self.store.reached(kind, step.version, step.asked_at, listed=True)
+        self._listed(kind, step)
 
-    def _note_unwatched(self, step: ListEnds) -> None:
-        """A list after a long silence: pods that came and went within it were seen by nobody."""
+    def _listed(self, kind: str, step: ListEnds) -> None:
+        """The watch begins at the list, or goes on where it was: then what it has not told yet is still to come."""
+        synced_at = self.store.cursor(kind).synced_at if step.goes_on_from else step.asked_at
+        self.store.reached(kind, step.goes_on_from or step.version, synced_at, listed=True)
+
+    def _note_unwatched(self, step: ListEnds) -> datetime | None:
+        """A list at which the watch begins anew: pods that came and went since it broke were seen by nobody.
+
+        Up to when it was current; None where it goes on, or never was.
+        """
+        self.store.begin_watching(step.answered_at)
         synced_at = self.store.cursor("pods").synced_at
-        if synced_at is not None and step.asked_at - synced_at > LONGEST_UNSEEN:
-            self.store.note_unwatched(synced_at, step.asked_at)
+        if step.goes_on_from or synced_at is None:
+            return None
+        self.store.note_unwatched(synced_at, step.answered_at)
+        return synced_at
 
     def _changes(self, kind: str, step: Changes[Any]) -> None:
         cursor = self.store.cursor(kind)
@@ -150,13 +162,17 @@ class Agent:
         at = step.received_at
         if not step.current:  # the past being caught up: the pod was alive after what is known, but maybe not now
             at = max(filter(None, (synced_at, pod.facts.created_at)), default=at)
+        late_since = None if step.current else synced_at
         if event.deleted:
             final = pod.snapshot(step.received_at)
-            self._observe(pod, PodDeleted(pod.facts.uid, pod.version, step.received_at, final), number)
+            deleted = PodDeleted(pod.facts.uid, pod.version, step.received_at, final, late_since)
+            ending = self._observe(pod, deleted, number)
             self.store.mark_gone(pod.facts.uid, step.received_at)
-            return
-        ended = pod.status.phase in ("Succeeded", "Failed")
-        self._observe(pod, pod.snapshot(step.received_at if ended else at), number)
+        else:
+            ended = pod.status.phase in ("Succeeded", "Failed")
+            ending = self._observe(pod, pod.snapshot(step.received_at if ended else at), number)
+        if late_since and ending is not None and ending.rule in READ_LATE:
+            self.store.note_unwatched(late_since, step.received_at)
 
     def _read(self, pod: Pod, at: datetime) -> SeenPod | None:
         """The pod if it requests anything that is billed; what cannot be read is a problem that is reported."""
@@ -172,19 +188,22 @@ class Agent:
             self.store.note_unknown(name, units, at)
         return found if counted or unknown or found.facts.claims.counted else None
 
-    def _observe(self, pod: SeenPod, observation: Observation, number: int) -> None:
+    def _observe(self, pod: SeenPod, observation: Observation, number: int) -> Ending | None:
+        """Add what was seen of a pod; how it ended, where this ended it."""
         row = self.store.pod(pod.facts.uid)
         if row is not None and row.ended:
             self.store.mark_listed(row.uid, number)
-            return
-        self._fold(row, observation, pod.facts, pod.version, number)
+            return None
+        return self._fold(row, observation, pod.facts, pod.version, number)
 
-    def _fold(self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int) -> None:
-        """Add an observation to what is known of a pod."""
+    def _fold(
+        self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int
+    ) -> Ending | None:
+        """Add an observation to what is known of a pod; how it ended, if it did."""
         history = remember(_seen_again(row), observation) if row else (observation,)
         hold = hold_of(history)
         if hold is None:
-            return
+            return None
         records = row.records if row else None
         if records is None or any(record.share_unknown for record in records):
             records = self._describe(facts, hold, observation.observed_at)
@@ -204,6 +223,7 @@ class Agent:
         )  # fmt: skip
         if facts.claims.counted:
             self.claims.kept.add_claimant(facts.uid)
+        return ending
 
     def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
         """What identifies the pod's allocations, once its node, its start and what is around it are known or waited for."""
@@ -349,7 +369,7 @@ class Agent:
         """Up to a thousand records; the watermark stands in the last body, for all of them."""
         body: dict[str, Any] = {"agent": self.info(), "allocations": [_slim(record) for record in records]}
         if watermark is not None:
-            body["watermark"] = watermark
+            body["watermark"], body["watched_since"] = watermark, self.store.watched_since()
             if unwatched := self.store.unwatched():
                 body["unwatched"] = [{"from": start, "until": end} for start, end in unwatched]
             if scans := self.store.scans():

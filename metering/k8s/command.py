@@ -23,7 +23,7 @@ from metering.k8s.surroundings import OWNERS, Lookup
 from metering.options import token_of
 
 BAD_INPUT: Final = 2
-VERSION: Final = "1"
+VERSION: Final = "2"
 STATE_FILE: Final = "gpu.sqlite"
 PACE: Final = Pace()
 

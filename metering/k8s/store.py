@@ -41,6 +41,8 @@ CREATE INDEX IF NOT EXISTS capacity_open ON capacity (node) WHERE until_us IS NU
 CREATE TABLE IF NOT EXISTS unknown_resource (name TEXT PRIMARY KEY, units INTEGER NOT NULL, seen_us INTEGER NOT NULL)
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unwatched (start_us INTEGER PRIMARY KEY, end_us INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS watched_since (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), at_us INTEGER NOT NULL);
+INSERT OR IGNORE INTO watched_since SELECT 1, listed_us FROM stream WHERE kind = 'pods' AND listed_us IS NOT NULL;
 CREATE TABLE IF NOT EXISTS scan (
     at_us INTEGER PRIMARY KEY, watched INTEGER NOT NULL, scanned INTEGER NOT NULL, differing INTEGER NOT NULL
 );
@@ -344,9 +346,19 @@ class Store:
         """Extended resources that nobody knows, with the units of the last request."""
         return dict(self.connection.execute("SELECT name, units FROM unknown_resource ORDER BY name"))
 
+    def begin_watching(self, at: datetime) -> None:
+        """The first list is complete: what came and went before is in no state of this agent."""
+        self.connection.execute("INSERT OR IGNORE INTO watched_since VALUES (1, ?)", (to_us(at),))
+
+    def watched_since(self) -> datetime | None:
+        """Since when this state knows everything but what `unwatched` says; None before the first list is complete."""
+        row = self.connection.execute("SELECT at_us FROM watched_since").fetchone()
+        return from_us(row[0]) if row else None
+
     def note_unwatched(self, start: datetime, end: datetime) -> None:
         """Nobody watched in [start, end): whole pods may have come and gone."""
-        self.connection.execute("INSERT OR REPLACE INTO unwatched VALUES (?, ?)", (to_us(start), to_us(end)))
+        if end > start:
+            self.connection.execute("INSERT OR REPLACE INTO unwatched VALUES (?, ?)", (to_us(start), to_us(end)))
 
     def unwatched(self) -> list[tuple[datetime, datetime]]:
         """Stretches that nobody watched and that were not told yet."""

@@ -116,11 +116,15 @@ class ListPage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    """The list is complete as of `version`: what it did not contain was gone at `answered_at`, or is newer."""
+    """The list is complete as of `version`: what it did not contain was gone at `answered_at`, or is newer.
+
+    `goes_on_from`: the version at which the watch goes on, where it had not broken; else it begins anew at the list.
+    """
 
     version: str
     asked_at: datetime
     answered_at: datetime
+    goes_on_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,9 @@ class Stream:
         self.relists = 0
 
     def list_next(self) -> None:
-        """Ask for a list, from any thread. A watch first catches up: what it still has to tell is more exact."""
+        """Ask for a list, from any thread. A watch first catches up, since what it still has to tell is more exact, and
+        goes on from there, so that nothing between it and the list is lost.
+        """
         self._list_wanted.set()
 
     def steps(self) -> Iterator[Step]:
@@ -165,17 +171,16 @@ class Stream:
         Errors of the API end the steps and are kept in `error`; they are answered by waiting, except 410, which is
         answered by a list at once.
         """
+        goes_on_from = None
         try:
-            if self.version is None:
-                self._list_wanted.clear()
-                yield from self._listed()
-            else:
+            if self.version is not None:
                 yield from self._watched(self.version)
-                if self._list_wanted.is_set():
-                    self.version = None
+            goes_on_from = self.version
+            if self.version is None or self._list_wanted.is_set():
+                yield from self._listed()
         except VersionGoneError as error:
             log.info("%s: the server's history begins after version %s, listing again", self._kind.name, self.version)
-            self.version = None
+            self.version = goes_on_from
             self._failed(error, 0.0)
         except ThrottledError as error:
             self._failed(error, error.retry_after_s)
@@ -201,7 +206,7 @@ class Stream:
         log.log(level, "%s; next attempt in %.1f s", error, self.wait_s)
 
     def _listed(self) -> Iterator[Step]:
-        """All pages of one list; it is consistent as of the version of its first page."""
+        """All pages of one list; it is consistent as of the version of its first page. A watch goes on where it was."""
         self.relists += 1
         asked_at, skew = self._api.clock.now(), self._api.clock.skew
         yield ListBegins(asked_at)
@@ -219,8 +224,9 @@ class Stream:
             parameters = {"limit": str(self._page), "continue": metadata.continue_}
         if not version:
             raise UnreachableError(f"{self._kind.path}: the list names no version")
-        yield ListEnds(version, asked_at, answered_at)
-        self.version = version
+        yield ListEnds(version, asked_at, answered_at, self.version)
+        self.version = self.version or version
+        self._list_wanted.clear()
 
     def _decoded(self, body: bytes) -> tuple[Any, list[Any], list[str]]:
         try:

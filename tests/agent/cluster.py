@@ -34,6 +34,7 @@ class Cluster:
         self.version = 100
         self.objects: dict[str, dict[str, Object]] = {"pods": {}, "nodes": {}}
         self.history: list[tuple[int, str, str, Object]] = []
+        self.uids: dict[int, str] = {}
         self.compacted = 100
         self.lock = threading.RLock()
 
@@ -89,6 +90,7 @@ class Cluster:
             item["metadata"]["resourceVersion"] = str(self.version)
             known = item["metadata"]["uid"] in self.objects[kind]
             self.objects[kind][item["metadata"]["uid"]] = item
+            self.uids[self.version] = item["metadata"]["uid"]
             self.history.append((self.version, kind, "MODIFIED" if known else "ADDED", deepcopy(item)))
         return item
 
@@ -96,6 +98,7 @@ class Cluster:
         with self.lock:
             self.version += 1
             item = self.objects[kind].pop(uid)
+            self.uids[self.version] = uid
             item["metadata"]["resourceVersion"] = str(self.version)
             self.history.append((self.version, kind, "DELETED", deepcopy(item)))
 
@@ -163,6 +166,18 @@ class Cluster:
         self.put("pods", pod)
 
     def delete(self, uid: str) -> None:
+        self.remove("pods", uid)
+
+    def force(self, uid: str) -> None:
+        """Delete without a grace period: a deletion that was asked for before goes back to when that was."""
+        metadata = self.pod(uid)["metadata"]
+        asked = self.now
+        if "deletionTimestamp" in metadata:
+            due = datetime.fromisoformat(metadata["deletionTimestamp"])
+            asked = due - timedelta(seconds=metadata["deletionGracePeriodSeconds"])
+        pod = self.pod(uid)
+        pod["metadata"] |= {"deletionTimestamp": stamp(asked), "deletionGracePeriodSeconds": 0}
+        self.put("pods", pod)
         self.remove("pods", uid)
 
 

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,11 @@ class Platform(httpx.BaseTransport):
         self.holds: dict[str, dict[str, Any]] = {}
         self.capacity: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.watermark = ""
+        self.watched_since: list[str] = []
         self.unwatched: list[dict[str, str]] = []
         self.scans: list[dict[str, Any]] = []
         self.agent: dict[str, Any] = {}
+        self.problems: set[str] = set()
         self.bodies: list[tuple[str, bytes]] = []
         self.down = False
         self.conflicts: list[str] = []
@@ -54,8 +56,11 @@ class Platform(httpx.BaseTransport):
 
     def take(self, path: str, told: dict[str, Any]) -> None:
         self.agent = told["agent"]
-        self.watermark = max(self.watermark, told.get("watermark", ""))
+        self.problems |= set(self.agent.get("problems", {}))
         self.unwatched += told.get("unwatched", [])
+        if "watermark" in told:
+            self._begun(told["watched_since"])
+            self.watermark = max(self.watermark, told["watermark"], key=_instant)
         self.scans += told.get("scans", [])
         for record in told.get("allocations", []):
             self._hold(record)
@@ -66,15 +71,26 @@ class Platform(httpx.BaseTransport):
                 self.conflicts.append(f"{known} / {record}")
             known["until"] = max(known["until"], record["until"])
 
+    def _begun(self, since: str) -> None:
+        """Who begins anew knows nothing of the time from what its predecessor told last to its own first list."""
+        if since in self.watched_since[-1:]:
+            return
+        if self.watermark and _instant(since) > _instant(self.watermark):
+            self.unwatched.append({"from": self.watermark, "until": since})
+        self.watched_since.append(since)
+
     def _hold(self, record: dict[str, Any]) -> None:
         known = self.holds.setdefault(record["allocation_id"], record)
         mutable = ("ended_at", "observed_until", "end_reason", "end_rule", "end_estimated", "end_earliest", "end_latest")
         if [known.get(name) for name in known if name not in mutable] != [record.get(n) for n in known if n not in mutable]:
             self.conflicts.append(f"{known} / {record}")
+            return
         if known["ended_at"]:
             shared = [item for item in (record, known) if item.get("end_rule") == Rule.SHARE_CHANGED]
             if record["ended_at"] and shared:
                 self.holds[record["allocation_id"]] = min(record, known, key=_cut)
+            elif record["ended_at"] and (record.get("end_estimated") or known.get("end_estimated")):
+                self.holds[record["allocation_id"]] = min(record, known, key=_belief)
             elif record["ended_at"] and record["ended_at"] != known["ended_at"]:
                 self.conflicts.append(f"{known} / {record}")
             return
@@ -98,9 +114,20 @@ class Platform(httpx.BaseTransport):
         return (until - datetime.fromisoformat(record["started_at"])) / timedelta(seconds=1)
 
 
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text) if text else datetime.min.replace(tzinfo=UTC)
+
+
 def _cut(record: dict[str, Any]) -> tuple[Any, ...]:
     """Of two ends of which one is a change of share the smaller stays, as in the ledger."""
     return record["ended_at"], record.get("end_rule") == Rule.SHARE_CHANGED, not record.get("end_estimated")
+
+
+def _belief(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Of two ends of which one is an estimate the smaller stays, as in the ledger: told, then the narrower, the earlier."""
+    estimated = bool(record.get("end_estimated"))
+    width = _instant(record["end_latest"]) - _instant(record["end_earliest"]) if estimated else timedelta(0)
+    return estimated, width, record["ended_at"]
 
 
 class Rig:
@@ -155,6 +182,13 @@ class Rig:
 
     def restart(self) -> None:
         self.kill()
+        self.start()
+
+    def lose_volume(self) -> None:
+        """The process is gone and so is its state; another starts with nothing."""
+        self.kill()
+        for file in self.state.parent.glob(f"{self.state.name}*"):
+            file.unlink()
         self.start()
 
     def watch(self, rounds: int = 1) -> None:

@@ -134,7 +134,7 @@ def test_it_meters_through_kill_9_and_tells_the_rest_when_it_is_stopped(
         cluster.advance(25)
         cluster.finish("b")
         reached = cluster.version
-    until(lambda: any(f"resourceVersion={reached}" in path for path in api.requests))
+    until(lambda: any("/pods?" in path and f"resourceVersion={reached}" in path for path in api.requests))
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
     assert (platform.seconds("a"), platform.seconds("b")) == (50, 25)

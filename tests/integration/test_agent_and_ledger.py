@@ -12,7 +12,7 @@ from django.db import connection
 from billing.invoicing.report import Check, ReportedException, build_report
 from billing.invoicing.selectors import period_of
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import AgentWatermark, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.models import AgentWatermark, GpuAllocation, NodeCapacity, QuarantinedRecord, WatchNote
 from billing.usage.selectors import double_held
 from metering.delivery import Delivery
 from metering.intervals import Interval
@@ -210,3 +210,103 @@ def test_the_report_shows_scans_that_found_what_the_watch_had_lost(here: LedgerR
     assert [(item.subject, item.quantity, item.unit, item.blocks) for item in differing] == [("hq-1", 10, "units", True)]
     assert here.agent.reconciliation is not None
     assert (here.agent.reconciliation.watched_units, here.agent.reconciliation.examples) == (12, ("b", "a"))
+
+
+def exceptions_of(here: LedgerRig, *kinds: str) -> list[tuple[str, str, int, bool]]:
+    """What of these kinds the report of October says, as far as the cluster's time has passed."""
+    report = build_report(period_of("2026-10"), now=here.cluster.now)
+    found = [item for item in report.exceptions if item.kind in kinds]
+    return [(item.kind, item.subject, int(item.quantity), item.blocks) for item in found]
+
+
+def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_list(here: LedgerRig, tmp_path: Path) -> None:
+    """Twelve pods of 30 s lived in the 160 s after the last report; a pod that ran before and after is whole."""
+    apply(tmp_path)
+    here.settle()
+    here.cluster.create("runs", 2)
+    here.cluster.bind("runs")
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    here.kill()
+    for number in range(12):
+        here.cluster.create(f"short-{number}", 8)
+        here.cluster.bind(f"short-{number}")
+    here.cluster.advance(30)
+    for number in range(12):
+        here.cluster.finish(f"short-{number}")
+        here.cluster.delete(f"short-{number}")
+    here.cluster.advance(130)
+    here.start()
+    here.lose_volume()
+    here.settle()
+    here.tell()
+    here.cluster.advance(300)
+    here.watch()
+    here.tell()
+    here.tell()
+    assert gpu_seconds() == {"runs": 2 * 520}
+    assert exceptions_of(here, "metering_gap") == [("metering_gap", "hq-1/agent agent-1", 160, True)]
+    here.restart()
+    here.watch()
+    here.tell()
+    assert WatchNote.objects.count() == 1, "a state that was kept leaves no gap"
+
+
+def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_path: Path) -> None:
+    apply(tmp_path)
+    here.settle()
+    here.tell()
+    here.cluster.create("lost", 8)
+    here.cluster.bind("lost")
+    here.cluster.advance(45)
+    here.cluster.force("lost")
+    here.cluster.compact()
+    here.cluster.advance(30)
+    here.settle()
+    here.tell()
+    assert gpu_seconds() == {}
+    assert exceptions_of(here, "metering_gap") == [("metering_gap", "hq-1/agent agent-1", 75, True)]
+
+
+def test_a_pod_deleted_by_force_while_nobody_watched_is_billed_until_then(here: LedgerRig, tmp_path: Path) -> None:
+    apply(tmp_path)
+    here.settle()
+    here.cluster.create("forced", 8)
+    here.cluster.bind("forced")
+    here.cluster.advance(60)
+    here.watch()
+    here.tell()
+    here.kill()
+    here.cluster.advance(600)
+    here.cluster.force("forced")
+    here.cluster.advance(7200)
+    here.start()
+    here.watch()
+    here.tell()
+    here.tell()
+    assert gpu_seconds() == {"forced": 8 * 660}
+    assert exceptions_of(here, "metering_gap", "estimated_end") == [("estimated_end", "hq-1/nlp/forced", 8 * 7200, False)]
+
+
+def test_a_shared_claim_that_a_new_state_cuts_otherwise_blocks(claims: LedgerRig, tmp_path: Path) -> None:
+    """`a` and `b` shared a card for 60 s; of `b`, gone since, the new agent knows nothing and bills `a` the whole card."""
+    apply(tmp_path)
+    cluster = claims.cluster
+    claims.settle()
+    cluster.allocate("shared", "gpu-1")
+    for uid in ("a", "b"):
+        cluster.reserve("shared", uid)
+        cluster.create(uid, 0, resourceClaims=[{"name": "shared", "resourceClaimName": "shared"}])
+        cluster.bind(uid)
+    cluster.advance(60)
+    claims.watch()
+    claims.tell()
+    cluster.release("shared", "b")
+    cluster.force("b")
+    claims.lose_volume()
+    cluster.advance(40)
+    claims.settle()
+    claims.tell()
+    claims.tell()
+    assert exceptions_of(claims, "overlap") == [("overlap", "hq-1/a", 60, True)]

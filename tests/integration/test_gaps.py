@@ -1,19 +1,20 @@
 """Stretches that an agent could not watch hold the close until they are filled; a record may be an estimate."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.utils import timezone
 
 from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.gaps import metering_gaps
-from billing.usage.models import GpuAllocation, WatchNote
+from billing.usage.models import AgentNote, AgentWatermark, GpuAllocation, WatchNote
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.stored_rows import rewrite
@@ -27,8 +28,9 @@ NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 def post(client: Any) -> Any:
     token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
 
-    def send(*records: dict[str, Any], agent: str = "agent-1", **fields: Any) -> Any:
-        body = {"agent": {"name": agent, "cluster": "hq-1"}, "allocations": records, **fields}
+    def send(*records: dict[str, Any], agent: Any = "agent-1", **fields: Any) -> Any:
+        who = agent if isinstance(agent, dict) else {"name": agent, "cluster": "hq-1"}
+        body = {"agent": who, "allocations": records, **fields}
         return client.post("/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json",
                            headers={"Authorization": f"Bearer {token}"})  # fmt: skip
 
@@ -68,6 +70,85 @@ def test_the_silence_of_an_agent_can_be_filled_as_well(post: Any) -> None:
     assert unwatched() == [("agent agent-1", [Interval(datetime(2026, 10, 31, 20, tzinfo=UTC), NOVEMBER)])]
     post(agent="backfill", filled=[{"from": "2026-10-31T20:00:00Z", "until": "2026-11-01T00:00:00Z"}])
     assert unwatched() == []
+
+
+# A reporter that begins anew
+
+
+def at(hour: float) -> str:
+    return (datetime(2026, 10, 20, tzinfo=UTC) + timedelta(hours=hour)).isoformat()
+
+
+def lost(start: float, until: float) -> list[tuple[str, list[Interval]]]:
+    """What a watermark that reaches the end of October leaves."""
+    return [("agent agent-1", [Interval(datetime.fromisoformat(at(start)), datetime.fromisoformat(at(until)))])]
+
+
+OVER = "2026-11-01T00:00:00Z"
+
+
+def test_a_reporter_that_lost_its_state_leaves_a_gap_from_what_was_reported_last_to_its_first_list(post: Any) -> None:
+    post(watermark=at(8), watched_since=at(1))
+    post(watermark=at(9), watched_since=at(1))
+    for watermark in (at(9.5), at(9.5), OVER):  # its first list is complete a moment after it was asked for
+        post(watermark=watermark, watched_since=at(9.6))
+    assert unwatched() == lost(9, 9.6)
+
+
+def test_a_reporter_that_kept_its_state_or_is_the_first_leaves_none(post: Any) -> None:
+    post(watermark=at(1), watched_since=at(1.1))
+    post(watermark=at(2), watched_since=at(1.1))
+    post(watermark=at(20), watched_since=at(1.1))
+    post(watermark=OVER, watched_since=at(1.1))
+    assert unwatched() == []
+
+
+def test_a_second_agent_of_a_lease_that_had_watched_as_well_leaves_none(post: Any) -> None:
+    """It tells of time that was reported before it took over; of the rest it tells what it did not see."""
+    post(watermark=at(8), watched_since=at(1))
+    post(watermark=at(9), watched_since=at(3), unwatched=[
+        {"from": at(4), "until": at(5)}, {"from": at(7.5), "until": at(8.5)},
+    ])  # fmt: skip
+    post(watermark=OVER, watched_since=at(3))
+    assert unwatched() == lost(8, 8.5)
+
+
+def test_a_reporter_that_says_nothing_of_its_state_answers_for_the_time_between_its_watermarks(post: Any) -> None:
+    post(watermark=at(8))
+    AgentWatermark.objects.update(reported_at=timezone.now() - timedelta(days=1))
+    post(watermark=OVER)
+    assert unwatched() == []
+
+
+@pytest.mark.parametrize(("pause_s", "advance_h", "gap"), [
+    (121, 0.5, True), (119, 0.5, False), (3600, 1 / 30, False), (3600, 1 / 29, True),
+])  # fmt: skip
+def test_an_agent_from_before_is_believed_only_while_it_reports_without_a_pause(
+    post: Any, pause_s: int, advance_h: float, gap: bool
+) -> None:
+    """Version 1 says nothing of its state: after two minutes of silence nobody knows whether it kept it."""
+    old = {"name": "agent-1", "cluster": "hq-1", "version": "1"}
+    post(watermark=at(8), agent=old)
+    AgentWatermark.objects.update(reported_at=timezone.now() - timedelta(seconds=pause_s))
+    post(watermark=at(8 + advance_h), agent=old)
+    post(watermark=OVER)
+    assert unwatched() == (lost(8, 8 + advance_h) if gap else [])
+
+
+def test_an_allocation_that_a_new_state_does_not_show_was_gone_by_its_first_list(post: Any) -> None:
+    """Seen until 8:00, not in the list of 9:00: what is in doubt is one hour, not the rest of the month.
+
+    A claim may be there under another name, so that nothing is known of it.
+    """
+    running = {"started_at": at(2), "ended_at": None, "observed_until": at(8)}
+    post(allocation_record(1, **running), watermark=at(8), watched_since=at(1))
+    assert post(watermark=at(8.9), watched_since=at(9)).json()["accepted"] == 0
+    month_end = [Interval(datetime.fromisoformat(at(8)), NOVEMBER)]
+    assert unwatched()[0] == ("nlp-train", month_end), "while the new reports are not complete"
+    post(watermark=OVER, watched_since=at(9))
+    assert unwatched() == [("nlp-train", lost(8, 9)[0][1]), *lost(8, 9)]
+    post(allocation_record(2, **{**running, "resource": "dra/gpu.nvidia.com"}))
+    assert unwatched()[0] == ("nlp-train", month_end)
 
 
 def claimed(started: str, until: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from billing.usage.services.token_writer import TokenWriter
 from billing.usage.services.tokens import batch_ingest, report_ingest, rollups_fold, tokens_ingest, tokens_writer
 from billing.usage.services.watermarks import (
     ScanInput,
+    Watched,
     agent_notes_add,
     cluster_scans_add,
     watch_notes_add,
@@ -29,6 +30,7 @@ __all__ = [
     "Result",
     "ScanInput",
     "TokenWriter",
+    "Watched",
     "agent_notes_add",
     "allocations_ingest",
     "batch_ingest",

@@ -1,30 +1,75 @@
 """Watermarks: up to when an agent has told everything. They only move forward.
 
 A watermark that stood still and went on leaves no trace, so an agent says which stretches it could not watch, and whoever
-fills one from other sources says that.
+fills one from other sources says that. An agent that lost its state cannot know what its predecessor left out: the platform
+knows how far that one reported, and notes the time from there to the first list of the new state.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
-from django.db import connection
+from django.db import connection, transaction
 
-from billing.usage.models import AgentNote, ClusterScan, WatchNote
+from billing.usage.models import AgentNote, AgentWatermark, ClusterScan, WatchNote
 from metering.intervals import Interval
 
 NOTE_LENGTH = 512
+STEADY: Final = timedelta(minutes=2)
+"""An agent that says nothing of its state is believed to have kept it while its reports are no further apart."""
 
 
-def watermark_advance(*, agent: str, cluster: str, watermark: datetime) -> None:
-    """Note that `agent` has reported all it saw of `cluster` before `watermark`."""
-    with connection.cursor() as cursor:
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What an agent says of its own watch in a report.
+
+    `since`: when the first list of its state was complete; from there on it knows everything but `unwatched`. Who gives no
+    `since` answers for all the time before the watermark, unless `stateless`: an agent of a version that loses its state
+    without a word.
+    """
+
+    since: datetime | None = None
+    unwatched: tuple[Interval, ...] = ()
+    stateless: bool = False
+
+
+def watermark_advance(
+    *, agent: str, cluster: str, watermark: datetime, watched: Watched | None = None, now: datetime | None = None
+) -> None:
+    """Note that `agent` has reported all it saw of `cluster` before `watermark`, and what it did not see."""
+    watched = watched or Watched()
+    with transaction.atomic(), connection.cursor() as cursor:
+        known = AgentWatermark.objects.select_for_update().filter(agent=agent, cluster=cluster).first()
+        stretches = watched.unwatched if known is None else _unwatched(known, watched, watermark, now)
+        watch_notes_add(agent=agent, cluster=cluster, kind=WatchNote.Kind.UNWATCHED, stretches=stretches)
         cursor.execute(
-            """INSERT INTO usage_agentwatermark (agent, cluster, watermark, reported_at) VALUES (%s, %s, %s, now())
+            """INSERT INTO usage_agentwatermark (agent, cluster, watermark, watched_since, reported_at)
+               VALUES (%s, %s, %s, %s, coalesce(%s, now()))
                ON CONFLICT (agent, cluster) DO UPDATE
-               SET watermark = greatest(usage_agentwatermark.watermark, excluded.watermark), reported_at = now()""",
-            [agent, cluster, watermark],
+               SET watermark = greatest(usage_agentwatermark.watermark, excluded.watermark),
+                   watched_since = coalesce(excluded.watched_since, usage_agentwatermark.watched_since),
+                   reported_at = excluded.reported_at""",
+            [agent, cluster, watermark, watched.since, now],
         )
+
+
+def _unwatched(known: AgentWatermark, watched: Watched, watermark: datetime, now: datetime | None) -> list[Interval]:
+    """What nobody watched of the time that this report adds.
+
+    A state that did not make the last report and began after it leaves out what lies between. Of time that was reported
+    before, another agent of that name (which took over a Lease) may say nothing: who reported it answered for it.
+    """
+    if watched.since is None:
+        paused = watched.stateless and now is not None and min(now - known.reported_at, watermark - known.watermark) > STEADY
+        return [*watched.unwatched, *([Interval(known.watermark, watermark)] if paused else [])]
+    found = [
+        Interval(max(stretch.start, known.watermark), stretch.end)
+        for stretch in watched.unwatched if stretch.end > known.watermark
+    ]  # fmt: skip
+    if watched.since != known.watched_since and watched.since > known.watermark:
+        found.append(Interval(known.watermark, watched.since))
+    return found
 
 
 def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[Interval]) -> None:
