@@ -12,7 +12,7 @@ class Health:
 
     def __init__(self, alive: Callable[[], bool]) -> None:
         self.alive = alive
-        self.ready = False
+        self.ready = self.standby = False
         self.registry = CollectorRegistry()
         names = {
             "open_holds": "pods that hold accelerators",
@@ -43,7 +43,8 @@ class Health:
         if path == "/healthz":
             return (200, b"ok\n") if self.alive() else (503, b"the loop stands still\n")
         if path == "/readyz":
-            return (200, b"ok\n") if self.ready else (503, b"the first list is not complete\n")
+            ready = b"ok, standing by: another agent holds the lease\n" if self.standby else b"ok\n"
+            return (200, ready) if self.ready else (503, b"the first list is not complete\n")
         return (200, generate_latest(self.registry)) if path == "/metrics" else (404, b"not found\n")
 
 

@@ -1,5 +1,6 @@
 """Which of several agents speaks: a Lease. It saves load and no more; that two speak at once must be harmless, and is."""
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -8,6 +9,9 @@ import msgspec
 
 from metering.k8s.api import Api, ApiError, RefusedError
 
+CONFLICT: Final = 409
+"""Another agent was faster."""
+log = logging.getLogger(__name__)
 LEASE_S: Final = 60
 
 
@@ -43,10 +47,12 @@ class Leader:
         """
         try:
             self.leading = self._claim()
-        except RefusedError as error:
-            self.leading = self.leading and error.status != 409  # 409: another was faster
-        except ApiError:
-            pass
+        except ApiError as error:
+            faster = isinstance(error, RefusedError) and error.status == CONFLICT
+            self.leading = self.leading and not faster
+            if not faster:
+                role = "goes on reporting" if self.leading else "reports nothing until it holds the lease"
+                log.error("lease %s/%s: %s; this agent %s", self._namespace, self._name, error, role)
         return self.leading
 
     def _claim(self) -> bool:

@@ -176,9 +176,9 @@ class Service:
         if self._leader is not None and self._due("lease", LEASE_RENEWAL_S):
             leading = self._leader.renew()
         self._reconcile(agent, api, streams)
-        if leading and self._due("report", self._pace.report_s):
+        if self._due("report", self._pace.report_s):
             refresh = time.monotonic() >= self._next["refresh"]
-            if agent.report(api.clock.now(), refresh=refresh) is not None and refresh:
+            if leading and agent.report(api.clock.now(), refresh=refresh) is not None and refresh:
                 self._next["refresh"] = time.monotonic() + self._pace.refresh_s
             self._tell_health(agent, streams, api.clock.now(), leading=leading)
 
@@ -222,7 +222,7 @@ class Service:
         open_holds, kept, dirty = agent.store.counts()
         synced_at = agent.store.cursor("pods").synced_at
         oldest = agent.spool.oldest()
-        self.health.ready = synced_at is not None
+        self.health.ready, self.health.standby = synced_at is not None, not leading
         self.health.set(
             open_holds=open_holds, kept_holds=kept, unreported_holds=dirty, spool_bytes=agent.spool.bytes,
             spool_full=agent.spool_full, oldest_parcel_age_seconds=time.time() - oldest.put_at if oldest else 0,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,6 +181,51 @@ def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[.
     assert [(probe, read(path)) for probe, path in asked] == [("liveness", "ok\n"), ("readiness", "ok\n")]
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
+
+
+def answer_of(process: subprocess.Popen[str]) -> Callable[[str], tuple[int, str]]:
+    """Status and body of the process's probes and metrics, by path."""
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "health and metrics on port" in line)
+
+    def read(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{line.split()[-1]}{path}") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    return read
+
+
+def test_a_standby_is_ready_and_shows_what_it_knows_and_reports_nothing(
+    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    held = {"holderIdentity": "another", "renewTime": "2026-10-10T10:00:00.000000Z", "leaseDurationSeconds": 60}
+    path = "/apis/coordination.k8s.io/v1/namespaces/suanpan/leases/gpu-agent"
+    api.leases[path] = {"metadata": {"resourceVersion": "1"}, "spec": held}
+    api.cluster.create("a")
+    api.cluster.bind("a")
+    read = answer_of(start("--lease", "suanpan/gpu-agent"))
+    until(lambda: read("/readyz") == (200, "ok, standing by: another agent holds the lease\n"))
+    metrics = read("/metrics")[1]
+    assert "suanpan_agent_open_holds 1.0" in metrics
+    assert "suanpan_agent_leading 0.0" in metrics
+    assert door.platform.bodies == []
+    assert door.platform.watermark == ""
+
+
+def test_a_lease_that_the_agent_has_no_right_to_is_a_line_of_its_log(
+    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    api.refused.add("gpu-agent")
+    process = start("--lease", "suanpan/gpu-agent")
+    assert process.stderr is not None
+    line = next(text for text in process.stderr if "lease suanpan/gpu-agent" in text)
+    assert "ERROR" in line
+    assert "403" in line
+    assert line.endswith("this agent reports nothing until it holds the lease\n")
+    assert door.platform.watermark == ""
 
 
 def test_each_scan_compares_what_is_held_with_what_volcano_gave(
