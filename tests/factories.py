@@ -13,11 +13,19 @@ from django.utils import timezone
 from billing.config.set_up import Applied, set_up_apply
 from billing.tenancy.models import Membership, Team
 from billing.usage.models import AgentWatermark
-from billing.usage.services import IngestOutcome, Reporter, allocations_ingest, capacity_ingest, tokens_ingest
+from billing.usage.services import (
+    IngestOutcome,
+    Reporter,
+    allocations_ingest,
+    capacity_ingest,
+    tokens_ingest,
+    watermark_advance,
+)
 from metering.records import GpuAllocation, NodeCapacity, TokenUsage, decode_batch
 
 SHANGHAI_OCTOBER = (datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
 AFTER = datetime(2026, 11, 3, tzinfo=UTC)
+FOR_EVER = datetime(2100, 1, 1, tzinfo=UTC)
 
 SET_UP: dict[str, Any] = {
     "billing": {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none"},
@@ -48,12 +56,19 @@ SET_UP: dict[str, Any] = {
 }  # fmt: skip
 
 
-def apply(directory: Path, **changed: Any) -> Applied:
-    """Apply SET_UP with some sections replaced (None removes one)."""
+def apply(directory: Path, *, watched: bool = True, **changed: Any) -> Applied:
+    """Apply SET_UP with some sections replaced (None removes one).
+
+    `watched`: an agent has watched each of its clusters, so that a month without devices in use is one.
+    """
     sections = {key: value for key, value in {**SET_UP, **changed}.items() if value is not None}
     path = directory / "set-up.yaml"
     path.write_text(yaml.safe_dump(sections, sort_keys=False))
-    return set_up_apply(path=path, actor="tests")
+    applied = set_up_apply(path=path, actor="tests")
+    ruled = {row["cluster"] for name in ("ownership", "platform") for row in sections.get(name, ())}
+    for cluster in sorted(ruled) if watched else ():
+        watermark_advance(agent="watcher", cluster=cluster, watermark=FOR_EVER)
+    return applied
 
 
 def token_record(number: int = 1, **changed: Any) -> dict[str, Any]:

@@ -35,7 +35,8 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "shared_cost_unknown": ExceptionKind(FINANCE, "close", _("Enter what the month cost")),
     "metering_gap": ExceptionKind(OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True),
     "sequence_gap": ExceptionKind(OPERATOR, "sources", _("Send the missing records again"), waivable=True),
-    "silent_source": ExceptionKind(OPERATOR, "sources", _("Look whether its reporter runs")),
+    "silent_source": ExceptionKind(OPERATOR, "sources", _("Look whether its reporter runs"), waivable=True),
+    "silent_cluster": ExceptionKind(OPERATOR, "sources", _("Start its agent, or import its usage"), waivable=True),
     "agent_problem": ExceptionKind(OPERATOR, "sources", _("Mend what the agent cannot meter"), waivable=True),
     "unknown_resource": ExceptionKind(OPERATOR, "sources", _("Declare whether it is a device"), waivable=True),
     "unknown_share": ExceptionKind(OPERATOR, "sources", _("Declare how much of a device it is"), waivable=True),
@@ -55,7 +56,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "journal_unacknowledged": ExceptionKind(FINANCE, "close", _("Ask the ledger, then record its reference")),
     "upheld_uncredited": ExceptionKind(FINANCE, "corrections", _("Approve and issue its correction")),
     "upheld_repeatedly": ExceptionKind(OPERATOR, "disputes", _("Mend what makes it wrong again")),
-    "over_capacity": ExceptionKind(OPERATOR, "close", _("Check reports of capacity and device fractions")),
+    "over_capacity": ExceptionKind(OPERATOR, "close", _("Check reports of capacity and device fractions"), waivable=True),
 }
 WAIVABLE: Final = tuple(kind for kind, facts in KINDS.items() if facts.waivable)
 

@@ -144,18 +144,9 @@ def unwatched(window: Interval, until: datetime) -> list[ReportedException]:
         missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
         told = f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else ""
         if missing_us:
-            subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(missing_us // 1_000_000)
+            subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))
             found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + gap.advice))
     return found
-
-
-def silent_sources(silent: list[tuple[str, datetime]], until: datetime) -> list[ReportedException]:
-    """Gateways that reported nearly every day and then nothing: told, for nobody can know that there was usage."""
-    advice = "see whether its reporter runs; what it sends late is still billed"
-    return [
-        ReportedException("silent_source", source, Decimal(int((until - last).total_seconds())), "seconds", False, advice)
-        for source, last in silent
-    ]
 
 
 def numbers_missing(gaps: SequenceGaps) -> ReportedException:

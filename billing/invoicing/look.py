@@ -16,7 +16,7 @@ from django.db.models import Count, Max
 
 from billing.invoicing.entities_apart import teams_apart
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.report import Report, build_report, found_at_once, found_without_sums
+from billing.invoicing.report import Report, build_report, found_at_once, found_beforehand, found_without_sums
 from billing.rating.assessment import assess
 from billing.rating.books import Books
 from billing.rating.named import all_owned_and_priced
@@ -69,7 +69,7 @@ def _report(period: BillingPeriod, books: Books, names: Names, this: int, *, now
     window = Interval(period.start, period.end)
     if not needs_sums(period) and all_owned_and_priced(books, *_pieces(books, window), names) and _late_priced(books, this):
         report = found_without_sums(period, now=now)
-        if report.closable:
+        if report.closable and found_beforehand(period, now=now).closable:
             return report
     assessment = assess(window=window, zone=period.zone, ordinal=None, judged=False, isolate=True)
     return build_report(period, now=now, thorough=False, assessment=assessment)

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 from billing.invoicing.acceptance import acceptance_counts
+from billing.invoicing.completeness_found import capacity_exceeded, reports_missing
 from billing.invoicing.disputes_found import disputes_left
 from billing.invoicing.disputes_rolled import disputes_rolled
 from billing.invoicing.documents_agree import documents_disagreeing
@@ -33,7 +34,6 @@ from billing.invoicing.exceptions_found import (
     numbers_missing,
     scans_differing,
     shown,
-    silent_sources,
     teams_held,
     unwatched,
     without_owner,
@@ -48,8 +48,7 @@ from billing.rating.models import Charge as ChargeRow
 from billing.tenancy.reading import begun
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
-from billing.usage.overheld import overheld
-from billing.usage.reconciliation import completeness, engine_days, sequence_gaps
+from billing.usage.reconciliation import engine_days, sequence_gaps
 from billing.usage.selectors import (
     EpochFilter,
     ScanSum,
@@ -182,6 +181,14 @@ def found_without_sums(period: BillingPeriod, *, now: datetime) -> Report:
     return report
 
 
+def found_beforehand(period: BillingPeriod, *, now: datetime) -> Report:
+    """Of an open month what is found neither from its names nor by what comes in: missing reports, too many devices."""
+    window, report = Interval(period.start, period.end), Report(period.month, period.status)
+    report.exceptions += reports_missing(window, min(window.end, now)) + capacity_exceeded(window, {}, blocks=True)
+    _waive(report, period, now)
+    return report
+
+
 def accounted(assessment: Assessment, held: Decimal) -> list[Check]:
     """Whether what is to be billed is all that was used; `held`: device-microseconds in one sum that nothing cuts."""
     return [_all_accounted(assessment, held), _all_tokens_accounted(assessment)]
@@ -219,14 +226,13 @@ def found_in(
     window = Interval(period.start, period.end)
     assessment = assessment or assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
-    missing = completeness(window, period.zone, until=min(window.end, now))
-    report.engines = compare(missing.engine_days)
+    report.engines = compare(engine_days(window, period.zone))
     if period.ordinal is None:
         report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
         report.exceptions += charged_apart(assessment) + costs_not_measured(period)
         report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
         report.exceptions += shares_unknown(window)
-        report.exceptions += silent_sources(missing.silent, min(window.end, now))
+        report.exceptions += reports_missing(window, min(window.end, now))
         report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]
         report.scans = scan_sums(window)
         report.exceptions += scans_differing(report.scans)
@@ -242,7 +248,12 @@ def found_in(
     if thorough:
         report.exceptions += months_unbilled(period)
     report.checks += accounted(assessment, held_uncut(window, period.ordinal)())
-    _account_capacity(report, assessment, window, thorough=thorough)
+    _account_capacity(report, assessment, window)
+    if thorough or period.ordinal is None:
+        pools = [pool for pool in report.pools if pool["idle"] is not None]
+        idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
+        report.exceptions += capacity_exceeded(window, idle, blocks=period.ordinal is None)
+    report.checks.append(_capacity_check(report))
     report.checks.append(as_reported(usage_altered(window)))
     if thorough:
         report.checks.append(_rollups_equal_events(window))
@@ -324,10 +335,9 @@ def _all_tokens_accounted(assessment: Assessment) -> Check:
     return Check("tokens = charged + unowned + unpriced", reported == charged + left + held, detail)
 
 
-def _account_capacity(report: Report, assessment: Assessment, window: Interval, *, thorough: bool) -> None:
+def _account_capacity(report: Report, assessment: Assessment, window: Interval) -> None:
     """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
     offered: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
-    over = overheld(window) if thorough else {}
     for item in capacity_sums(window):
         offered[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
     sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
@@ -349,13 +359,7 @@ def _account_capacity(report: Report, assessment: Assessment, window: Interval, 
         capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
         pool |= {"idle": number(pool_idle), "capacity": number(pool_capacity)}
         report.pools.append(pool | allocated.get((cluster, accelerator), {}))
-        if (beyond := max(-pool_idle, over.get((cluster, accelerator), Decimal(0)))) > 0:
-            report.exceptions.append(
-                ReportedException("over_capacity", f"{cluster}/{accelerator}", beyond, "gpu_seconds", False,
-                           "more was held than nodes offered: check capacity reports and device fractions")
-            )  # fmt: skip
     report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
-    report.checks.append(_capacity_check(report, offered))
 
 
 def _allocated(assessment: Assessment) -> dict[tuple[str, str], dict[str, Any]]:
@@ -373,14 +377,14 @@ def _allocated(assessment: Assessment) -> dict[tuple[str, str], dict[str, Any]]:
     }
 
 
-def _capacity_check(report: Report, offered: dict[tuple[str, str], Fraction]) -> Check:
+def _capacity_check(report: Report) -> Check:
     """What is not held is idle: that comes to the capacity wherever no more was held than nodes offered."""
     name = "charged + platform + idle = capacity"
-    if not offered:
+    if report.gpu_seconds["capacity"] is None:
         return Check(name, True, "capacity unknown: no capacity was reported", compared=False, holds=False)
     beyond = [item for item in report.exceptions if item.kind == "over_capacity"]
     unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
-    detail = f"{shown(report.gpu_seconds['capacity'] or Decimal(0))} GPU-seconds offered"
+    detail = f"{shown(report.gpu_seconds['capacity'])} GPU-seconds offered"
     if beyond:
         detail += f"; more was held than offered in {', '.join(item.subject for item in beyond)}"
     if unknown:

@@ -27,7 +27,9 @@ ADVICE: Final = (
     gettext_noop("report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"),
     gettext_noop("claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed "
                  "meanwhile, import it, and waive with a reason"),
-    gettext_noop("see whether its reporter runs; what it sends late is still billed"),
+    gettext_noop("see whether its reporter runs, import what is missing, end its consumers, or waive with a reason"),
+    gettext_noop("nothing was reported: start its agent, import its usage with `import_usage gpu`, end its ownership, or "
+                 "waive with a reason"),
     gettext_noop("%(text)s: is not metered: mend what the agent names, or waive it"),
     gettext_noop(
         "nobody knows this extended resource: if it is a device, tell the agent with %(option)s; if it is none, declare it "

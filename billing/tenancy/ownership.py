@@ -11,6 +11,7 @@ from fnmatch import translate
 from functools import lru_cache
 from re import Pattern, compile
 
+from metering.intervals import Interval
 from metering.names import as_name
 
 WILDCARDS = frozenset("*?[")
@@ -95,10 +96,31 @@ class OwnershipBook:
         """Every team that may own (scope, name) at some instant; which one does, only the instant says."""
         return {row.owner.team for row in self.rows_of(scope, name)}
 
+    @property
+    def _rows(self) -> list[OwnershipRow]:
+        return [row for group in self._exact.values() for row in group] + self._patterns
+
     def changes(self) -> set[datetime]:
         """Every instant at which some ownership begins or ends."""
-        rows = [row for group in self._exact.values() for row in group] + self._patterns
-        return {at for row in rows for at in (row.valid_from, row.valid_until) if at is not None}
+        return {at for row in self._rows for at in (row.valid_from, row.valid_until) if at is not None}
+
+    def literal_scopes(self, window: Interval) -> dict[str, list[Interval]]:
+        """Scopes that rows name without a wildcard, each with the time of the window for which they do."""
+        found: dict[str, list[Interval]] = {}
+        for row in self._rows:
+            start, end = max(row.valid_from or window.start, window.start), min(row.valid_until or window.end, window.end)
+            if _literal(row.scope) and start < end:
+                found.setdefault(row.scope, []).append(Interval(start, end))
+        return found
+
+    def names_scope(self, scope: str, instant: datetime) -> bool:
+        """Whether anything of a scope has an owner just before `instant`."""
+        return any(
+            _matches(row.scope, scope)
+            and (row.valid_from is None or row.valid_from < instant)
+            and (row.valid_until is None or instant <= row.valid_until)
+            for row in self._rows
+        )
 
 
 def _literal(pattern: str) -> bool:

@@ -383,3 +383,10 @@ class QuarantinedRecord(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["status", "at"], name="quarantine_open")]
+
+
+class TokenFile(models.Model):
+    """A source of tokens of which a file was imported, with the latest time of a record that came so."""
+
+    source = models.CharField(max_length=512, unique=True)
+    until = models.DateTimeField()

@@ -1,5 +1,6 @@
 """Reads whether more devices were held at any time than nodes offered: idle time of other hours hides it from the sums."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Final
@@ -17,8 +18,16 @@ SMALLEST: Final = Decimal("0.000000001")
 """Fractions of devices are rounded to twelve decimals: six sixths may be a little more than one."""
 
 
-def overheld(window: Interval) -> dict[tuple[str, str], Decimal]:
-    """GPU-seconds by (cluster, accelerator) that were held beyond what was offered at that instant, as far as known.
+@dataclass(frozen=True, slots=True)
+class Overheld:
+    """GPU-seconds that were held where capacity is known, and how many of them beyond it."""
+
+    beyond: Decimal = Decimal(0)
+    held: Decimal = Decimal(0)
+
+
+def overheld(window: Interval) -> dict[tuple[str, str], Overheld]:
+    """By (cluster, accelerator) what was held beyond what was offered at that instant, as far as known.
 
     Time in which a cluster reported no capacity of an accelerator is left out: there nobody can know.
     """
@@ -61,11 +70,17 @@ def overheld(window: Interval) -> dict[tuple[str, str], Decimal]:
                    FROM stretch WHERE over GROUP BY cluster, accelerator, number
                    HAVING sum(microseconds(until - at)) >= %(shortest)s
                )
-               SELECT cluster, accelerator, sum(device_us) FROM excess GROUP BY 1, 2 ORDER BY 1, 2""",
+               SELECT cluster, accelerator, sum(device_us), (
+                   SELECT sum(j.held * microseconds(j.until - j.at)) FROM judged j
+                   WHERE j.offered > 0 AND (j.cluster, j.accelerator) = (excess.cluster, excess.accelerator))
+               FROM excess GROUP BY 1, 2 ORDER BY 1, 2""",
             {
                 "lo": window.start, "hi": window.end, "resources": resources, "smallest": SMALLEST,
                 "shares": [round_to(device_share(name), FRACTION_PLACES) for name in resources],
                 "shortest": SHORTEST // timedelta(microseconds=1),
             },
         )  # fmt: skip
-        return {(cluster, accelerator): us.scaleb(-6) for cluster, accelerator, us in cursor.fetchall()}
+        return {
+            (cluster, accelerator): Overheld(beyond.scaleb(-6), held.scaleb(-6))
+            for cluster, accelerator, beyond, held in cursor.fetchall()
+        }

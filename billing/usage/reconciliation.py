@@ -58,23 +58,29 @@ ENGINE_DAYS = """
                              interval '1 day') AS at
     )
     SELECT model AS subject, day, coalesce(g.input_tokens, 0), coalesce(g.output_tokens, 0),
-           coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0), r.first <= d.first AND r.last >= d.last,
-           NULL::timestamptz
+           coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0), r.first <= d.first AND r.last >= d.last
     FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) LEFT JOIN gateway g USING (model, day)
 """
 SILENT = """
-    SELECT d.source, NULL, 0, 0, 0, 0, false, max(t.last) + interval '1 hour'
-    FROM (SELECT dimension, (hour AT TIME ZONE 'UTC')::date AS day, max(hour) AS last FROM token_usage_hour
-          WHERE hour >= %(until)s::timestamptz - interval '31 days' AND hour < %(until)s GROUP BY 1, 2) t
-    JOIN token_dimension d ON d.id = t.dimension
-    GROUP BY d.source
-    HAVING max(t.last) + interval '1 hour' <= %(until)s::timestamptz - %(after)s
-       AND count(DISTINCT t.day) >= %(days)s
+    WITH used AS (
+        SELECT DISTINCT d.source, t.hour FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
+        WHERE t.hour >= %(until)s::timestamptz - %(back)s AND t.hour < %(until)s
+    ), pause AS (
+        SELECT source, hour, hour - lag(hour) OVER (PARTITION BY source ORDER BY hour) - interval '1 hour' AS idle FROM used
+    )
+    SELECT source, max(hour) + interval '1 hour' AS last FROM pause p
+    GROUP BY source
+    HAVING max(hour) + interval '1 hour' <= %(until)s::timestamptz - greatest(%(after)s, max(idle))
+       AND count(DISTINCT (hour AT TIME ZONE 'UTC')::date) >= %(days)s
        AND NOT EXISTS (SELECT 1 FROM usage_agentwatermark w
-                       WHERE w.cluster = d.source AND w.watermark > %(until)s::timestamptz - %(after)s)
+                       WHERE w.cluster = p.source AND w.watermark > %(until)s::timestamptz - %(after)s)
+       AND NOT EXISTS (SELECT 1 FROM usage_tokenfile f WHERE f.source = p.source AND f.until >= max(hour))
+    ORDER BY source
 """
 USUAL_DAYS = 7
 SILENT_AFTER = timedelta(hours=24)
+LOOKED_BACK = timedelta(days=62)
+"""So that a source which fell silent in the month before is still missed in this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,41 +96,27 @@ class EngineDay:
     comparable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Completeness:
-    """What may be missing. `engine_days`: every day of the window for every model that has readings, by model and day.
+def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
+    """(source, end of the last hour with usage) of token sources that have fallen silent.
 
-    `silent`: (source, end of the last hour with usage) of token sources that reported on seven days and more of the month
-    before, then nothing for a day, and for which no agent says that it went on watching.
+    Such a source was used on seven days or more, and then not for a day, nor for as long as it had ever paused before. A
+    source is not missed of which an agent says that it went on watching, nor one whose last usage came in a file.
     """
-
-    engine_days: list[EngineDay]
-    silent: list[tuple[str, datetime]]
-
-
-def completeness(window: Interval, zone: str, *, until: datetime) -> Completeness:
-    """What may be missing of a window; `until`: how far it has passed."""
-    given = {"start": window.start, "end": window.end, "zone": zone, "until": until, "after": SILENT_AFTER}
-    found = Completeness([], [])
+    given = {"until": until, "after": SILENT_AFTER, "days": USUAL_DAYS, "back": LOOKED_BACK}
     with connection.cursor() as cursor:
-        cursor.execute(f"{ENGINE_DAYS} UNION ALL {SILENT} ORDER BY subject, day", {**given, "days": USUAL_DAYS})
-        for row in cursor.fetchall():
-            if row[1] is None:
-                found.silent.append((row[0], row[-1]))
-            else:
-                found.engine_days.append(_engine_day(row))
-    return found
+        cursor.execute(SILENT, given)
+        return list(cursor.fetchall())
 
 
 def engine_days(window: Interval, zone: str) -> list[EngineDay]:
-    """The days of the window alone, without asking who has fallen silent, which takes a month of tokens."""
+    """Every day of the window for every model that has readings, by model and day."""
     with connection.cursor() as cursor:
         cursor.execute(f"{ENGINE_DAYS} ORDER BY subject, day", {"start": window.start, "end": window.end, "zone": zone})
         return [_engine_day(row) for row in cursor.fetchall()]
 
 
 def _engine_day(row: Sequence[Any]) -> EngineDay:
-    subject, day, *counts, comparable, _ = row
+    subject, day, *counts, comparable = row
     return EngineDay(subject, day, *(int(count) for count in counts), comparable)
 
 

@@ -394,9 +394,9 @@ def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path
         hold(2, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=2, namespace="serving"),
     )
     ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-    offered = {"from": "2026-10-11T00:00:00Z", "until": "2026-10-12T00:00:00Z"}
+    offered = {"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T06:00:00Z"}
     ingest_capacity(
-        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=1, **offered
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4, **offered
     )
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
 

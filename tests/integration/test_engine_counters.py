@@ -16,7 +16,7 @@ from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
-from billing.usage.reconciliation import EngineDay, completeness
+from billing.usage.reconciliation import EngineDay, engine_days
 from billing.usage.services import IngestOutcome, Reporter, engine_readings_ingest
 from metering.intervals import Interval
 from metering.records import EngineReading, decode_batch
@@ -43,7 +43,7 @@ def ingest(*readings: dict[str, Any], reporter: Reporter | None = None) -> Inges
 
 
 def days() -> list[EngineDay]:
-    return completeness(Interval(*SHANGHAI_OCTOBER), "Asia/Shanghai", until=SHANGHAI_OCTOBER[1]).engine_days
+    return engine_days(Interval(*SHANGHAI_OCTOBER), "Asia/Shanghai")
 
 
 def day(number: int = 15) -> EngineDay:
@@ -263,23 +263,6 @@ def test_a_reader_that_told_a_watermark_and_fell_silent_is_a_metering_gap() -> N
 )  # fmt: skip
 def test_a_wrong_watermark_is_refused(changed: dict[str, Any], status: int) -> None:
     assert watermark(**changed).status_code == status
-
-
-@pytest.mark.usefixtures("set_up")
-def test_a_source_that_reported_every_day_and_then_nothing_for_a_day_is_told() -> None:
-    records = [token_record(number, time=f"2026-10-{number:02}T12:30:00+08:00") for number in range(20, 27)]
-    ingest_tokens(*records)
-    (silent,) = [item for item in october().exceptions if item.kind == "silent_source"]
-    assert (silent.subject, silent.quantity, silent.blocks) == ("litellm-hq", Decimal(5 * 86400 + 11 * 3600), False)
-    assert october().closable
-    watermark(watermark="2026-11-01T00:00:00Z")
-    assert [item for item in october().exceptions if item.kind == "silent_source"] == [], "its reader went on watching"
-
-
-@pytest.mark.usefixtures("set_up")
-def test_a_source_that_was_used_now_and_then_is_not_missed() -> None:
-    ingest_tokens(*(token_record(number, time=f"2026-10-{number:02}T12:30:00+08:00") for number in range(1, 7)))
-    assert [item for item in october().exceptions if item.kind == "silent_source"] == []
 
 
 @pytest.mark.usefixtures("set_up")

@@ -10,6 +10,7 @@ import pytest
 
 from billing.invoicing.report import Check, build_report
 from billing.invoicing.selectors import period_of
+from billing.invoicing.services import CloseRefusedError, exception_waive, period_close, period_open
 from billing.usage.overheld import overheld
 from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
@@ -38,32 +39,81 @@ def held(number: int, start: str, until: str, quantity: int = 8, **changed: Any)
     ingest_allocations(allocation_record(number, **{**times, "quantity": quantity, **changed}))
 
 
+def beyond(window: Interval) -> dict[tuple[str, str], Decimal]:
+    return {pool: over.beyond for pool, over in overheld(window).items()}
+
+
 def test_what_exceeds_the_nodes_for_a_while_is_told_though_the_month_has_room(tmp_path: Path) -> None:
     """Eight cards; eight and four pods' devices from 10:00 to 11:30: four too many for 5,400 s."""
     apply(tmp_path)
     offered("00:00:00", "23:00:00")
     held(1, "09:00:00", "12:00:00")
     held(2, "10:00:00", "11:30:00", 4)
-    assert overheld(DAY) == {H800: Decimal(4 * 5400)}
+    assert beyond(DAY) == {H800: Decimal(4 * 5400)}
     report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
     (found,) = [item for item in report.exceptions if item.kind == "over_capacity"]
-    assert (found.subject, found.quantity, found.unit, found.blocks) == ("hq-1/NVIDIA-H800", 21_600, "gpu_seconds", False)
+    assert (found.subject, found.quantity, found.unit, found.blocks) == ("hq-1/NVIDIA-H800", 21_600, "gpu_seconds", True)
     assert report.gpu_seconds["idle"] == 8 * 23 * 3600 - 8 * 3 * 3600 - 4 * 5400
     quick = build_report(period_of("2026-10"), now=OCTOBER_OVER, thorough=False)
-    assert [item for item in quick.exceptions if item.kind == "over_capacity"] == []
+    assert [item.quantity for item in quick.blocking] == [21_600]
 
 
 def test_the_reconciliation_with_capacity_fails_where_more_was_held_than_offered(tmp_path: Path) -> None:
-    """It holds no close: 662,400 GPU-seconds were offered and 108,000 held, 21,600 of them beyond the eight cards."""
+    """Of 662,400 GPU-seconds that were offered 108,000 were held, 21,600 of them beyond the eight cards."""
     apply(tmp_path)
     offered("00:00:00", "23:00:00")
     held(1, "09:00:00", "12:00:00")
     assert (capacity_check().ok, capacity_check().detail) == (True, "662,400 GPU-seconds offered")
     held(2, "10:00:00", "11:30:00", 4)
     report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
-    assert (report.closable, report.adds_up) == (True, False)
+    assert (report.closable, report.adds_up) == (False, False)
     assert capacity_check().ok is False
     assert capacity_check().detail == "662,400 GPU-seconds offered; more was held than offered in hq-1/NVIDIA-H800"
+
+
+def close() -> None:
+    period_close(month="2026-10", actor="fin", now=OCTOBER_OVER)
+
+
+def test_five_allocations_at_once_on_a_node_of_one_device_block_the_close_until_somebody_answers(tmp_path: Path) -> None:
+    """One device for a day; five times one hour of it at once: four hours too many."""
+    apply(tmp_path)
+    offered("00:00:00", "23:00:00", 1)
+    for number in range(5):
+        held(number, "09:00:00", "10:00:00", 1)
+    with pytest.raises(CloseRefusedError) as refused:
+        close()
+    (found,) = refused.value.report.blocking
+    assert (found.kind, found.subject, found.quantity) == ("over_capacity", "hq-1/NVIDIA-H800", 4 * 3600)
+    exception_waive(period=period_open(month="2026-10"), kind="over_capacity", subject="hq-1/NVIDIA-H800",
+                    reason="time slices without a label", actor="lin", now=OCTOBER_OVER)  # fmt: skip
+    close()
+    assert build_report(period_of("2026-10"), now=OCTOBER_OVER).status == "closed"
+
+
+@pytest.mark.parametrize(("ends", "seconds", "blocks"), [("11:16:54", 66, False), ("11:16:53", 67, True)])
+def test_a_device_that_fails_under_a_running_pod_for_a_thousandth_of_what_was_held_is_shown(
+    tmp_path: Path, ends: str, seconds: int, blocks: bool
+) -> None:
+    """8 devices held for 8,280 s are 66,240 GPU-seconds: of them one is gone for 66 s or for 67 s at the end."""
+    apply(tmp_path)
+    offered("09:00:00", ends)
+    offered(ends, "11:18:00", 7)
+    held(1, "09:00:00", "11:18:00")
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    (found,) = [item for item in report.exceptions if item.kind == "over_capacity"]
+    assert (found.quantity, found.blocks) == (seconds, blocks)
+
+
+def test_capacity_that_is_unknown_for_a_part_of_the_month_blocks_nothing(tmp_path: Path) -> None:
+    """8 devices were held for two hours and offered, as far as known, for one."""
+    apply(tmp_path)
+    offered("10:00:00", "11:00:00")
+    held(1, "09:00:00", "11:00:00")
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    (found,) = [item for item in report.exceptions if item.kind == "over_capacity"]
+    assert (found.quantity, found.blocks) == (8 * 3600, False)
+    close()
 
 
 def capacity_check() -> Check:
@@ -75,12 +125,12 @@ def test_less_than_a_minute_is_the_difference_of_clocks() -> None:
     offered("00:00:00", "23:00:00")
     held(1, "09:00:00", "10:00:30")
     held(2, "10:00:00", "11:00:00")
-    assert overheld(DAY) == {}
+    assert beyond(DAY) == {}
     held(3, "12:00:00", "12:00:50")
     held(4, "12:00:00", "12:00:40", 1)  # 40 s of 9, 10 s of 12, 10 s of 20: one stretch of a minute
     held(5, "12:00:40", "12:01:00", 4)
     held(6, "12:00:50", "12:01:00", 16)
-    assert overheld(DAY) == {H800: Decimal(1 * 40 + 4 * 10 + 12 * 10)}
+    assert beyond(DAY) == {H800: Decimal(1 * 40 + 4 * 10 + 12 * 10)}
 
 
 def test_time_without_known_capacity_and_other_products_are_left_out() -> None:
@@ -88,7 +138,7 @@ def test_time_without_known_capacity_and_other_products_are_left_out() -> None:
     held(1, "08:00:00", "11:00:00", 16)
     held(2, "08:00:00", "11:00:00", 16, accelerator="NVIDIA-H200")
     held(3, "08:00:00", "11:00:00", 16, cluster="hq-2")
-    assert overheld(DAY) == {H800: Decimal(8 * 3600)}
+    assert beyond(DAY) == {H800: Decimal(8 * 3600)}
 
 
 def test_slices_are_counted_by_their_part_of_a_card() -> None:
@@ -96,6 +146,6 @@ def test_slices_are_counted_by_their_part_of_a_card() -> None:
     mig = {"resource": "nvidia.com/mig-1g.10gb"}
     offered("00:00:00", "23:00:00", 7, **mig)
     held(1, "09:00:00", "10:00:00", 7, device_fraction="0.142857142857", **mig)
-    assert overheld(DAY) == {}
+    assert beyond(DAY) == {}
     held(2, "09:00:00", "10:00:00", 1, device_fraction="0.142857142857", **mig)
-    assert overheld(DAY) == {H800: Decimal("514.2857142852")}
+    assert beyond(DAY) == {H800: Decimal("514.2857142852")}

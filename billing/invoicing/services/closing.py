@@ -33,7 +33,15 @@ from billing.invoicing.modes import billing_modes
 from billing.invoicing.prepared import standing
 from billing.invoicing.previews import encoded
 from billing.invoicing.progress import Tell, nobody
-from billing.invoicing.report import Report, accounted, as_reported, build_report, found_without_sums, held_uncut
+from billing.invoicing.report import (
+    Report,
+    accounted,
+    as_reported,
+    build_report,
+    found_beforehand,
+    found_without_sums,
+    held_uncut,
+)
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
@@ -132,7 +140,8 @@ def period_close(*, month: str, actor: str, now: datetime, tell: Tell = nobody) 
 
 def _adopt(month: str, actor: str, now: datetime) -> Closed | None:
     """Close an open month with what is prepared of it, at once; None where it has to be rated, or cannot be closed."""
-    if not PreparedClose.objects.filter(period__month=month, ready=True).exists():
+    waiting = PreparedClose.objects.filter(period__month=month, ready=True).select_related("period").first()
+    if waiting is None or waiting.period is None or not found_beforehand(waiting.period, now=now).closable:
         return None
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)

@@ -141,6 +141,7 @@ WORDS = {
     "over_capacity": _("Above capacity"),
     "sequence_gap": _("Numbered records that never arrived"),
     "silent_source": _("Source without usage lately"),
+    "silent_cluster": _("Owned cluster without any report"),
     "engine_difference": _("Gateways and inference servers differ"),
     "engine_difference_day": _("Gateways and inference servers differ on a day"),
     "invalid": _("Breaks the contract"),

@@ -10,6 +10,7 @@ from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
 from billing.usage.services.token_batch import token_batch
+from billing.usage.services.token_files import token_files_note
 from billing.usage.services.token_group import Result
 from billing.usage.services.token_writer import TokenWriter
 from billing.usage.services.tokens import batch_ingest, report_ingest, rollups_fold, tokens_ingest, tokens_writer
@@ -46,6 +47,7 @@ __all__ = [
     "sequences_fold",
     "share_declare",
     "token_batch",
+    "token_files_note",
     "tokens_ingest",
     "tokens_writer",
     "watch_notes_add",

@@ -18,6 +18,7 @@ from billing.usage.services import (
     capacity_ingest,
     efficiency_ingest,
     engine_readings_ingest,
+    token_files_note,
     tokens_ingest,
 )
 
@@ -90,7 +91,10 @@ def _ingest(kind: str, batch: list[FileRecord[Any]], reporter: Reporter) -> Inge
         "tokens": tokens_ingest, "capacity": capacity_ingest, "efficiency": efficiency_ingest,
         "engine": engine_readings_ingest,
     }[kind]  # fmt: skip
-    return ingest(records=records, reporter=reporter, now=now)
+    outcome = ingest(records=records, reporter=reporter, now=now)
+    if kind == "tokens":
+        token_files_note(item.record for item in batch)
+    return outcome
 
 
 def _batches(records: Iterator[FileRecord[Any]]) -> Iterator[list[FileRecord[Any]]]:
