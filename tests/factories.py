@@ -19,13 +19,13 @@ from billing.usage.services import (
     allocations_ingest,
     capacity_ingest,
     tokens_ingest,
-    watermark_advance,
+    watch_notes_add,
 )
+from metering.intervals import Interval
 from metering.records import GpuAllocation, NodeCapacity, TokenUsage, decode_batch
 
 SHANGHAI_OCTOBER = (datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
 AFTER = datetime(2026, 11, 3, tzinfo=UTC)
-FOR_EVER = datetime(2100, 1, 1, tzinfo=UTC)
 
 SET_UP: dict[str, Any] = {
     "billing": {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none"},
@@ -59,7 +59,7 @@ SET_UP: dict[str, Any] = {
 def apply(directory: Path, *, watched: bool = True, **changed: Any) -> Applied:
     """Apply SET_UP with some sections replaced (None removes one).
 
-    `watched`: an agent has watched each of its clusters, so that a month without devices in use is one.
+    `watched`: somebody has reported of each of its clusters, so that a month without devices in use is one.
     """
     sections = {key: value for key, value in {**SET_UP, **changed}.items() if value is not None}
     path = directory / "set-up.yaml"
@@ -67,8 +67,15 @@ def apply(directory: Path, *, watched: bool = True, **changed: Any) -> Applied:
     applied = set_up_apply(path=path, actor="tests")
     ruled = {row["cluster"] for name in ("ownership", "platform") for row in sections.get(name, ())}
     for cluster in sorted(ruled) if watched else ():
-        watermark_advance(agent="watcher", cluster=cluster, watermark=FOR_EVER)
+        cluster_reported(cluster)
     return applied
+
+
+def cluster_reported(cluster: str) -> None:
+    """In every month of two years a microsecond of the cluster is filled with nothing, so that it is not silent."""
+    instants = [datetime(year, month, 2, tzinfo=UTC) for year in (2026, 2027) for month in range(1, 13)]
+    moments = [Interval(instant, instant + timedelta(microseconds=1)) for instant in instants]
+    watch_notes_add(agent="tests", cluster=cluster, kind="filled", stretches=moments)
 
 
 def token_record(number: int = 1, **changed: Any) -> dict[str, Any]:

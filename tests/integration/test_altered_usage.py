@@ -34,7 +34,7 @@ from tests.stored_rows import rewrite
 pytestmark = pytest.mark.django_db
 LATER = datetime(2026, 12, 3, tzinfo=UTC)
 DAY = allocation_record(1, started_at="2026-10-10T00:00:00Z", ended_at="2026-10-11T00:00:00Z", observed_until=None)
-CAPACITY = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
+CAPACITY = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 16,
             "from": "2026-10-01T00:00:00Z", "until": "2026-10-31T00:00:00Z"}  # fmt: skip
 SAMPLE = {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-11T00:00:00Z",
           "gpu_seconds": "691200", "mfu": "0.40", "hfu": "0.45", "dtype": "bf16", "coverage": "1"}  # fmt: skip

@@ -14,7 +14,7 @@ from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.gaps import metering_gaps
-from billing.usage.models import AgentNote, AgentWatermark, GpuAllocation, WatchNote
+from billing.usage.models import AgentWatermark, GpuAllocation, WatchNote
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.stored_rows import rewrite

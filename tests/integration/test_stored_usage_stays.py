@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 from django.db import DatabaseError, connection, transaction
 
@@ -27,9 +28,10 @@ from billing.usage.services import (
     watch_notes_add,
     watermark_advance,
 )
+from billing.usage.services.token_files import token_files_note
 from billing.usage.services.watermarks import ScanInput
 from metering.intervals import Interval
-from metering.records import EfficiencySample, EngineReading, NodeCapacity, decode_batch
+from metering.records import EfficiencySample, EngineReading, NodeCapacity, TokenUsage, decode_batch
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +76,7 @@ def something_of_everything() -> None:
     report(engine_readings_ingest, EngineReading, b"""{"source": "gw", "replica": "r", "model": "m",
         "time": "2026-10-10T00:00:00Z", "prompt_tokens": 1, "generation_tokens": 1}""")
     watermark_advance(agent="a", cluster="hq-1", watermark=START)
+    token_files_note([decode_batch(TokenUsage, [msgspec.json.encode(token_record(3))]).records[0][1]])
     stretch = Interval(START, START + timedelta(hours=1))
     watch_notes_add(agent="a", cluster="hq-1", kind="unwatched", stretches=[stretch])
     agent_notes_add(agent="a", cluster="hq-1", kind="problem", notes={"pod": "1.5"}, now=START)

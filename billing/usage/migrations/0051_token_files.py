@@ -2,9 +2,13 @@
 
 from django.db import migrations, models
 
+from billing.tenancy.guards import changes_only, kept, refused_where
+
+FORWARD = "how far files reach goes forward"
+
 
 class Migration(migrations.Migration):
-    dependencies = [("usage", "0035_watched_since")]
+    dependencies = [("usage", "0050_watched_since")]
     operations = [
         migrations.CreateModel(
             name="TokenFile",
@@ -14,4 +18,7 @@ class Migration(migrations.Migration):
                 ("until", models.DateTimeField()),
             ],
         ),
+        changes_only("usage_tokenfile", ("until",), FORWARD),
+        refused_where("usage_tokenfile", "until_goes_forward", ("until",), "NEW.until < OLD.until", FORWARD),
+        kept("usage_tokenfile", FORWARD),
     ]
