@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+MANIFESTS := docker/k8s
+HELM   := $(or $(wildcard $(BIN)/helm),helm)
 SUITES := tests/integration tests/property tests/embedded tests/agent tests/golden tests/unit
 WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
@@ -63,4 +65,10 @@ lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
 
-.PHONY: help install demo up check test bench explore histories traces lock
+manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the charts
+	@for chart in suanpan suanpan-agent; do \
+	    $(HELM) template $$chart docker/charts/$$chart --namespace suanpan --values docker/k8s/$$chart/values.yaml \
+	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
+	done
+
+.PHONY: help install demo up check test bench explore histories traces lock manifests

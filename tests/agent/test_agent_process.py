@@ -23,7 +23,7 @@ from tests.agent.cluster import ApiServer, Cluster
 from tests.agent.rig import Platform
 
 PROJECT = Path(__file__).resolve().parents[2]
-MANIFEST = PROJECT / "docker/k8s/gpu-agent.yaml"
+MANIFEST = PROJECT / "docker/charts/suanpan-agent/templates/gpu.yaml"
 
 
 class Door(ThreadingHTTPServer):

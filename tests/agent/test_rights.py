@@ -10,7 +10,7 @@ from metering.k8s.surroundings import OWNERS, Lookup
 from metering.k8s.volcano_queues import queue_difference
 from tests.agent.rig import Rig, rig
 
-MANIFEST = Path(__file__).resolve().parents[2] / "docker" / "k8s" / "rbac.yaml"
+MANIFEST = Path(__file__).resolve().parents[2] / "docker/k8s/suanpan-agent/manifests.yaml"
 Right = tuple[str, str, str]
 """API group, resource, verb."""
 

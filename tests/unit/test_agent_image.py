@@ -16,14 +16,13 @@ from metering.__main__ import COMMANDS, parser
 PROJECT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (PROJECT / "docker/agent.Dockerfile").read_text(encoding="utf-8")
 PACKAGES = (PROJECT / "docker/agent-packages.txt").read_text(encoding="utf-8").split()
-MANIFESTS = PROJECT / "docker/k8s"
+MANIFESTS = PROJECT / "docker/k8s/suanpan-agent"
 ROOTS = ("httpx", "msgspec", "kubernetes", "pyyaml", "prometheus-client", "tzdata")
 READING = {"get", "list", "watch"}
 
 
 def objects() -> list[dict[str, Any]]:
     names = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
-    assert {path.name for path in MANIFESTS.iterdir()} == {*names, "kustomization.yaml"}
     return [item for name in names for item in yaml.safe_load_all((MANIFESTS / name).read_text(encoding="utf-8"))]
 
 
@@ -93,7 +92,7 @@ def test_pods_run_unprivileged_with_a_volume_for_their_state(spec: dict[str, Any
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
     }  # fmt: skip
-    assert container["image"] == "suanpan-agent"
+    assert container["image"] == "suanpan-agent:0.1.0"
     assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     paths = [argument.partition("=")[2] for argument in container["args"] if "=/" in argument]
@@ -117,8 +116,10 @@ def test_the_agent_may_read_the_cluster_and_write_its_own_lease() -> None:
     assert not granted & {"*", "secrets", "configmaps", "events", "pods/exec", "pods/log"}
     assert not any("finalizers" in name for name in granted)
     (own,) = of_kind("Role")
+    lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     assert own["rules"] == [
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+        {**lease, "resourceNames": ["gpu-agent"], "verbs": ["get", "update"]},
+        {**lease, "verbs": ["create"]},  # the API server does not know the name of what is created
     ]
     accounts = {item["metadata"]["name"] for item in of_kind("ServiceAccount")}
     bound = {subject["name"] for item in of_kind("ClusterRoleBinding", "RoleBinding") for subject in item["subjects"]}

@@ -1,0 +1,130 @@
+{{/* Labels of every object; the first two also select pods. */}}
+{{- define "suanpan.selector" -}}
+app.kubernetes.io/name: suanpan
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "suanpan.labels" -}}
+{{ include "suanpan.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* What the parts are: the port of those that serve, seconds to end in order, and which may run only once. */}}
+{{- define "suanpan.parts" -}}
+web: {port: 8000, grace: 60}
+receiver: {port: 8002, grace: 60}
+check: {port: 8001, grace: 30, single: true}
+counter: {grace: 30, single: true}
+worker: {grace: 60}
+scheduler: {grace: 30, single: true}
+{{- end }}
+
+{{- define "suanpan.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* One value as text: numbers of a values file are floats. */}}
+{{- define "suanpan.text" -}}
+{{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* The Secret's name and key of DATABASE_URL, as JSON. */}}
+{{- define "suanpan.databaseSecret" -}}
+{{- if .Values.database.cloudnativepg.enabled -}}
+{{ dict "name" (printf "%s-db-app" .Release.Name) "key" "uri" | toJson }}
+{{- else -}}
+{{ toJson .Values.secrets.DATABASE_URL }}
+{{- end }}
+{{- end }}
+
+{{- define "suanpan.brokerEnv" -}}
+{{- if .Values.broker.enabled -}}
+- name: BROKER_PASSWORD
+  valueFrom: {secretKeyRef: {{ toJson .Values.broker.password }}}
+- {name: BROKER_URL, value: "redis://:$(BROKER_PASSWORD)@{{ .Release.Name }}-broker:6379/0"}
+{{- else -}}
+- name: BROKER_URL
+  valueFrom: {secretKeyRef: {{ toJson .Values.secrets.BROKER_URL }}}
+{{- end }}
+{{- end }}
+
+{{/* The environment, the same for every part. It is written out and not in a ConfigMap: a change restarts the pods, and
+the migration, which runs before anything else is installed, has it too. Of a list: the chart, and the reference of
+DATABASE_URL as JSON. */}}
+{{- define "suanpan.envWith" -}}
+{{- $database := last . -}}
+{{- with first . -}}
+{{- $chart := . -}}
+{{- $settings := dict -}}
+{{- range $name, $value := .Values.settings }}{{ $_ := set $settings $name (include "suanpan.text" $value) }}{{ end -}}
+{{- $hosts := list .Values.host $settings.ALLOWED_HOSTS "localhost,127.0.0.1" (printf "%s-web" .Release.Name) -}}
+{{- $hosts = concat $hosts (list (printf "%s-receiver" .Release.Name) "$(POD_IP)" "[$(POD_IP)]") -}}
+{{- $_ := set $settings "ALLOWED_HOSTS" (compact $hosts | join ",") -}}
+{{- if .Values.host }}
+{{- range $name := list "CSRF_TRUSTED_ORIGINS" "PORTAL_URL" }}
+{{- $_ := set $settings $name (get $settings $name | default (printf "https://%s" $chart.Values.host)) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $settings "INGEST_RECENT_KEYS" "/tmp/recent-keys" -}}
+{{- if .Values.check.enabled }}
+{{- $_ := set $settings "BUDGET_CHECK_URL" (printf "http://%s-check:8001" .Release.Name) -}}
+{{- $_ := set $settings "BUDGET_HOLDS" "/var/lib/suanpan/reservations" -}}
+{{- end -}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: DATABASE_URL
+  valueFrom: {secretKeyRef: {{ $database }}}
+{{ include "suanpan.brokerEnv" . }}
+{{- range $name, $reference := omit .Values.secrets "DATABASE_URL" "BROKER_URL" }}
+{{- if $reference.name }}
+- name: {{ $name }}
+  valueFrom: {secretKeyRef: {{ toJson $reference }}}
+{{- end }}
+{{- end }}
+{{- range $name, $value := $settings }}
+{{- if $value }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "suanpan.env" -}}
+{{ include "suanpan.envWith" (list . (include "suanpan.databaseSecret" .)) }}
+{{- end }}
+
+{{/* What every pod of ours has in common. */}}
+{{- define "suanpan.podDefaults" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- define "suanpan.containerSecurity" -}}
+{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end }}

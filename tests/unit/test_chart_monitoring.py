@@ -1,0 +1,122 @@
+"""Monitors, rules and dashboards of the charts: they ask for metrics that exist, and every alert has its section."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from metering.k8s.health import Health
+from tests.charts import PROJECT, named, objects, of_kind
+
+RUNBOOKS = (PROJECT / "docs/alerts.md").read_text(encoding="utf-8")
+ADDRESS = "https://git.example.com/suanpan/blob/main/docs/alerts.md"
+METRIC = re.compile(r"\bsuanpan_[a-z_]+\b")
+NAMES = {"suanpan": "suanpan", "suanpan-agent": "suanpan-agents"}
+
+
+def named_in(file: str) -> set[str]:
+    """Metrics that a module makes; a counter is called _total where it is read."""
+    text = (PROJECT / file).read_text(encoding="utf-8")
+    counters = re.findall(r'Counter(?:MetricFamily)?\("(suanpan_[a-z_]+)"', text)
+    gauges = re.findall(r'Gauge(?:MetricFamily)?\("(suanpan_[a-z_]+)"', text)
+    return {*gauges, *(f"{name}_total" for name in counters)}
+
+
+def exported() -> dict[str, set[str]]:
+    gpu = {f"suanpan_agent_{name}" for name in Health(lambda: True).gauges}
+    return {
+        "suanpan": named_in("billing/api/metrics.py"),
+        "suanpan-agent": gpu | named_in("metering/efficiency/command.py"),
+    }
+
+
+def alerts(chart: str) -> list[dict[str, Any]]:
+    rule = named(objects(chart, "everything"), "PrometheusRule", NAMES[chart])
+    return [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+
+
+def panels(chart: str) -> list[dict[str, Any]]:
+    (text,) = named(objects(chart, "everything"), "ConfigMap", f"{NAMES[chart]}-dashboard")["data"].values()
+    return list(json.loads(text)["panels"])
+
+
+@pytest.mark.parametrize("chart", sorted(NAMES))
+def test_rules_and_panels_read_metrics_that_exist(chart: str) -> None:
+    known = exported()[chart]
+    assert known
+    for expression in [alert["expr"] for alert in alerts(chart)] + [panel["targets"][0]["expr"] for panel in panels(chart)]:
+        found = set(METRIC.findall(expression))
+        assert found
+        assert found - known == set()
+
+
+def test_every_metric_of_the_platform_has_a_panel() -> None:
+    shown = {name for panel in panels("suanpan") for name in METRIC.findall(panel["targets"][0]["expr"])}
+    assert shown == exported()["suanpan"]
+
+
+@pytest.mark.parametrize("chart", sorted(NAMES))
+def test_every_alert_says_what_is_wrong_and_links_to_its_section(chart: str) -> None:
+    sections = re.findall(r"(?m)^### (\w+)$", RUNBOOKS)
+    for alert in alerts(chart):
+        assert alert["alert"] in sections
+        assert alert["annotations"]["runbook_url"] == f"{ADDRESS}#{alert['alert'].lower()}"
+        assert {"summary", "description"} <= set(alert["annotations"])
+        assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+def test_every_section_is_of_an_alert() -> None:
+    sections = re.findall(r"(?m)^### (\w+)$", RUNBOOKS)
+    assert sections == [alert["alert"] for chart in ("suanpan", "suanpan-agent") for alert in alerts(chart)]
+
+
+def test_the_signs_to_watch_that_have_a_metric_have_an_alert() -> None:
+    """Rows of "What to watch"; the others have no metric."""
+    page = (PROJECT / "docs/operations.md").read_text(encoding="utf-8")
+    table = page[page.index("### What to watch") : page.index("For operations:")]
+    names = {alert["alert"] for chart in sorted(NAMES) for alert in alerts(chart)}
+    named_there = set(re.findall(r"`(Suanpan\w+)`", table))
+    assert named_there == {
+        "SuanpanDatabaseDown", "SuanpanRollupsNotFolded", "SuanpanAgentWatermarkLate", "SuanpanQuarantine",
+    }  # fmt: skip
+    assert named_there <= names
+
+
+def test_monitors_scrape_what_serves_metrics() -> None:
+    """Fields as the Prometheus operator documents them: https://prometheus-operator.dev/docs/api-reference/api/"""
+    monitor = named(objects("suanpan", "everything"), "ServiceMonitor", "suanpan")
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["metadata"]["labels"]["release"] == "kube-prometheus"
+    assert monitor["spec"] == {
+        "selector": {
+            "matchLabels": {"app.kubernetes.io/name": "suanpan", "app.kubernetes.io/instance": "suanpan"},
+            "matchExpressions": [{"key": "app.kubernetes.io/component", "operator": "In", "values": ["web", "receiver"]}],
+        },
+        "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
+    }
+    agents = named(objects("suanpan-agent", "everything"), "PodMonitor", "suanpan-agents")
+    assert agents["metadata"]["labels"]["release"] == "kube-prometheus"
+    names = [{"key": "app.kubernetes.io/name", "operator": "In", "values": ["gpu-agent", "efficiency-agent"]}]
+    assert agents["spec"] == {
+        "selector": {"matchExpressions": names},
+        "podMetricsEndpoints": [{"port": "metrics", "path": "/metrics", "interval": "30s"}],
+    }
+
+
+def test_rules_are_found_by_the_labels_that_prometheus_selects() -> None:
+    for chart, name in NAMES.items():
+        rule = named(objects(chart, "everything"), "PrometheusRule", name)
+        assert (rule["apiVersion"], rule["metadata"]["labels"]["release"]) == ("monitoring.coreos.com/v1", "kube-prometheus")
+        assert set(rule["spec"]) == {"groups"}
+
+
+def test_a_chart_without_the_operators_asks_for_none_of_their_kinds() -> None:
+    for chart in NAMES:
+        assert of_kind(objects(chart, "minimal"), "ServiceMonitor", "PodMonitor", "PrometheusRule", "Cluster") == []
+
+
+def test_rules_of_an_agent_that_does_not_run_are_left_out() -> None:
+    items = objects("suanpan-agent", "minimal", "--set", "monitoring.prometheusRule.enabled=true")
+    rule = named(items, "PrometheusRule", "suanpan-agents")
+    assert [group["name"] for group in rule["spec"]["groups"]] == ["suanpan-gpu-agent"]

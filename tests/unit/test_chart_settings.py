@@ -1,0 +1,296 @@
+"""What the chart of the platform passes to its parts, and the servers, jobs and networks around them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.http.request import split_domain_port, validate_host
+
+from tests.charts import CASES, PROJECT, containers, environment, named, objects, of_kind, pod_templates
+
+COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
+SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "BROKER_PASSWORD", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
+WITHIN = "localhost,127.0.0.1,suanpan-web,suanpan-receiver,$(POD_IP),[$(POD_IP)]"
+every_case = pytest.mark.parametrize(("chart", "values"), CASES)
+
+
+@every_case
+def test_no_secret_has_a_value_in_any_object(chart: str, values: str) -> None:
+    items = objects(chart, values)
+    assert of_kind(items, "Secret") == []
+    for _, template in pod_templates(items):
+        for container in containers(template):
+            given = {name: value for name, value in environment(container).items() if name in SECRETS}
+            made = given.pop("BROKER_URL", None) if isinstance(given.get("BROKER_URL"), str) else None
+            assert made in (None, "redis://:$(BROKER_PASSWORD)@suanpan-broker:6379/0")
+            assert all(set(value) == {"secretKeyRef"} for value in given.values())
+
+
+def container_of(values: str, part: str) -> Any:
+    deployment = named(objects("suanpan", values), "Deployment", f"suanpan-{part}")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def web_environment(values: str) -> dict[str, Any]:
+    return environment(container_of(values, "web"))
+
+
+def test_each_setting_reaches_the_process_as_it_was_given() -> None:
+    ours = ("SECRET_KEY", "BROKER_PASSWORD", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL")
+    assert web_environment("everything") == {
+        **{name: {"secretKeyRef": {"name": "suanpan", "key": name}} for name in ours},
+        "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
+        "DATABASE_URL": {"secretKeyRef": {"name": "suanpan-db-app", "key": "uri"}},
+        "BROKER_URL": "redis://:$(BROKER_PASSWORD)@suanpan-broker:6379/0",
+        "ALLOWED_HOSTS": f"billing.example.com,billing.internal,{WITHIN}",
+        "CSRF_TRUSTED_ORIGINS": "https://billing.internal",
+        "SECURE_COOKIES": "1",
+        "TRUSTED_PROXIES": "2",
+        "REQUIRE_TWO_FACTOR": "1",
+        "PORTAL_URL": "https://billing.internal",
+        "HOUSE_LANGUAGE": "zh-hans",
+        "LOG_LEVEL": "INFO",
+        "OIDC_SERVER_URL": "https://id.example.com",
+        "OIDC_CLIENT_ID": "suanpan",
+        "OIDC_NAME": "Company sign-in",
+        "OIDC_GROUPS_CLAIM": "roles",
+        "OIDC_ROLES": '{"gpu-finance": "finance"}',
+        "MAIL_FROM": "billing@example.com",
+        "INGEST_MAX_BYTES": "33554432",
+        "INGEST_MAX_INFLIGHT_BYTES": "134217728",
+        "INGEST_MAX_CONNECTIONS": "8192",
+        "FUTURE_TOLERANCE_SECONDS": "3600",
+        "PRICE_NOTICE_BUSINESS_DAYS": "5",
+        "EVENT_NAMINGS": "{}",
+        "LITELLM_CONSUMER": "team_id",
+        "BUDGET_CHECK_URL": "http://suanpan-check:8001",
+        "BUDGET_HOLDS": "/var/lib/suanpan/reservations",
+        "INGEST_RECENT_KEYS": "/tmp/recent-keys",
+        "WEB_WORKERS": "2",
+        "WEB_THREADS": "16",
+        "HTTPS_PROXY": "http://proxy.example.com:3128",
+    }
+
+
+def test_what_is_not_set_is_left_to_the_application() -> None:
+    assert web_environment("minimal") == {
+        "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
+        "DATABASE_URL": {"secretKeyRef": {"name": "suanpan", "key": "DATABASE_URL"}},
+        "BROKER_URL": {"secretKeyRef": {"name": "suanpan", "key": "BROKER_URL"}},
+        "SECRET_KEY": {"secretKeyRef": {"name": "suanpan", "key": "SECRET_KEY"}},
+        "ALLOWED_HOSTS": WITHIN,
+        "SECURE_COOKIES": "1",
+        "INGEST_RECENT_KEYS": "/tmp/recent-keys",
+        "WEB_WORKERS": "2",
+        "WEB_THREADS": "16",
+    }
+
+
+SHOWN = """from importlib import import_module
+import os
+s = import_module(os.environ["DJANGO_SETTINGS_MODULE"])
+print(s.ALLOWED_HOSTS[-2], s.CSRF_TRUSTED_ORIGINS, s.ALLAUTH_TRUSTED_PROXY_COUNT, s.REQUIRE_TWO_FACTOR,
+      s.INGEST_MAX_BYTES)"""
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ("minimal", "10.1.2.3 [] 0 False 16777216"),
+        ("external-database", "10.1.2.3 ['https://billing.example.com'] 1 True 33554432"),
+        ("everything", "10.1.2.3 ['https://billing.internal'] 2 True 33554432"),
+    ],
+)
+def test_the_application_starts_with_what_the_chart_gives_it(values: str, shown: str) -> None:
+    own = {"DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker/0", "MAIL_URL": "smtp://mail"}
+    given = {
+        name: own.get(name, "x") if isinstance(value, dict) else value for name, value in web_environment(values).items()
+    }
+    process = {key: str(value).replace("$(POD_IP)", "10.1.2.3") for key, value in given.items()}
+    process |= {key: os.environ[key] for key in ("PATH", "DJANGO_SETTINGS_MODULE")}
+    done = subprocess.run([sys.executable, "-c", SHOWN], cwd=PROJECT, env=process, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, shown), done.stderr
+
+
+@every_case
+def test_what_another_variable_refers_to_comes_before_it(chart: str, values: str) -> None:
+    """Kubernetes fills in $(NAME) only from variables above, and leaves it as it is otherwise."""
+    for _, template in pod_templates(objects(chart, values)):
+        for container in containers(template):
+            names = [item["name"] for item in container.get("env", [])]
+            assert len(names) == len(set(names))
+            for place, item in enumerate(container.get("env", [])):
+                assert set(re.findall(r"\$\((\w+)\)", item.get("value", ""))) <= set(names[:place])
+
+
+@pytest.mark.parametrize(("pod", "asked"), [("10.1.2.3", "10.1.2.3:8000"), ("fd00::7", "[fd00::7]:8000")])
+def test_probes_and_prometheus_ask_a_host_that_is_allowed(pod: str, asked: str) -> None:
+    """Both ask the address of the pod, which only the pod knows."""
+    allowed = str(web_environment("external-database")["ALLOWED_HOSTS"]).replace("$(POD_IP)", pod).split(",")
+    domain, _ = split_domain_port(asked)
+    assert validate_host(domain, allowed)
+    assert not validate_host("attacker.example.com", allowed)
+
+
+# --- migration, servers, backups -------------------------------------------------------------------------------------
+
+HOOK = {"helm.sh/hook": "pre-install,pre-upgrade", "helm.sh/hook-delete-policy": "before-hook-creation"}
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "annotations"),
+    [
+        ("external-database", (), HOOK),
+        ("external-database", ("--is-upgrade",), HOOK),
+        ("cloudnativepg", (), None),  # the database comes with this release: a hook before it would wait for ever
+        ("cloudnativepg", ("--is-upgrade",), HOOK),
+    ],
+)
+def test_the_schema_is_migrated_before_the_parts_change(
+    values: str, options: tuple[str, ...], annotations: dict[str, str] | None
+) -> None:
+    job = named(objects("suanpan", values, *options), "Job", "suanpan-migrate")
+    assert job["metadata"].get("annotations") == annotations
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_a_hook_needs_nothing_that_the_release_creates() -> None:
+    """Before the first install there are only the Secrets that somebody made."""
+    spec = named(objects("suanpan", "external-database"), "Job", "suanpan-migrate")["spec"]["template"]["spec"]
+    assert "serviceAccountName" not in spec
+    assert [set(volume) - {"name"} for volume in spec["volumes"]] == [{"emptyDir"}]
+    references = [value for value in environment(spec["containers"][0]).values() if isinstance(value, dict)]
+    assert {key for value in references for key in value} == {"fieldRef", "secretKeyRef"}
+    assert "envFrom" not in spec["containers"][0]
+
+
+def test_the_cluster_of_the_operator_is_the_one_that_is_meant() -> None:
+    """Fields as CloudNativePG documents them: https://cloudnative-pg.io/documentation/current/cloudnative-pg.v1/"""
+    cluster = named(objects("suanpan", "cloudnativepg"), "Cluster", "suanpan-db")
+    assert cluster["apiVersion"] == "postgresql.cnpg.io/v1"
+    assert cluster["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert cluster["spec"] == {
+        "instances": 3,
+        "bootstrap": {"initdb": {"database": "suanpan", "owner": "suanpan", "encoding": "UTF8"}},
+        "managed": {"roles": [{"name": "suanpan", "ensure": "present", "login": True, "createdb": True}]},
+        "postgresql": {"parameters": {"max_connections": "300"}},
+        "storage": {"size": "200Gi", "storageClass": "fast"},
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
+    }
+    spec = named(objects("suanpan", "everything"), "Cluster", "suanpan-db")["spec"]
+    assert spec["imageName"] == "ghcr.io/cloudnative-pg/postgresql:18"
+    assert spec["backup"] == {"barmanObjectStore": {"destinationPath": "s3://backups/suanpan"}}
+
+
+def test_the_broker_is_the_one_of_compose() -> None:
+    container = container_of("everything", "broker")
+    ours = COMPOSE["services"]["broker"]
+    assert container["image"] == ours["image"]
+    assert container["command"][-1].split() == ours["command"][-1].replace("$$", "$").split()
+
+
+def cron(values: str, name: str) -> Any:
+    job = named(objects("suanpan", values), "CronJob", f"suanpan-{name}")["spec"]
+    assert job["concurrencyPolicy"] == "Forbid"
+    assert job["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    return job["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def run_script(container: Any, folder: Path, *, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """The script of a container, with a folder in place of its volume and an entry point that says how it was called."""
+    stub = folder.parent / "entrypoint.sh"
+    stub.write_text(f'#!/bin/sh\necho "$@"\n[ "$2" = restore_check ] || touch "$4" "$4.json"\nexit {status}\n')
+    stub.chmod(0o755)
+    shell, options, script = container["command"]
+    script = script.replace("/app/docker/entrypoint.sh", str(stub)).replace("/backups", str(folder))
+    return subprocess.run([shell, options, script], capture_output=True, text=True, check=False)
+
+
+def backups(tmp_path: Path) -> Path:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    for day, age_days in (("2026-09-01", 61), ("2026-10-30", 2), ("2026-10-31", 1)):
+        for suffix in ("dump", "dump.json"):
+            file = folder / f"suanpan-{day}T011700Z.{suffix}"
+            file.touch()
+            then = file.stat().st_mtime - age_days * 86_400
+            os.utime(file, (then, then))
+    (folder / "notes.txt").touch()
+    return folder
+
+
+def test_a_backup_is_dated_and_old_ones_go_only_after_it(tmp_path: Path) -> None:
+    folder = backups(tmp_path)
+    done = run_script(cron("everything", "backup"), folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"manage backup --out {folder}/suanpan-\d{{4}}-\d\d-\d\dT\d{{6}}Z\.dump\n", done.stdout)
+    assert not list(folder.glob("suanpan-2026-09-01*"))
+    assert len(list(folder.glob("suanpan-*.dump"))) == len(list(folder.glob("suanpan-*.dump.json"))) == 3
+    assert (folder / "notes.txt").exists()
+
+
+def test_a_backup_that_fails_fails_the_job_and_deletes_nothing(tmp_path: Path) -> None:
+    folder = backups(tmp_path)
+    assert run_script(cron("everything", "backup"), folder, status=2).returncode == 2
+    assert len(list(folder.glob("suanpan-2026-09-01*"))) == 2
+
+
+def test_the_newest_backup_is_the_one_that_is_checked(tmp_path: Path) -> None:
+    folder = backups(tmp_path)
+    container = cron("everything", "restore-check")
+    done = run_script(container, folder, status=3)
+    assert (done.returncode, done.stdout) == (3, f"manage restore_check {folder}/suanpan-2026-10-31T011700Z.dump\n")
+    assert environment(container)["DATABASE_URL"] == {"secretKeyRef": {"name": "scratch-server", "key": "DATABASE_URL"}}
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "backups"]
+    assert mount["readOnly"] is True
+
+
+# --- network ---------------------------------------------------------------------------------------------------------
+
+
+def test_single_reports_go_to_the_receiver_and_all_else_to_web() -> None:
+    spec = named(objects("suanpan", "external-database"), "Ingress", "suanpan")["spec"]
+    paths = spec["rules"][0]["http"]["paths"]
+    assert [(path["path"], path["pathType"], path["backend"]["service"]["name"]) for path in paths] == [
+        ("/api/v1/usage/tokens", "Exact", "suanpan-receiver"), ("/", "Prefix", "suanpan-web"),
+    ]  # fmt: skip
+    assert spec["tls"] == [{"hosts": ["billing.example.com"], "secretName": "suanpan-tls"}]
+
+
+def test_only_web_receiver_and_who_is_named_are_reached() -> None:
+    items = of_kind(objects("suanpan", "external-database"), "NetworkPolicy")
+    policies = {item["metadata"]["name"]: item["spec"] for item in items}
+    ours = {"app.kubernetes.io/name": "suanpan", "app.kubernetes.io/instance": "suanpan"}
+    proxies = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]
+    gateways = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gateways"}}}
+    web = {"podSelector": {"matchLabels": {**ours, "app.kubernetes.io/component": "web"}}}
+    assert policies["suanpan"]["podSelector"] == {"matchLabels": ours}
+    assert (policies["suanpan"]["policyTypes"], "ingress" in policies["suanpan"]) == (["Ingress", "Egress"], False)
+    assert policies["suanpan"]["egress"] == [
+        {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
+        {"to": [{"podSelector": {"matchLabels": ours}}]},
+        {"ports": [{"port": 5432, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.20.0.0/16"}}]},
+    ]
+    assert {name: spec["ingress"] for name, spec in policies.items() if name != "suanpan"} == {
+        "suanpan-web": [{"ports": [{"port": 8000, "protocol": "TCP"}], "from": proxies}],
+        "suanpan-receiver": [{"ports": [{"port": 8002, "protocol": "TCP"}], "from": proxies}],
+        "suanpan-check": [{"ports": [{"port": 8001, "protocol": "TCP"}], "from": [web, gateways]}],
+    }
+
+
+def test_where_egress_is_limited_the_database_of_the_release_is_still_reached() -> None:
+    """Pods of a Cluster carry its name: https://cloudnative-pg.io/documentation/current/labels_annotations/"""
+    policy = named(objects("suanpan", "everything"), "NetworkPolicy", "suanpan")["spec"]
+    assert policy["egress"][2:] == [
+        {
+            "to": [{"podSelector": {"matchLabels": {"cnpg.io/cluster": "suanpan-db"}}}],
+            "ports": [{"port": 5432, "protocol": "TCP"}],
+        },
+        {"ports": [{"port": 443, "protocol": "TCP"}]},
+    ]
