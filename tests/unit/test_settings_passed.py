@@ -1,0 +1,116 @@
+"""Compose and the chart pass every setting: one that is added without an entry there fails here.
+
+The list is the table at the top of the settings; what the settings' code reads from the environment must be in it.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+SETTINGS = import_module(os.environ["DJANGO_SETTINGS_MODULE"])
+READERS = {"_flag", "_count", "_list"}
+COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
+EXAMPLE = (PROJECT / "docker/example.env").read_text(encoding="utf-8")
+CHART = PROJECT / "docker/charts/suanpan"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+IN_THE_IMAGE = {"STATIC_ROOT"}
+"""The image has collected its static files where it looks for them."""
+NEVER_IN_PRODUCTION = {"SUANPAN_DEBUG"}
+"""Tracebacks in the browser; extraEnv can still set it for a moment."""
+SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
+MADE_BY_THE_CHART = {"BUDGET_CHECK_URL", "BUDGET_HOLDS", "INGEST_RECENT_KEYS"}
+"""Addresses and folders inside the release, which nobody has to choose."""
+FILLED = {"SECRET_KEY": "x", "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker:6379/0"}
+SHOWN = """from importlib import import_module
+import os
+s = import_module(os.environ["DJANGO_SETTINGS_MODULE"])
+print(s.REQUIRE_TWO_FACTOR, [app["provider_id"] for app in s.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"]],
+      s.LANGUAGE_CODE, s.PRICE_NOTICE_BUSINESS_DAYS, s.EMAIL_BACKEND.split(".")[-2], s.OIDC_ROLES)"""
+
+
+def table() -> dict[str, str]:
+    """Default by name, as the table says it."""
+    rows = re.findall(r"(?m)^\| ([A-Z][A-Z_, ]+) \| .* \| (.*) \|$", SETTINGS.__doc__ or "")
+    return {name: default for names, default in rows for name in names.split(", ")}
+
+
+def read_by_the_code() -> set[str]:
+    assert SETTINGS.__file__ is not None
+    found = set()
+    for node in ast.walk(ast.parse(Path(SETTINGS.__file__).read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+            continue
+        if ast.unparse(node.func) in READERS | {"os.environ.get", "os.getenv"}:
+            found.add(str(node.args[0].value))
+    return found
+
+
+def passed() -> set[str]:
+    return set(table()) - IN_THE_IMAGE - NEVER_IN_PRODUCTION
+
+
+def test_the_table_lists_every_setting_that_the_code_reads() -> None:
+    assert {"OIDC_ROLES", "TRUSTED_PROXIES", "MAIL_URL", "PORTAL_URL", "REQUIRE_TWO_FACTOR"} <= read_by_the_code()
+    assert read_by_the_code() - set(table()) == set()
+
+
+def test_compose_passes_every_setting_to_every_part() -> None:
+    parts = {name: service for name, service in COMPOSE["services"].items() if "build" in service}
+    assert parts
+    assert {(name, setting) for name, part in parts.items() for setting in passed() - set(part["environment"])} == set()
+
+
+def test_what_compose_passes_by_default_is_the_default_of_the_setting() -> None:
+    defaults = dict(re.findall(r"(?m)^([A-Z_]+)=(.*)$", EXAMPLE))
+    numbers = {name: default for name, default in table().items() if re.fullmatch(r"\d+", default)}
+    assert {name: defaults[name] for name in numbers if name in passed()} == {
+        name: default for name, default in numbers.items() if name in passed()
+    }
+    assert (defaults["OIDC_NAME"], defaults["OIDC_GROUPS_CLAIM"], defaults["HOUSE_LANGUAGE"]) == (
+        table()["OIDC_NAME"], table()["OIDC_GROUPS_CLAIM"], table()["HOUSE_LANGUAGE"],
+    )  # fmt: skip
+
+
+def test_the_chart_takes_every_setting_and_no_other() -> None:
+    assert set(VALUES["settings"]) == passed() - SECRETS - MADE_BY_THE_CHART
+
+
+def test_the_chart_takes_secrets_by_reference_only() -> None:
+    assert set(VALUES["secrets"]) == SECRETS
+    assert all(set(reference) == {"name", "key"} for reference in VALUES["secrets"].values())
+
+
+def test_the_chart_makes_the_addresses_of_its_own_parts() -> None:
+    helpers = (CHART / "templates/_helpers.tpl").read_text(encoding="utf-8")
+    assert {name for name in MADE_BY_THE_CHART if f'set $settings "{name}"' in helpers} == MADE_BY_THE_CHART
+
+
+def test_the_settings_load_with_what_compose_passes_by_default() -> None:
+    environment = {**dict(re.findall(r"(?m)^([A-Z_]+)=(.*)$", EXAMPLE)), **FILLED}
+    assert loaded(environment) == "False [] en 10 dummy {}"
+
+
+def test_the_settings_load_with_all_of_identity_and_mail() -> None:
+    filled = {
+        "OIDC_SERVER_URL": "https://id.example.org", "OIDC_CLIENT_ID": "suanpan", "OIDC_CLIENT_SECRET": "x",
+        "OIDC_ROLES": '{"gpu-finance": "finance"}', "REQUIRE_TWO_FACTOR": "1", "HOUSE_LANGUAGE": "zh-hans",
+        "MAIL_URL": "smtp+tls://user:password@mail.example.org:587", "MAIL_FROM": "billing@example.org",
+    }  # fmt: skip
+    environment = {**dict(re.findall(r"(?m)^([A-Z_]+)=(.*)$", EXAMPLE)), **FILLED, **filled}
+    assert loaded(environment) == "True ['oidc'] zh-hans 10 smtp {'gpu-finance': [('finance', None)]}"
+
+
+def loaded(environment: dict[str, str]) -> str:
+    """What a process of its own makes of these variables."""
+    own = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": SETTINGS.__name__, **environment}
+    done = subprocess.run([sys.executable, "-c", SHOWN], cwd=PROJECT, env=own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
