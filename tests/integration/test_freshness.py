@@ -76,7 +76,7 @@ def signed_in(name: str, role: str, team: str | None = None) -> Client:
 
 def silent_since_november(directory: Path, **changed: Any) -> None:
     """One device of nlp and of cv for the first hour of November, 10.00 each; both clusters are silent since then."""
-    apply(directory, **changed)
+    apply(directory, watched=False, **changed)
     ingest_allocations(
         hold(1, "2026-10-31T16:00:00Z", "2026-10-31T17:00:00Z", quantity=1),
         hold(2, "2026-10-31T16:00:00Z", "2026-10-31T17:00:00Z", quantity=1, namespace="cv"),
@@ -98,7 +98,7 @@ def text_of(client: Client, address: str) -> str:
 
 
 def test_data_are_complete_through_the_oldest_watermark_of_the_clusters_that_concern_a_scope(tmp_path: Path) -> None:
-    apply(tmp_path, ownership=[
+    apply(tmp_path, watched=False, ownership=[
         {"cluster": "hq-1", "namespace": "nlp-*", "team": "nlp"}, {"cluster": "hq-2", "namespace": "cv", "team": "cv"},
     ])  # fmt: skip
     watched(NOW - 3 * HOUR, "hq-1")
@@ -115,7 +115,7 @@ def test_data_are_complete_through_the_oldest_watermark_of_the_clusters_that_con
 
 
 def test_a_watermark_within_the_hour_is_not_silence(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     watched(NOW - HOUR)
     assert (of().silent, of().data_through, of().stale) == ((), NOW - HOUR, False)
     watched(NOW - HOUR - timedelta(seconds=1))
@@ -123,7 +123,7 @@ def test_a_watermark_within_the_hour_is_not_silence(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_was_replaced_more_than_a_month_ago_is_expected_no_more(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     watched(NOW, agent="new")
     watched(NOW - 32 * DAY, agent="old")
     assert (of().silent, of().data_through) == ((), NOW)
@@ -132,14 +132,14 @@ def test_an_agent_that_was_replaced_more_than_a_month_ago_is_expected_no_more(tm
 
 
 def test_where_everybody_has_been_silent_for_months_it_is_still_said(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     watched(NOW - 90 * DAY)
     assert of().data_through == NOW - 90 * DAY
     assert of().stale
 
 
 def test_a_stretch_that_was_filled_afterwards_is_complete_and_an_earlier_gap_is_named(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     watched(SILENT_SINCE)
     note = {"cluster": "hq-1", "agent": "backfill", "kind": "filled"}
     WatchNote.objects.create(**note, start=SILENT_SINCE, until=NOW - 2 * DAY)
@@ -159,7 +159,7 @@ def heard(source: str, at: datetime) -> None:
 
 
 def test_a_gateway_that_reported_every_day_is_silent_after_a_day_and_one_that_seldom_reports_is_not(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     last = NOW - 25 * HOUR
     heard("litellm-hq", last)
     heard("seldom", last)
@@ -175,7 +175,7 @@ def test_a_gateway_that_reported_every_day_is_silent_after_a_day_and_one_that_se
 
 
 def test_files_are_complete_for_what_they_hold_so_data_reach_to_the_last_usage(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     assert of().data_through is None
     ingest_allocations(hold(1, "2026-11-05T00:00:00Z", "2026-11-05T02:00:00Z"), from_file=True, now=NOW)
     found = of()
@@ -187,7 +187,7 @@ def test_files_are_complete_for_what_they_hold_so_data_reach_to_the_last_usage(t
 
 def test_usage_without_owner_or_price_is_told_in_hours_tokens_and_money(tmp_path: Path) -> None:
     """660 GPU-hours nobody owns are 6,600.00 at 10.00; 2 hours of cv on an A100 and 1,100 tokens of nlp have no price."""
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(
         hold(1, "2026-11-01T00:00:00Z", "2026-11-03T18:00:00Z", quantity=10, namespace="nobodys"),
         hold(2, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z", quantity=1, namespace="cv", accelerator="NVIDIA-A100"),
@@ -252,7 +252,7 @@ def says_since_when(text: str) -> bool:
 
 
 def test_a_page_of_a_closed_month_is_not_bothered_with_silence(tmp_path: Path, finance: Client) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(hold(1, "2026-10-05T00:00:00Z", "2026-10-05T02:00:00Z"))
     watched(SILENT_SINCE)
     period_close(month="2026-10", actor="ops", now=datetime(2026, 11, 1, tzinfo=UTC))
@@ -279,7 +279,7 @@ def test_nothing_is_forecast_or_compared_while_metering_is_silent(tmp_path: Path
 
 def test_what_cannot_be_billed_yet_is_on_the_first_page(tmp_path: Path, finance: Client) -> None:
     """660 GPU-hours without an owner at 10.00; for a lead only what their team used without a price: 2 hours."""
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(
         hold(1, "2026-11-01T00:00:00Z", "2026-11-03T18:00:00Z", quantity=10, namespace="nobodys"),
         hold(2, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z", quantity=1, accelerator="NVIDIA-A100"), now=NOW,
@@ -304,7 +304,7 @@ def test_a_large_month_keeps_what_cannot_be_billed(tmp_path: Path, finance: Clie
     from billing.invoicing.services.previews import preview_make
 
     settings.LARGE_MONTH = 1
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(
         hold(1, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z"),
         hold(2, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z", quantity=3, namespace="nobodys"), now=NOW,
@@ -386,7 +386,7 @@ def test_a_budget_says_through_when_its_spending_is_complete(tmp_path: Path, at_
 
 def test_no_forecast_is_made_before_the_days_of_the_period_are_counted(tmp_path: Path, finance: Client) -> None:
     """529 hours of 8 devices at 10.00 are 42,320.00; 720 hours of the month are 57,600.00 at that rate."""
-    apply(tmp_path, budgets=[{"team": "nlp", "amount": "100000.00"}])
+    apply(tmp_path, watched=False, budgets=[{"team": "nlp", "amount": "100000.00"}])
     ingest_allocations(hold(1, "2026-10-31T16:00:00Z", "2026-11-22T17:00:00Z", quantity=8), now=NOW)
     watched(NOW)
     standings_refresh(now=NOW)
@@ -403,7 +403,7 @@ def test_no_forecast_is_made_before_the_days_of_the_period_are_counted(tmp_path:
 
 
 def test_a_forecast_waits_for_three_days_of_spending(tmp_path: Path, finance: Client) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(hold(1, "2026-11-20T16:00:00Z", "2026-11-22T16:00:00Z", quantity=8), now=NOW)
     watched(NOW)
     days_store(now=NOW)
@@ -452,7 +452,7 @@ def test_an_alert_says_through_when_its_data_are_complete_and_no_forecast_fires_
 def test_a_budget_that_is_born_used_up_is_one_alert(tmp_path: Path, settings: Any) -> None:
     """17.8 hours at 10.00 are 178.00 of 100.00: 50, 80 and 100 % of spending and 100 % of the forecast are reached."""
     settings.PORTAL_URL = "https://billing.example.com/"
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(hold(1, "2026-11-01T00:00:00Z", "2026-11-01T17:48:00Z", quantity=1), now=NOW)
     watched(NOW)
     with webhook() as hook:
@@ -472,7 +472,7 @@ def test_a_budget_that_is_born_used_up_is_one_alert(tmp_path: Path, settings: An
 
 
 def test_two_budgets_of_one_name_are_told_apart_by_their_scope(tmp_path: Path) -> None:
-    apply(tmp_path)
+    apply(tmp_path, watched=False)
     ingest_allocations(hold(1, "2026-11-01T00:00:00Z", "2026-11-01T06:00:00Z", quantity=1), now=NOW)
     watched(NOW)
     with webhook() as hook:
