@@ -365,7 +365,7 @@ def older_form(transactional_db: None) -> Iterator[None]:
                    FOR VALUES FROM ('2026-10-01Z') TO ('2026-11-01Z')"""
         )
         cursor.execute("DELETE FROM django_migrations WHERE app = 'usage' AND name ~ '^000[89]_'")
-    latest = MigrationExecutor(connection).loader.graph.leaf_nodes("usage")
+    latest = MigrationExecutor(connection).loader.graph.leaf_nodes()
     yield
     for target in (STATEMENT, STATEMENT, latest):  # once it stands, going there takes back what follows it
         MigrationExecutor(connection).migrate(target)
@@ -413,7 +413,7 @@ INTEGERS = [("usage", "0018_what_came_late")]
 
 
 def test_answers_longer_than_16_bits_move_aside_and_are_read_as_before(transactional_db: None) -> None:
-    latest = MigrationExecutor(connection).loader.graph.leaf_nodes("usage")
+    latest = MigrationExecutor(connection).loader.graph.leaf_nodes()
     told = [
         token_record(n, id=identity, input_tokens=50_000, output_tokens=output, reasoning_output_tokens=3, attributes=more)
         for n, (identity, output, more) in enumerate([

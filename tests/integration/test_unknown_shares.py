@@ -14,9 +14,10 @@ from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, period_close, period_open
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import AgentNote, GpuAllocation, QuarantinedRecord, UnknownShare
+from billing.usage.models import GpuAllocation, QuarantinedRecord, UnknownShare
 from billing.usage.services import DeclarationError, share_declare
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -170,7 +171,7 @@ def test_a_resource_of_an_older_agent_blocks_with_its_units_until_it_is_declared
                            headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
 
     post(unknown_resources={"koordinator.sh/gpu-core": 50, "example.com/nic": 2})
-    AgentNote.objects.update(at=datetime(2026, 10, 15, tzinfo=UTC))
+    rewrite("UPDATE usage_agentnote SET at = '2026-10-15T00:00:00Z'")
     assert [(item.subject, item.quantity, item.unit, item.blocks) for item in found()] == [
         ("hq-1/example.com/nic", 2, "resources", True), ("hq-1/koordinator.sh/gpu-core", 50, "resources", True),
     ]  # fmt: skip
