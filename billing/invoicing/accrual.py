@@ -13,7 +13,7 @@ from typing import Any
 
 from billing.invoicing.documents.delimited import harmless
 from billing.invoicing.journal import Chart, Entry, Journal, journal_of
-from billing.invoicing.lines import canonical_json, document_hash
+from billing.tenancy.canonical_json import canonical_json, document_hash
 from pricing.number_text import amount_text
 
 SCHEMA = "suanpan/accrual/1"

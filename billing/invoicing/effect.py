@@ -8,9 +8,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 from billing.invoicing.billed import billed_lines, credited_of
-from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
+from billing.invoicing.models import (
+    BillingPeriod,
+    Correction,
+    Invoice,
+    InvoiceLine,
+    Note,
+    NoteLine,
+)
 from billing.invoicing.modes import billing_modes
 from billing.invoicing.note_lines import BilledLine, NoteError
 from billing.rating.assessment import Assessment, assess_slice
@@ -18,6 +26,7 @@ from billing.rating.books import Books
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import BilledSlice, billed_slices, books_with, changes_through
 from billing.usage.selectors import last_ordinal
+from pricing.number_text import amount_text
 from pricing.rating import Charge, LineKey
 
 ZERO = Decimal("0.00")
@@ -171,3 +180,32 @@ def _reversed(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
         taken = reversals.filter(**{f"{field_name}__in": mine}).values_list(f"{field_name}_id", flat=True)
         found |= {(model, pk) for pk in taken}
     return found
+
+
+def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
+    """One change of closed time for programs: what it says, what it does or did, and the notes that it made."""
+    notes = Note.objects.filter(correction__change=change, number__isnull=False).order_by("kind", "sequence")
+    effect = effect_of(change)
+    return {
+        "id": change.pk,
+        "kind": change.kind,
+        "name": change.name,
+        "status": change.status,
+        "valid_from": change.valid_from.isoformat(),
+        "valid_until": change.valid_until.isoformat(),
+        "fact": change.fact,
+        "reason": change.reason,
+        "evidence": change.evidence or None,
+        "requested_by": change.requested_by,
+        "acknowledged": change.acknowledged,
+        "approvers": change.approvers,
+        "effect": [
+            {
+                "team": row.team, "month": row.month, "charged": amount_text(row.charged),
+                "should_be": amount_text(row.should_be), "difference": amount_text(row.difference),
+            }
+            for row in effect.by_team_and_month()
+        ],
+        "unrated": [{"team": team, "problem": problem} for team, problem in sorted(effect.unrated.items())],
+        "notes": list(notes.values_list("number", flat=True)),
+    }  # fmt: skip

@@ -196,3 +196,8 @@ def judged_wasting(ordinal: int | None, teams: Sequence[str], asked: Q) -> list[
     found = EfficiencyVerdict.objects.filter(asked & low, closing=ordinal, team__in=teams, hfu__isnull=False)
     wasted = F("gpu_seconds") * (1 - F("hfu"))
     return wasting_jobs(found.annotate(wasted=wasted).order_by("-wasted", "job")[:WASTING_SHOWN])
+
+
+def encoded(value: Any) -> bytes:
+    """JSON; decimals as text, exact."""
+    return msgspec.json.encode(value)

@@ -5,18 +5,32 @@ the disputed part off the ledger until the dispute is decided; the undisputed pa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from billing.invoicing.journal import HeldPart
 from billing.invoicing.models import Dispute, DisputeHold, Invoice, JournalExport, Note
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from pricing.money import EXACT
 from pricing.number_text import plain_text
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """What a dispute kept off the ledger, by kind of line: a journal of its own, posted once the hold has `ended`."""
+
+    sequence: int
+    dispute: int
+    amounts: Mapping[str, Decimal]
+    ended: bool
+
+    @property
+    def amount(self) -> Decimal:
+        """All of it."""
+        return sum(self.amounts.values(), ZERO)
 
 Status = Dispute.Status
 UNDECIDED: Final = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from billing.invoicing.documents.delimited import harmless
+from billing.invoicing.holds import HeldPart
 from pricing.number_text import amount_text, amounts_text
 
 COLUMNS = (
@@ -93,19 +94,6 @@ class Journal:
         return sum(((entry.debit or ZERO) - (entry.credit or ZERO) for entry in ours), ZERO)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPart:
-    """What a dispute kept off the ledger, by kind of line: a journal of its own, posted once the hold has `ended`."""
-
-    sequence: int
-    dispute: int
-    amounts: Mapping[str, Decimal]
-    ended: bool
-
-    @property
-    def amount(self) -> Decimal:
-        """All of it."""
-        return sum(self.amounts.values(), ZERO)
 
 
 def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = ()) -> list[Journal]:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from billing.tenancy.canonical_json import canonical_json
 from metering.intervals import Interval
 from pricing.contexts import SEPARATOR, class_and_context, in_order
 from pricing.money import round_to
@@ -246,21 +246,10 @@ def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
     return canonical_json(numbered_document(told, number=number, previous_sha256=previous_sha256))
 
 
-_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-def canonical_json(document: dict[str, Any]) -> str:
-    """The one text of a document: sorted keys, no spaces, UTF-8 as it is.
-
-    >>> canonical_json({"b": "1.00", "a": None})
-    '{"a":null,"b":"1.00"}'
-    """
-    return _canonical(document).decode()
 
 
-def document_hash(text: str) -> str:
-    """SHA-256 of the canonical text, hexadecimal."""
-    return sha256(text.encode()).hexdigest()
 
 
 def hours_shown(microseconds: Decimal) -> Decimal:

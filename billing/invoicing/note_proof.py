@@ -6,14 +6,7 @@ from typing import Any
 
 from billing.invoicing.billed import given, month_of_closing, row_key
 from billing.invoicing.effect import effect_of
-from billing.invoicing.lines import (
-    ISSUER_FACTS,
-    RECIPIENT_FACTS,
-    canonical_json,
-    document_hash,
-    facts_told,
-    period_facts,
-)
+from billing.invoicing.lines import ISSUER_FACTS, RECIPIENT_FACTS, facts_told, period_facts
 from billing.invoicing.models import Correction, InvoiceLine, Note, NoteLine
 from billing.invoicing.note_lines import (
     BilledLine,
@@ -27,6 +20,7 @@ from billing.invoicing.note_lines import (
     withdrawal,
 )
 from billing.invoicing.selectors import document_of
+from billing.tenancy.canonical_json import canonical_json, document_hash
 from metering.intervals import Interval
 from pricing.rating import Charge
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 from django.conf import settings
@@ -241,6 +240,3 @@ def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:
     return as_of is None or (now - as_of).total_seconds() * 1000 >= max(60_000, 20 * (took_ms or 0))
 
 
-def encoded(value: Any) -> bytes:
-    """JSON; decimals as text, exact."""
-    return msgspec.json.encode(value)

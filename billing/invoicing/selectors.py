@@ -5,7 +5,6 @@ from typing import Any
 
 from django.db.models import Case, F, Max, QuerySet, When
 
-from billing.invoicing.effect import effect_of
 from billing.invoicing.models import (
     BillingContact,
     BillingPeriod,
@@ -18,7 +17,6 @@ from billing.invoicing.models import (
     Note,
     PeriodReopening,
 )
-from billing.rating.models import RetroactiveChange
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
 from pricing.number_text import amount_text
@@ -129,33 +127,6 @@ def correction_as_dict(correction: Correction) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
-    """One change of closed time for programs: what it says, what it does or did, and the notes that it made."""
-    notes = Note.objects.filter(correction__change=change, number__isnull=False).order_by("kind", "sequence")
-    effect = effect_of(change)
-    return {
-        "id": change.pk,
-        "kind": change.kind,
-        "name": change.name,
-        "status": change.status,
-        "valid_from": change.valid_from.isoformat(),
-        "valid_until": change.valid_until.isoformat(),
-        "fact": change.fact,
-        "reason": change.reason,
-        "evidence": change.evidence or None,
-        "requested_by": change.requested_by,
-        "acknowledged": change.acknowledged,
-        "approvers": change.approvers,
-        "effect": [
-            {
-                "team": row.team, "month": row.month, "charged": amount_text(row.charged),
-                "should_be": amount_text(row.should_be), "difference": amount_text(row.difference),
-            }
-            for row in effect.by_team_and_month()
-        ],
-        "unrated": [{"team": team, "problem": problem} for team, problem in sorted(effect.unrated.items())],
-        "notes": list(notes.values_list("number", flat=True)),
-    }  # fmt: skip
 
 
 def period_of(month: str) -> BillingPeriod:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from billing.invoicing.lines import KIND_ORDER, invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
 from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
-from billing.invoicing.services.closing import charges_by_invoice
+from billing.invoicing.services.drafts import charges_by_invoice
 from billing.invoicing.services.previews import preview_keep
 from billing.invoicing.services.previews import statement_line as previewed
 from billing.rating.assessment import Assessment, assess

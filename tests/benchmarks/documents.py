@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from billing.invoicing.documents import PdfRenderer
-from billing.invoicing.lines import Parties, canonical_json, document_hash, draft_document, invoice_lines, numbered_document
+from billing.invoicing.lines import Parties, draft_document, invoice_lines, numbered_document
+from billing.tenancy.canonical_json import canonical_json, document_hash
 from metering.intervals import billing_month
 from pricing.rating import Charge, LineKey
 

@@ -15,13 +15,13 @@ from django.db import DatabaseError, connection, transaction
 
 from billing.invoicing.authority import AuthorityError
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
-from billing.invoicing.lines import document_hash
 from billing.invoicing.models import Invoice, Note, NoteLine
 from billing.invoicing.note_lines import NoteError
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
 from billing.invoicing.services.corrections import Wanted
 from billing.invoicing.services.sla import LostWork, sla_credit_draft
+from billing.tenancy.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
 from tests.correction_makers import (
     FIRST,

@@ -14,8 +14,9 @@ from billing.invoicing.models import Invoice
 from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import period_of
 from billing.invoicing.services import exception_waive, invoices_issue, period_close
-from billing.invoicing.services.closing import CloseRefusedError, period_open
+from billing.invoicing.services.closing import CloseRefusedError
 from billing.invoicing.services.modes import billing_mode_put
+from billing.invoicing.services.periods import period_open
 from tests.correction_makers import people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 

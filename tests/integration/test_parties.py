@@ -16,7 +16,7 @@ from billing.invoicing.models import Invoice
 from billing.invoicing.note_proof import note_again
 from billing.invoicing.selectors import document_of
 from billing.invoicing.services import exception_waive
-from billing.invoicing.services.closing import period_open
+from billing.invoicing.services.periods import period_open
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from tests.correction_makers import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person

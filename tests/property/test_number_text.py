@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoicing.journal import Chart, HeldPart, journal_csv, journals_of
-from billing.invoicing.lines import Parties, canonical_json, draft_document, invoice_lines
+from billing.invoicing.holds import HeldPart
+from billing.invoicing.journal import Chart, journal_csv, journals_of
+from billing.invoicing.lines import Parties, draft_document, invoice_lines
 from billing.invoicing.note_lines import (
     BilledLine,
     NoteEntry,
@@ -20,6 +21,7 @@ from billing.invoicing.note_lines import (
     reversal,
     withdrawal,
 )
+from billing.tenancy.canonical_json import canonical_json
 from metering.intervals import billing_month
 from pricing.money import EXACT, MoneyError
 from pricing.number_text import amount_text, amounts_text, energy_text, fixed_text, plain_text, price_text, quantity_text

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from django.db import models
 
-from billing.invoicing.lines import canonical_json
+from billing.tenancy.canonical_json import canonical_json
 
 
 class DraftField(models.TextField):

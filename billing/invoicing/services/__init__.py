@@ -1,6 +1,6 @@
 """All writes of periods, invoices and operations."""
 
-from billing.invoicing.services.closing import CloseRefusedError, PeriodError, period_close, period_open
+from billing.invoicing.services.closing import CloseRefusedError, period_close
 from billing.invoicing.services.corrections import (
     correction_approve,
     correction_issue,
@@ -16,6 +16,7 @@ from billing.invoicing.services.invoices import (
 )
 from billing.invoicing.services.modes import billing_mode_put
 from billing.invoicing.services.operations import operation_request, operation_run, operations_pending
+from billing.invoicing.services.periods import PeriodError, period_open
 from billing.invoicing.services.proof import closed_periods_check, period_verify
 from billing.invoicing.services.reopening import reopening_approve, reopening_reject, reopening_request
 from billing.invoicing.services.settlement import document_settle

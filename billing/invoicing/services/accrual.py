@@ -15,14 +15,16 @@ from django.db import transaction
 from billing.invoicing.accrual import AccrualFacts, accrual_csv, accrual_of
 from billing.invoicing.issued import issued_notes
 from billing.invoicing.journal import Chart
-from billing.invoicing.lines import canonical_json, document_hash, draft_document, invoice_lines
+from billing.invoicing.lines import draft_document, invoice_lines
 from billing.invoicing.models import Accrual, BillingPeriod
 from billing.invoicing.report import Report, build_report
 from billing.invoicing.selectors import document_of
-from billing.invoicing.services.closing import charges_by_invoice, parties_of, period_open
+from billing.invoicing.services.drafts import charges_by_invoice, parties_of
+from billing.invoicing.services.periods import period_open
 from billing.rating.assessment import Assessment, assess
 from billing.rating.freshness import freshness
 from billing.tenancy.audit import audit_record
+from billing.tenancy.canonical_json import canonical_json, document_hash
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import EVERYTHING

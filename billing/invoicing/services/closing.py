@@ -6,32 +6,21 @@ and writes charges and drafts. Whoever dies between them leaves a period in `clo
 the same result.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from operator import attrgetter
-from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import QuerySet
 
-from billing.invoicing.facets import facet_sums
 from billing.invoicing.held_close import differing, unwritten
 from billing.invoicing.lines import (
-    Line,
-    Parties,
-    draft_document,
     invoice_lines,
-    issuer_facts,
-    recipient_facts,
-    total_of,
 )
 from billing.invoicing.look import Look, look, needs_sums
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, InvoiceLine, InvoiceSums, PreparedClose
-from billing.invoicing.modes import billing_modes
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, PreparedClose
 from billing.invoicing.prepared import standing
-from billing.invoicing.previews import encoded
 from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.report import (
     Report,
@@ -42,19 +31,20 @@ from billing.invoicing.report import (
     found_without_sums,
     held_uncut,
 )
+from billing.invoicing.services.drafts import charges_by_invoice, drafts_write, parties_of
+from billing.invoicing.services.periods import PeriodError, period_open
 from billing.invoicing.services.team_bills import Held, as_detail, write_teams
 from billing.rating.assessment import Assessment, assess
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.tenancy.audit import audit_record
 from billing.tenancy.collector import collector_paused
-from billing.tenancy.copying import instances_copy, rows_copy
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import Team
 from billing.tenancy.reading import begun, reading_beside
 from billing.tenancy.selectors import billing_setup
 from billing.usage.altered import usage_altered
 from billing.usage.digests import usage_digest
 from billing.usage.epochs import epoch_adopt, epoch_advance, epoch_withdraw, usage_freeze
-from metering.intervals import Interval, billing_month
+from metering.intervals import Interval
 from pricing.number_text import amounts_text
 from pricing.rating import Charge
 
@@ -62,8 +52,6 @@ TEAMS_TOLD = 5
 """How many teams that are held a message names; the report names all."""
 
 
-class PeriodError(ValueError):
-    """A month that cannot be billed as asked."""
 
 
 class TeamsHeldError(PeriodError):
@@ -105,17 +93,6 @@ class Closed:
     changed: bool
 
 
-def period_open(*, month: str) -> BillingPeriod:
-    """The period of `month` ("2026-10"), with its bounds stored the first time it is asked for."""
-    period = BillingPeriod.objects.filter(month=month).first()
-    if period is not None:
-        return period
-    setup = billing_setup()
-    window = billing_month(month, setup.zone)
-    period, _ = BillingPeriod.objects.get_or_create(
-        month=month, defaults={"zone": setup.zone, "start": window.start, "end": window.end}
-    )
-    return period
 
 
 def period_close(*, month: str, actor: str, now: datetime, tell: Tell = nobody) -> Closed:
@@ -299,84 +276,15 @@ def draft_all(
     return drafts_write(period, setup, teams, drafts, prepared)
 
 
-def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list[Charge]]:
-    """The charges of teams by (team, shadow): usage of a month that was only shown is never charged, however late."""
-    modes = billing_modes()
-    grouped: dict[tuple[str, bool], list[Charge]] = {}
-    for charge in charges:
-        if not charge.key.platform:
-            shadow = modes.shadow(charge.key.team, charge.key.charge_period)
-            grouped.setdefault((charge.key.team, shadow), []).append(charge)
-    return grouped
 
 
-def drafts_write(
-    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], drafts: list[tuple[list[Line], Parties, bool]],
-    prepared: PreparedClose | None = None,
-) -> list[Invoice]:  # fmt: skip
-    """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
-    approved = setup.review == BillingSetup.Review.NONE
-    regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
-    invoices = [
-        Invoice(
-            period=None if prepared else period,
-            prepared=prepared,
-            team=teams[parties.team],
-            shadow=shadow,
-            status=Invoice.Status.PREVIEW if shadow else regular,
-            approved_by="review: none" if approved and not shadow else "",
-            currency=setup.currency,
-            issuer=setup.issuer,
-            total=total_of(lines),
-            draft=draft_document(parties, lines),
-        )
-        for lines, parties, shadow in drafts
-    ]
-    instances_copy(invoices)
-    rows_copy(
-        InvoiceLine, LINE,
-        (line_row(invoice, line) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True) for line in lines),
-    )  # fmt: skip
-    rows_copy(
-        InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"),
-        (sums_row(invoice, lines) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)),
-    )  # fmt: skip
-    return invoices
 
 
-def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow: bool = False) -> Parties:
-    """The facts that an invoice of `team` copies."""
-    return Parties(
-        issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
-        currency=setup.currency, month=period.month, zone=period.zone, window=Interval(period.start, period.end),
-        shadow=shadow,
-        issuer_facts=issuer_facts(setup), recipient_facts=recipient_facts(team),
-    )  # fmt: skip
 
 
-KEY: Final = (
-    "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period", "correction", "unit",
-    "price_version", "policy", "reason",
-)  # fmt: skip
-_named: Final = attrgetter(*KEY)
-LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
 
 
-def line_row(invoice: Invoice, line: Line) -> tuple[Any, ...]:
-    """The stored row of a line, in the order of LINE."""
-    charge = line.charge
-    return (
-        invoice.pk, line.position, *_named(charge.key), line.quantity, charge.unit_price, line.amount, line.energy_kwh,
-    )  # fmt: skip
 
 
-KINDS_SUMMED: Final = ("gpu", "tokens", "other")
 
 
-def sums_row(invoice: Invoice, lines: list[Line]) -> tuple[Any, ...]:
-    """The stored sums of an invoice."""
-    sums = dict.fromkeys(KINDS_SUMMED, Decimal("0.00"))
-    facets = facet_sums(lines)
-    for item in facets:
-        sums[item.kind if item.kind in sums else "other"] += item.amount
-    return (invoice.pk, *sums.values(), encoded(facets).decode())

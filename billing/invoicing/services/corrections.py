@@ -24,7 +24,7 @@ from billing.invoicing.authority import (
     require_second_person,
 )
 from billing.invoicing.billed import billed_lines, credited_of, document_numbered, given
-from billing.invoicing.lines import canonical_json, document_hash, issuer_facts, period_facts, recipient_facts
+from billing.invoicing.lines import issuer_facts, period_facts, recipient_facts
 from billing.invoicing.models import (
     BillingPeriod,
     Correction,
@@ -49,11 +49,12 @@ from billing.invoicing.note_lines import (
     total_of_entries,
     withdrawal,
 )
-from billing.invoicing.services.closing import period_open
 from billing.invoicing.services.mails import mails_queue
+from billing.invoicing.services.periods import period_open
 from billing.rating.models import RetroactiveChange
 from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
+from billing.tenancy.canonical_json import canonical_json, document_hash
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval, month_of

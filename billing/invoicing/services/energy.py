@@ -7,7 +7,7 @@ from django.db import transaction
 
 from billing.invoicing.energy import KWH_PLACES
 from billing.invoicing.models import MeterReading
-from billing.invoicing.services.closing import period_open
+from billing.invoicing.services.periods import period_open
 from billing.tenancy.audit import audit_record
 from pricing.money import round_to
 

@@ -9,15 +9,16 @@ from django.db import connection, transaction
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
-from billing.invoicing.lines import document_hash, invoice_lines, numbered_text
+from billing.invoicing.lines import invoice_lines, numbered_text
 from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
 from billing.invoicing.progress import Tell, nobody
 from billing.invoicing.selectors import drafts_of_close
-from billing.invoicing.services.closing import charges_by_invoice, drafts_write, parties_of
+from billing.invoicing.services.drafts import charges_by_invoice, drafts_write, parties_of
 from billing.invoicing.services.mails import mails_queue
 from billing.rating.assessment import assess
 from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record, audit_record_each
+from billing.tenancy.canonical_json import document_hash
 from billing.tenancy.collector import collector_paused
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval

@@ -16,8 +16,9 @@ from django.utils import timezone
 from billing.invoicing.issued import NotIssuedError
 from billing.invoicing.models import Operation
 from billing.invoicing.progress import Tell, kept_with, nobody, told_to
-from billing.invoicing.services.closing import CloseRefusedError, PeriodError, period_close
+from billing.invoicing.services.closing import CloseRefusedError, period_close
 from billing.invoicing.services.invoices import invoices_issue
+from billing.invoicing.services.periods import PeriodError
 from billing.invoicing.services.previews import month_assess
 
 OPERATION_LOCK = 0x4F50

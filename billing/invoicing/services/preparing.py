@@ -17,7 +17,8 @@ from billing.invoicing.previews import due
 from billing.invoicing.progress import nobody
 from billing.invoicing.report import held_uncut
 from billing.invoicing.selectors import period_of
-from billing.invoicing.services.closing import draft_all, period_open, unbillable
+from billing.invoicing.services.closing import draft_all, unbillable
+from billing.invoicing.services.periods import period_open
 from billing.rating.assessment import assess
 from billing.rating.services import capacity_freeze, charges_drop, charges_write, idle_shares_write, pool_times_write
 from billing.usage.altered import usage_altered

@@ -10,24 +10,14 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.invoicing.days_before import DaysBefore
-from billing.invoicing.facets import Facets, FacetSum, facet_sums, wasting_jobs
+from billing.invoicing.facets import Facets, FacetSum, encoded, facet_sums, wasting_jobs
 from billing.invoicing.kept_report import report_kept
 from billing.invoicing.lines import Line, invoice_lines
 from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
-from billing.invoicing.previews import (
-    KeptSums,
-    StatementLine,
-    TeamContent,
-    by_team,
-    due,
-    encoded,
-    kind_sums,
-    large,
-    month_facts,
-)
+from billing.invoicing.previews import KeptSums, StatementLine, TeamContent, by_team, due, kind_sums, large, month_facts
 from billing.invoicing.report import found_in
 from billing.invoicing.selectors import period_of
-from billing.invoicing.services.closing import charges_by_invoice
+from billing.invoicing.services.drafts import charges_by_invoice
 from billing.invoicing.week_use import week_use
 from billing.rating.assessment import Assessment, assess
 from billing.tenancy.copying import rows_copy

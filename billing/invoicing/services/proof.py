@@ -8,8 +8,6 @@ from billing.invoicing.lines import (
     ISSUER_FACTS,
     RECIPIENT_FACTS,
     Parties,
-    canonical_json,
-    document_hash,
     draft_document,
     facts_told,
     invoice_lines,
@@ -17,11 +15,12 @@ from billing.invoicing.lines import (
 )
 from billing.invoicing.models import BillingPeriod, CheckedClose, Invoice, Note
 from billing.invoicing.note_proof import correction_follows, note_hashes
-from billing.invoicing.services.closing import charges_by_invoice
+from billing.invoicing.services.drafts import charges_by_invoice
 from billing.invoicing.usage_proof import usage_faults
 from billing.rating.assessment import Assessment, assess
 from billing.rating.made_of import Facts, Names, facts_now, fingerprint, names_of
 from billing.rating.models import Charge as ChargeRow
+from billing.tenancy.canonical_json import canonical_json, document_hash
 from billing.tenancy.collector import collector_paused
 from metering.intervals import Interval
 from pricing.number_text import amount_text

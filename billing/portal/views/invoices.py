@@ -16,7 +16,6 @@ from billing.invoicing.acceptance import acceptance_of, due_of, printed_until
 from billing.invoicing.disputed import disputes_of
 from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
 from billing.invoicing.holds import held_now
-from billing.invoicing.lines import canonical_json
 from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.invoicing.selectors import document_of, mails_of, state_of
 from billing.invoicing.services import period_verify
@@ -27,6 +26,7 @@ from billing.portal.tables import Column, Table
 from billing.portal.tables import download as download_table
 from billing.portal.totals import invoice_totals
 from billing.tenancy.access import Right, access_of, teams_visible_to
+from billing.tenancy.canonical_json import canonical_json
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 

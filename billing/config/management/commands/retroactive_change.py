@@ -8,10 +8,9 @@ from django.utils import timezone
 
 from billing.config.commands import DECIDE, DONE, HouseCommand, actor_of, fail
 from billing.invoicing.authority import AuthorityError
-from billing.invoicing.effect import effect_of
+from billing.invoicing.effect import change_as_dict, effect_of
 from billing.invoicing.models import Note
 from billing.invoicing.note_lines import NoteError
-from billing.invoicing.selectors import change_as_dict
 from billing.invoicing.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,

@@ -1,0 +1,22 @@
+"""The one text of a document, and its hash."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+def canonical_json(document: dict[str, Any]) -> str:
+    """The one text of a document: sorted keys, no spaces, UTF-8 as it is.
+
+    >>> canonical_json({"b": "1.00", "a": None})
+    '{"a":null,"b":"1.00"}'
+    """
+    return _canonical(document).decode()
+
+
+def document_hash(text: str) -> str:
+    """SHA-256 of the canonical text, hexadecimal."""
+    return sha256(text.encode()).hexdigest()
