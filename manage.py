@@ -4,8 +4,8 @@
 import os
 import sys
 
-from billing.config.command_line import main
+from billing.local.command_line import main
 
 if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.config.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
     sys.exit(main(sys.argv))

@@ -18,26 +18,26 @@ case "$part" in
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"  # else every thread keeps what its largest body needed
         exec granian --interface wsgi --host 0.0.0.0 --port 8000 \
             --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-16}" --respawn-failed-workers \
-            billing.config.wsgi:application "$@"
+            billing.settings.wsgi:application "$@"
         ;;
     check)
         exec uvicorn --host 0.0.0.0 --port 8001 --http billing.api.report_connection:ReportConnection --loop uvloop --ws none \
-            --no-access-log --no-server-header --timeout-graceful-shutdown 5 billing.config.budget_check:application "$@"
+            --no-access-log --no-server-header --timeout-graceful-shutdown 5 billing.settings.budget_check:application "$@"
         ;;
     receiver)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"
         exec uvicorn --host 0.0.0.0 --port 8002 --http billing.api.report_connection:ReportConnection --loop uvloop --ws none \
-            --no-access-log --no-server-header --timeout-graceful-shutdown 20 billing.config.token_receiver:application "$@"
+            --no-access-log --no-server-header --timeout-graceful-shutdown 20 billing.settings.token_receiver:application "$@"
         ;;
     counter)
         exec python manage.py budget_counter --follow "$@"
         ;;
     worker)
-        exec celery -A billing.config.celery worker --loglevel INFO --concurrency "${WORKER_PROCESSES:-2}" "$@"
+        exec celery -A billing.settings.celery worker --loglevel INFO --concurrency "${WORKER_PROCESSES:-2}" "$@"
         ;;
     scheduler)
         # The schedule is short and made again from the settings, so its file may vanish with the container.
-        exec celery -A billing.config.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule "$@"
+        exec celery -A billing.settings.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule "$@"
         ;;
     migrate)
         exec python manage.py migrate --no-input "$@"

@@ -10,7 +10,7 @@ import yaml
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from billing.config.set_up import Applied, set_up_apply
+from billing.setup.apply import Applied, set_up_apply
 from billing.tenancy.models import Membership, Team
 from billing.usage.models import AgentWatermark
 from billing.usage.services import (

@@ -21,7 +21,7 @@ NOBODY = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "BROKER_URL": 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    from billing.config.embedded import attach
+    from billing.local.embedded import attach
 
     if os.environ.pop(OURS, None):
         del os.environ["DATABASE_URL"], os.environ["BROKER_URL"]

@@ -1,4 +1,4 @@
-"""Walking through the portal: every page and file that the links of a house (`tests.furnished_house`) reach for a person."""
+"""Walking through the portal: every page and file that the links of a house (`tests.full_scenario`) reach for a person."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import Resolver404, resolve
 
-from tests.furnished_house import House
+from tests.full_scenario import Scenario
 
 RUNS = re.compile(r"\s*(javascript|data(?!:image/svg\+xml;base64,)|vbscript):", re.IGNORECASE)
 MONTHS = {"2026-10", "2026-11"}
@@ -79,7 +79,7 @@ def read(client: Client, address: str, walk: Walk) -> Page | None:
     return page
 
 
-def seeds(house: House) -> list[str]:
+def seeds(house: Scenario) -> list[str]:
     """Where a walk begins: what is reached by a form, or for a month that no link names."""
     return [
         "/?month=2026-10", "/?month=2026-11", "/close/?month=2026-10", "/close/?month=2026-11",
@@ -98,7 +98,7 @@ def wanted(link: str, base: str) -> str | None:
     return None if leave or parts.scheme or link.startswith("#") else f"{path}?{parts.query}" if parts.query else path
 
 
-def walk_as(who: str, house: House, *, most: int | None = None) -> Walk:
+def walk_as(who: str, house: Scenario, *, most: int | None = None) -> Walk:
     """Everything that a person reaches; with `most` only so many addresses of each route beside the seeds."""
     client, walk = Client(), Walk()
     client.force_login(User.objects.get(username=who))
@@ -136,7 +136,7 @@ def route_of(address: str) -> str | None:
 EACH = 4
 
 
-def one_of_each(who: str, house: House) -> dict[str, str]:
+def one_of_each(who: str, house: Scenario) -> dict[str, str]:
     """An address of each page that a person reaches, by route; the shortest of a few."""
     walk, found = walk_as(who, house, most=EACH), dict[str, str]()
     for address in sorted(walk.pages, key=lambda address: (len(address), address)):

@@ -27,9 +27,9 @@ import msgspec
 from billing.api.bodies import Answer as HttpAnswer
 from billing.api.bodies import problem_answer
 from billing.api.report_connection import KnownHead, Receive, Request, Send, lifespan
-from billing.budgets.counter import LONGEST_HOLD_SECONDS, Answer, Ask, Counter, Grant, Hold
+from billing.budgets.counter import LONGEST_HOLD_SECONDS, Answer, Ask, Counter, Grant, Reservation
 from billing.budgets.follower import Landed, Whole
-from billing.budgets.hold_journal import HoldJournal
+from billing.budgets.reservation_log import ReservationLog
 from billing.budgets.snapshot import SCOPE
 from billing.tenancy.tokens import token_digest
 from metering.token_keys import token_key
@@ -69,7 +69,7 @@ class BudgetCheck:
         self._clock = partial(datetime.now, UTC)
         self.heads = dict[bytes, KnownHead]()
         self._wanted: deque[bytes] = deque()
-        self._holds: HoldJournal | None = None
+        self._holds: ReservationLog | None = None
         self._counter: Counter | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -110,7 +110,7 @@ class BudgetCheck:
     def start(self) -> None:
         """Take over earlier holds and begin to follow the database."""
         now = self._clock()
-        journal = self._holds = HoldJournal(self._directory, now)
+        journal = self._holds = ReservationLog(self._directory, now)
         self._counter = Counter(
             remember=lambda hold: journal.remember(hold, self._clock()), forget=journal.forget,
             new_id=lambda: secrets.token_hex(12), waits_for=self._wanted.append,
@@ -139,7 +139,7 @@ class BudgetCheck:
         while not self._stop.is_set():
             ours, theirs = Pipe()
             with ours, theirs:
-                argv = [sys.executable, "-m", "billing.config.budget_follower", str(theirs.fileno())]
+                argv = [sys.executable, "-m", "billing.settings.budget_follower", str(theirs.fileno())]
                 process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], cwd=self._project, env=self._environment)  # noqa: S603
                 theirs.close()
                 try:
@@ -296,7 +296,7 @@ def as_dict(answer: Answer, currency: str) -> dict[str, Any]:
     }
 
 
-def _shown(hold: Hold) -> dict[str, str]:
+def _shown(hold: Reservation) -> dict[str, str]:
     return {"id": hold.id, "amount": str(hold.amount), "until": hold.until.isoformat()}
 
 

@@ -34,7 +34,7 @@ PASSED_ON = ("Content-Type", "Retry-After", "WWW-Authenticate", "Cache-Control")
 _client: list[httpx.Client] = []
 
 
-class StandingShape(serializers.Serializer[Any]):
+class StandingSerializer(serializers.Serializer[Any]):
     """Where a budget stands in the period of now; amounts are decimal strings, null where not known."""
 
     period = serializers.CharField()
@@ -53,7 +53,7 @@ class StandingShape(serializers.Serializer[Any]):
     silent_since = serializers.DateTimeField(allow_null=True, help_text="a reporter is silent since then")
 
 
-class BudgetShape(serializers.ModelSerializer[Budget]):
+class BudgetSerializer(serializers.ModelSerializer[Budget]):
     """A budget with its scope, thresholds and standing."""
 
     team = serializers.CharField(source="team.code")
@@ -66,13 +66,13 @@ class BudgetShape(serializers.ModelSerializer[Budget]):
             "thresholds", "forecast_thresholds", "commitment_thresholds", "owner", "valid_from", "valid_until", "standing",
         )  # fmt: skip
 
-    @extend_schema_field(StandingShape(allow_null=True))
+    @extend_schema_field(StandingSerializer(allow_null=True))
     def get_standing(self, budget: Budget) -> dict[str, Any] | None:
         """None before the first refresh and in a month for which a plan says nothing."""
         found = standing_now(budget, timezone.now())
         if found is None:
             return None
-        kept = {name: _text(getattr(found, name)) for name in StandingShape().fields if name != "remaining"}
+        kept = {name: _text(getattr(found, name)) for name in StandingSerializer().fields if name != "remaining"}
         if found.silent_since is not None:
             kept |= {"forecast_withheld": "silent", **dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))}
         return {**kept, "remaining": str(found.amount - found.spent)}
@@ -87,7 +87,7 @@ class Budgets(ListAPIView[Budget]):
     """Budgets and where they stand; a token or person confined to teams sees theirs."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("budgets:read")]
-    serializer_class = BudgetShape
+    serializer_class = BudgetSerializer
 
     def get_queryset(self) -> QuerySet[Budget]:
         budgets = Budget.objects.select_related("team").order_by("team__code", "id")

@@ -19,9 +19,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
+from billing.api.invoices import TEAM, asked
 from billing.api.prices import may
 from billing.api.quarantine import Refused
-from billing.api.reading import TEAM, asked
 from billing.api.schema import PROBLEM
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
@@ -38,7 +38,7 @@ STEP = OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS))
 REFUSED = OpenApiResponse(PROBLEM, "not like this; nothing has changed")
 
 
-class CommitmentShape(serializers.ModelSerializer[Commitment]):
+class CommitmentSerializer(serializers.ModelSerializer[Commitment]):
     """GPU-hours of an accelerator a month, paid at their own price, used or not, in [valid_from, valid_until)."""
 
     team = serializers.CharField(source="team.code")
@@ -52,7 +52,7 @@ class CommitmentShape(serializers.ModelSerializer[Commitment]):
         )  # fmt: skip
 
 
-class CommitmentDraftShape(CommitmentShape):
+class CommitmentDraftSerializer(CommitmentSerializer):
     """Terms that were proposed, who proposed and who decided. `ends`: they let a stored commitment end at `valid_until`."""
 
     ends = serializers.SerializerMethodField()
@@ -60,7 +60,7 @@ class CommitmentDraftShape(CommitmentShape):
     class Meta:
         model = CommitmentDraft
         fields = (
-            "id", "ends", *CommitmentShape.Meta.fields, "state", "reason", "requested_by", "requested_at", "decided_by",
+            "id", "ends", *CommitmentSerializer.Meta.fields, "state", "reason", "requested_by", "requested_at", "decided_by",
             "decided_at", "decision",
         )  # fmt: skip
 
@@ -68,7 +68,7 @@ class CommitmentDraftShape(CommitmentShape):
         return draft.ends_id is not None
 
 
-class ProposalShape(serializers.Serializer[Any]):
+class ProposalSerializer(serializers.Serializer[Any]):
     """New terms; or with `ends` true the earlier end, `valid_until`, of the stored commitment `name`."""
 
     name = serializers.CharField(max_length=200)
@@ -90,7 +90,7 @@ class ProposalShape(serializers.Serializer[Any]):
         return said
 
 
-class CommitmentStepShape(serializers.Serializer[Any]):
+class CommitmentStepSerializer(serializers.Serializer[Any]):
     """Why; a rejection needs it."""
 
     reason = serializers.CharField(max_length=2000, required=False, default="", allow_blank=True)
@@ -101,7 +101,7 @@ class Commitments(ListAPIView[Commitment]):
     """Every commitment, by team, accelerator and start."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
-    serializer_class = CommitmentShape
+    serializer_class = CommitmentSerializer
 
     def get_queryset(self) -> QuerySet[Commitment]:
         found = Commitment.objects.select_related("team").order_by("team__code", "accelerator", "valid_from")
@@ -137,7 +137,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
     """Terms that were proposed, the newest first."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [ReadsOrProposes]
-    serializer_class = CommitmentDraftShape
+    serializer_class = CommitmentDraftSerializer
 
     def get_queryset(self) -> QuerySet[CommitmentDraft]:
         found = CommitmentDraft.objects.select_related("team").order_by("-id")
@@ -147,11 +147,13 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
         return found.filter(team__code=team) if team else found
 
     @extend_schema(
-        operation_id="propose_commitment", request=ProposalShape, responses={201: CommitmentDraftShape, 409: REFUSED}
+        operation_id="propose_commitment",
+        request=ProposalSerializer,
+        responses={201: CommitmentDraftSerializer, 409: REFUSED},
     )
     def post(self, request: Request) -> Response:
         """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
-        said = ProposalShape(data=request.data)
+        said = ProposalSerializer(data=request.data)
         said.is_valid(raise_exception=True)
         facts, by = said.validated_data, {"actor": str(request.user), "now": timezone.now()}
         try:
@@ -161,7 +163,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
                 draft = terms_propose(terms=_terms(facts), reason=facts["reason"], **by)
         except RateError as error:
             raise Refused(str(error)) from error
-        return Response(CommitmentDraftShape(draft).data, status=201)
+        return Response(CommitmentDraftSerializer(draft).data, status=201)
 
 
 class CommitmentDraftStep(APIView):
@@ -170,14 +172,16 @@ class CommitmentDraftStep(APIView):
     permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
 
     @extend_schema(
-        operation_id="decide_commitment", parameters=[STEP], request=CommitmentStepShape,
-        responses={200: CommitmentDraftShape, 409: REFUSED},
+        operation_id="decide_commitment",
+        parameters=[STEP],
+        request=CommitmentStepSerializer,
+        responses={200: CommitmentDraftSerializer, 409: REFUSED},
     )
     def post(self, request: Request, pk: int, step: str) -> Response:
         """Approve or reject what somebody else proposed, or withdraw it."""
         if step not in STEPS:
             raise Http404
-        said = CommitmentStepShape(data=request.data)
+        said = CommitmentStepSerializer(data=request.data)
         said.is_valid(raise_exception=True)
         try:
             draft = STEPS[step][0](
@@ -185,7 +189,7 @@ class CommitmentDraftStep(APIView):
             )
         except RateError as error:
             raise Refused(str(error)) from error
-        return Response(CommitmentDraftShape(draft).data)
+        return Response(CommitmentDraftSerializer(draft).data)
 
 
 def _terms(facts: Mapping[str, Any]) -> CommitmentTerms:

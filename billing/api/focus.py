@@ -19,12 +19,12 @@ from billing.api.authentication import has_scope, teams_of
 from billing.api.pagination import PageNumber
 from billing.api.problems import problem
 from billing.api.schema import PROBLEM
-from billing.invoicing.focus.conformance import ConformanceError
-from billing.invoicing.issued import NoPeriodError, NotIssuedError
-from billing.invoicing.services.focus import DATA_SETS, UnexplainedError
-from billing.invoicing.services.focus_rows import KIND, FocusNotReadyError, focus_rows
-from billing.invoicing.services.operations import operation_request
-from billing.invoicing.tasks import operation_wake
+from billing.closing.services.operations import operation_request
+from billing.closing.tasks import operation_wake
+from billing.exports.focus.conformance import ConformanceError
+from billing.exports.services.focus import DATA_SETS, UnexplainedError
+from billing.exports.services.focus_rows import KIND, FocusNotReadyError, focus_rows
+from billing.invoices.issued import NoPeriodError, NotIssuedError
 
 DEFAULT = "cost-and-usage"
 MADE_IN_SECONDS = 30

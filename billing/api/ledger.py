@@ -16,8 +16,8 @@ from rest_framework.views import APIView
 from billing.api.authentication import has_scope, teams_of
 from billing.api.quarantine import Refused
 from billing.api.schema import PROBLEM
-from billing.invoicing.selectors import journal_as_dict
-from billing.invoicing.services.journal import MAX_REFERENCE, AcknowledgementError, journal_acknowledge
+from billing.exports.services.journal import MAX_REFERENCE, AcknowledgementError, journal_acknowledge
+from billing.invoices.selectors import journal_as_dict
 
 
 class Acknowledgement(serializers.Serializer[Any]):

@@ -15,11 +15,11 @@ from rest_framework.response import Response
 
 from billing.api.authentication import has_scope, teams_of
 from billing.api.schema import PROBLEM
+from billing.closing.services.energy import meter_reading_put
 from billing.invoicing.models import BillingPeriod, HeldTeam, MeterReading
-from billing.invoicing.services.energy import meter_reading_put
 
 
-class ReadingShape(serializers.ModelSerializer[MeterReading]):
+class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
     """A reading as it was told; of those of one cluster the last counts."""
 
     class Meta:
@@ -40,7 +40,7 @@ class ReadingTold(serializers.Serializer[Any]):
 class MeterReadings(ListAPIView[MeterReading]):
     """What the building's meters counted in a month, in the order in which it was told."""
 
-    serializer_class = ReadingShape
+    serializer_class = ReadingSerializer
 
     def get_permissions(self) -> list[BasePermission]:
         scope = "usage:read" if self.request.method in ("GET", "HEAD", "OPTIONS") else "usage:correct"
@@ -52,7 +52,7 @@ class MeterReadings(ListAPIView[MeterReading]):
 
     @extend_schema(
         operation_id="tell_meter_reading", request=ReadingTold,
-        responses={201: ReadingShape, 400: OpenApiResponse(PROBLEM, "no such month, or a reading that cannot be")},
+        responses={201: ReadingSerializer, 400: OpenApiResponse(PROBLEM, "no such month, or a reading that cannot be")},
     )  # fmt: skip
     def post(self, request: Request, month: str) -> Response:
         """Tell a reading; none is ever changed, the last one of a cluster counts in the period report."""
@@ -69,10 +69,10 @@ class MeterReadings(ListAPIView[MeterReading]):
             )  # fmt: skip
         except ValueError as error:  # ReadingError, and a month that is none
             raise ParseError(str(error)) from error
-        return Response(ReadingShape(reading).data, status=201)
+        return Response(ReadingSerializer(reading).data, status=201)
 
 
-class HeldTeamShape(serializers.ModelSerializer[HeldTeam]):
+class HeldTeamSerializer(serializers.ModelSerializer[HeldTeam]):
     """A team that the close holds: why, and what it would be charged, null where that is not known."""
 
     class Meta:
@@ -85,7 +85,7 @@ class HeldTeams(ListAPIView[HeldTeam]):
     """The teams that a month in the middle of its close holds while the others are billed."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
-    serializer_class = HeldTeamShape
+    serializer_class = HeldTeamSerializer
 
     def get_queryset(self) -> QuerySet[HeldTeam]:
         held, own = HeldTeam.objects.filter(period=_period(self.kwargs["month"])), teams_of(self.request)

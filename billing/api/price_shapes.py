@@ -5,12 +5,12 @@ from typing import Any
 
 from rest_framework import serializers
 
-from billing.api.reading import PriceVersionShape
+from billing.api.invoices import PriceVersionSerializer
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.selectors import notice_of
 
 
-class ListPartShape(serializers.Serializer[Any]):
+class ListPartSerializer(serializers.Serializer[Any]):
     """The prices of a list as they are written."""
 
     gpu = serializers.ListField(
@@ -25,24 +25,24 @@ class ListPartShape(serializers.Serializer[Any]):
     )  # fmt: skip
 
 
-class SheetShape(serializers.Serializer[Any]):
+class SheetSerializer(serializers.Serializer[Any]):
     """A cost sheet to store with the prices that are made from it."""
 
     name = serializers.CharField()
     sheet = serializers.DictField()
 
 
-class DraftRequestShape(ListPartShape):
+class DraftRequestSerializer(ListPartSerializer):
     """A draft as a client writes it; numbers are decimal strings or plain numbers."""
 
     name = serializers.CharField(max_length=200)
     valid_from = serializers.CharField(help_text="RFC 3339 with an offset, or a date: midnight in the billing zone")
     reason = serializers.CharField(required=False, allow_blank=True, help_text="why prices change; needed to submit")
-    cost_sheets = SheetShape(many=True, required=False)
-    token_cost_sheets = SheetShape(many=True, required=False)
+    cost_sheets = SheetSerializer(many=True, required=False)
+    token_cost_sheets = SheetSerializer(many=True, required=False)
 
 
-class DraftChangeShape(DraftRequestShape):
+class DraftChangeSerializer(DraftRequestSerializer):
     """What is to change in a draft; what is left out stays."""
 
     name = serializers.CharField(max_length=200, required=False)
@@ -50,14 +50,14 @@ class DraftChangeShape(DraftRequestShape):
     revision = serializers.IntegerField(required=False, help_text="the revision that was read; refused if it is older")
 
 
-class StepRequestShape(serializers.Serializer[Any]):
+class StepRequestSerializer(serializers.Serializer[Any]):
     """Body of submit, approve, reject and withdraw; may be empty where no reason is asked for."""
 
     reason = serializers.CharField(required=False, allow_blank=True)
     revision = serializers.IntegerField(required=False, help_text="the revision that was read; refused if it is older")
 
 
-class StepShape(serializers.Serializer[Any]):
+class StepSerializer(serializers.Serializer[Any]):
     """One step of the history of a draft."""
 
     at = serializers.DateTimeField()
@@ -67,7 +67,7 @@ class StepShape(serializers.Serializer[Any]):
     reason = serializers.CharField()
 
 
-class DraftShape(serializers.ModelSerializer[PriceDraft]):
+class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
     """A draft with its history; once approved it names the version that it became."""
 
     gpu = serializers.ListField(child=serializers.DictField(), source="content.gpu")
@@ -75,7 +75,7 @@ class DraftShape(serializers.ModelSerializer[PriceDraft]):
     sha256 = serializers.CharField(source="submitted_sha256")
     version = serializers.CharField(source="version.name", default=None)
     notice_business_days = serializers.SerializerMethodField()
-    steps = StepShape(many=True)
+    steps = StepSerializer(many=True)
 
     class Meta:
         model = PriceDraft
@@ -90,15 +90,15 @@ class DraftShape(serializers.ModelSerializer[PriceDraft]):
         return notice_of(draft, now)
 
 
-class PublishedShape(PriceVersionShape):
+class PublishedSerializer(PriceVersionSerializer):
     """A published version with who made and who approved it."""
 
     state = serializers.SerializerMethodField()
     makers = serializers.SerializerMethodField()
     approved_by = serializers.CharField(source="published_by")
 
-    class Meta(PriceVersionShape.Meta):
-        fields = (*PriceVersionShape.Meta.fields, "state", "makers", "approved_by", "published_at")
+    class Meta(PriceVersionSerializer.Meta):
+        fields = (*PriceVersionSerializer.Meta.fields, "state", "makers", "approved_by", "published_at")
 
     def get_state(self, version: PriceVersion) -> str:
         return "published"
@@ -108,7 +108,7 @@ class PublishedShape(PriceVersionShape):
         return draft.makers if draft else [version.published_by]
 
 
-class PriceChangeShape(serializers.Serializer[Any]):
+class PriceChangeSerializer(serializers.Serializer[Any]):
     """One price in two lists."""
 
     kind = serializers.CharField()
@@ -122,15 +122,15 @@ class PriceChangeShape(serializers.Serializer[Any]):
     percent = serializers.CharField(allow_null=True)
 
 
-class DiffShape(serializers.Serializer[Any]):
+class DiffSerializer(serializers.Serializer[Any]):
     """Two lists, price by price."""
 
     old = serializers.CharField()
     new = serializers.CharField()
-    prices = PriceChangeShape(many=True)
+    prices = PriceChangeSerializer(many=True)
 
 
-class EffectSumShape(serializers.Serializer[Any]):
+class EffectSumSerializer(serializers.Serializer[Any]):
     """Amounts before and after; percent is null where nothing was charged before."""
 
     before = serializers.CharField()
@@ -139,13 +139,13 @@ class EffectSumShape(serializers.Serializer[Any]):
     percent = serializers.CharField(allow_null=True)
 
 
-class EffectTeamShape(EffectSumShape):
+class EffectTeamSerializer(EffectSumSerializer):
     """The effect on one team."""
 
     team = serializers.CharField()
 
 
-class EffectSkuShape(EffectSumShape):
+class EffectSkuSerializer(EffectSumSerializer):
     """The effect on one SKU over all teams."""
 
     kind = serializers.CharField()
@@ -153,13 +153,13 @@ class EffectSkuShape(EffectSumShape):
     token_class = serializers.CharField(allow_null=True)
 
 
-class EffectRowShape(EffectSkuShape):
+class EffectRowSerializer(EffectSkuSerializer):
     """The effect on one SKU of one team."""
 
     team = serializers.CharField()
 
 
-class UnpricedShape(serializers.Serializer[Any]):
+class UnpricedSerializer(serializers.Serializer[Any]):
     """Usage that a list has no price for."""
 
     sku = serializers.CharField()
@@ -167,23 +167,23 @@ class UnpricedShape(serializers.Serializer[Any]):
     unit = serializers.CharField()
 
 
-class UnratedTeamShape(serializers.Serializer[Any]):
+class UnratedTeamSerializer(serializers.Serializer[Any]):
     """A team that cannot be rated, and what was raised."""
 
     team = serializers.CharField()
     problem = serializers.CharField()
 
 
-class EffectShape(serializers.Serializer[Any]):
+class EffectSerializer(serializers.Serializer[Any]):
     """What a list would have done to a month."""
 
     name = serializers.CharField()
     month = serializers.CharField()
     currency = serializers.CharField()
-    total = EffectSumShape()
-    teams = EffectTeamShape(many=True)
-    skus = EffectSkuShape(many=True)
-    rows = EffectRowShape(many=True)
-    unpriced_before = UnpricedShape(many=True)
-    unpriced_after = UnpricedShape(many=True)
-    unrated = UnratedTeamShape(many=True)
+    total = EffectSumSerializer()
+    teams = EffectTeamSerializer(many=True)
+    skus = EffectSkuSerializer(many=True)
+    rows = EffectRowSerializer(many=True)
+    unpriced_before = UnpricedSerializer(many=True)
+    unpriced_after = UnpricedSerializer(many=True)
+    unrated = UnratedTeamSerializer(many=True)

@@ -24,19 +24,19 @@ from rest_framework.views import APIView
 from billing.api.admission import gate
 from billing.api.authentication import has_scope
 from billing.api.bodies import declared_bytes, read_body
+from billing.api.invoices import PriceVersions, asked
 from billing.api.price_shapes import (
-    DiffShape,
-    DraftChangeShape,
-    DraftRequestShape,
-    DraftShape,
-    EffectShape,
-    PublishedShape,
-    StepRequestShape,
+    DiffSerializer,
+    DraftChangeSerializer,
+    DraftRequestSerializer,
+    DraftSerializer,
+    EffectSerializer,
+    PublishedSerializer,
+    StepRequestSerializer,
 )
 from billing.api.problems import PROBLEM_JSON, problem
-from billing.api.reading import PriceVersions, asked
-from billing.invoicing.price_preview import last_month, month_effect
-from billing.invoicing.selectors import period_of
+from billing.closing.price_preview import last_month, month_effect
+from billing.invoices.selectors import period_of
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.price_diff import price_changes
 from billing.rates.price_file import export_yaml
@@ -163,7 +163,7 @@ class _Door(APIView):
 
     def told(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:
         """A draft as the answer."""
-        return Response(DraftShape(draft, context={"now": timezone.now()}).data, status=code)
+        return Response(DraftSerializer(draft, context={"now": timezone.now()}).data, status=code)
 
 
 def refusal(error: PriceDraftError) -> HttpResponse:
@@ -184,7 +184,7 @@ class PriceVersionsDoor(_Door, PriceVersions):
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [WritesPrices]
 
-    @extend_schema(request=DraftRequestShape, responses={201: DraftShape, **REFUSED})
+    @extend_schema(request=DraftRequestSerializer, responses={201: DraftSerializer, **REFUSED})
     def post(self, request: Request) -> Response:
         """Make a draft; nothing is published."""
         draft = price_draft_write(fields=request.data, actor=str(request.user), now=timezone.now())
@@ -195,13 +195,13 @@ class PriceVersionsDoor(_Door, PriceVersions):
 class PriceVersionDoor(_Door):
     """One price version, published or a draft."""
 
-    @extend_schema(responses={200: PublishedShape, **REFUSED})
+    @extend_schema(responses={200: PublishedSerializer, **REFUSED})
     def get(self, request: Request, name: str) -> Response:
         """Answer a published version, or for makers and approvers the draft of that name."""
         found = self.listed(name)
-        return self.told(found) if isinstance(found, PriceDraft) else Response(PublishedShape(found).data)
+        return self.told(found) if isinstance(found, PriceDraft) else Response(PublishedSerializer(found).data)
 
-    @extend_schema(request=DraftChangeShape, responses={200: DraftShape, **REFUSED})
+    @extend_schema(request=DraftChangeSerializer, responses={200: DraftSerializer, **REFUSED})
     def patch(self, request: Request, name: str) -> Response:
         """Change a draft; a submitted one has to be submitted again."""
         fields = dict(request.data) if isinstance(request.data, Mapping) else request.data
@@ -218,7 +218,7 @@ class PriceDiffDoor(_Door):
 
     @extend_schema(
         parameters=[OpenApiParameter("against", str, description="default: the published version before it")],
-        responses={200: DiffShape, **REFUSED},
+        responses={200: DiffSerializer, **REFUSED},
     )
     def get(self, request: Request, name: str) -> Response:
         """Compare a version or draft with another one."""
@@ -239,7 +239,7 @@ class PriceEffectDoor(_Door):
 
     @extend_schema(
         parameters=[OpenApiParameter("month", str, description="default: the last month that has ended")],
-        responses={200: EffectShape, **REFUSED},
+        responses={200: EffectSerializer, **REFUSED},
     )
     def get(self, request: Request, name: str) -> Response:
         """Price the usage of a month as it was and with this list; per team and SKU."""
@@ -270,13 +270,13 @@ class PriceStepDoor(_Door):
     permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
 
     @extend_schema(
-        operation_id="price_versions_step", request=StepRequestShape, responses={200: DraftShape, **REFUSED}
+        operation_id="price_versions_step", request=StepRequestSerializer, responses={200: DraftSerializer, **REFUSED}
     )
     def post(self, request: Request, name: str, step: str) -> Response:
         """Take the step; an approval publishes the list for its instant."""
         if step not in STEPS:
             raise Http404
-        body = StepRequestShape(data=request.data)
+        body = StepRequestSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         draft = self.draft(name)
         asked = {key: body.validated_data[key] for key in ("reason", "revision") if key in body.validated_data}
@@ -291,7 +291,7 @@ class PriceDraftsDoor(_Door, ListAPIView[PriceDraft]):
     """Every draft with its history, the newest first."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
-    serializer_class = DraftShape
+    serializer_class = DraftSerializer
 
     def get_queryset(self) -> QuerySet[PriceDraft]:
         return PriceDraft.objects.select_related("version").prefetch_related("steps")

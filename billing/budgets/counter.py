@@ -101,7 +101,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Reservation:
     """An amount held on some budgets until an instant, or until its record, named by `key`, is counted."""
 
     id: str
@@ -120,7 +120,7 @@ class Answer:
     team: str | None = None
     budget: BudgetLine | None = None
     held: Decimal = Decimal(0)
-    hold: Hold | None = None
+    hold: Reservation | None = None
     actions: Sequence[ActionAsked] = ()
 
 
@@ -134,7 +134,7 @@ class Counter:
     def __init__(
         self,
         *,
-        remember: Callable[[Hold], None],
+        remember: Callable[[Reservation], None],
         forget: Callable[[str], None],
         new_id: Callable[[], str],
         waits_for: Callable[[bytes], None],
@@ -142,7 +142,7 @@ class Counter:
         self._remember, self._forget, self._new_id, self._waits_for = remember, forget, new_id, waits_for
         self._lock = Lock()
         self._snapshot: Snapshot | None = None
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, Reservation] = {}
         self._held: dict[int, Decimal] = {}
         self._by_key: dict[bytes, str] = {}
         self._ends: list[tuple[datetime, str]] = []
@@ -153,7 +153,7 @@ class Counter:
         """The newest, or None before the first."""
         return self._snapshot
 
-    def restore(self, holds: Iterable[Hold]) -> None:
+    def restore(self, holds: Iterable[Reservation]) -> None:
         """Take over the holds that an earlier process left."""
         with self._lock:
             for hold in holds:
@@ -230,7 +230,7 @@ class Counter:
         reason = "within_budget" if line.spent + held < line.amount else "over_budget"
         return Answer(True, reason, route.team, line, self._held.get(line.id, Decimal(0)), made, actions)
 
-    def _hold(self, ask: Ask, route: Route, estimate: Decimal | None, now: datetime) -> Hold | None:
+    def _hold(self, ask: Ask, route: Route, estimate: Decimal | None, now: datetime) -> Reservation | None:
         stated = next((line.reservation for line in route.budgets if line.reservation is not None), None)
         amount = ask.amount if ask.amount is not None else stated if not _says_tokens(ask) and stated else estimate
         if amount is None:
@@ -238,12 +238,12 @@ class Counter:
         seconds = ask.seconds or (HOLD_SECONDS if ask.key is None else NAMED_HOLD_SECONDS)
         ids = tuple(line.id for line in route.budgets)
         until = now + timedelta(seconds=min(seconds, LONGEST_HOLD_SECONDS))
-        made = Hold(self._new_id(), max(amount, SMALLEST), ids, until, ask.key)
+        made = Reservation(self._new_id(), max(amount, SMALLEST), ids, until, ask.key)
         self._remember(made)
         self._add(made)
         return made
 
-    def _add(self, hold: Hold) -> None:
+    def _add(self, hold: Reservation) -> None:
         self._holds[hold.id] = hold
         heappush(self._ends, (hold.until, hold.id))
         if hold.key is not None:

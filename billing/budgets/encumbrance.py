@@ -16,10 +16,10 @@ from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.spending import Running, Spent, covered, encumbered
 from billing.invoicing.models import BillingPeriod
 from billing.rates.selectors import commitment_book
-from billing.rating.books import Books
 from billing.rating.commitments import Slice, covered_usage, owned_usage
 from billing.rating.interruptions import interrupted_usage
-from billing.rating.selectors import books_known
+from billing.rating.reference_data import ReferenceData
+from billing.rating.selectors import reference_data_known
 from billing.usage.selectors import EpochFilter, gpu_sums, last_ordinal
 from metering.intervals import Interval, billing_month
 from pricing.commitments import CommitmentBook, rate_commitments, usage_id
@@ -64,8 +64,8 @@ class Encumbrance:
         return total
 
     @cached_property
-    def _books(self) -> Books:
-        return books_known(last_ordinal() + 1)
+    def _books(self) -> ReferenceData:
+        return reference_data_known(last_ordinal() + 1)
 
     def _of_team(self, team: str, month: str) -> list[Spent]:
         if (team, month) not in self._more:
@@ -83,9 +83,13 @@ class Encumbrance:
             return _lines(team, _by_place(rate_gpu(ahead, self._books.card).charges))  # comes late, of a month cut off
         known = self._month(month, window, pieces)
         own = CommitmentBook(one for one in self._books.commitments.commitments if one.team == team)
-        books, owned, carried = replace(self._books, commitments=own), known.owned.get(team, []), known.carried.get(team, [])
-        changed = _billed(books, known.part, _together([*owned, *ahead]), carried)
-        for place, amount in _billed(books, known.part, owned, carried).items():
+        reference_data, owned, carried = (
+            replace(self._books, commitments=own),
+            known.owned.get(team, []),
+            known.carried.get(team, []),
+        )
+        changed = _billed(reference_data, known.part, _together([*owned, *ahead]), carried)
+        for place, amount in _billed(reference_data, known.part, owned, carried).items():
             changed[place] -= amount
         return _lines(team, changed)
 
@@ -126,11 +130,13 @@ def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
 
 
 def _billed(
-    books: Books, part: Slice, owned: list[GpuUsage], carried: list[InterruptedUsage]
+    reference_data: ReferenceData, part: Slice, owned: list[GpuUsage], carried: list[InterruptedUsage]
 ) -> defaultdict[Place, Fraction]:
     """The month's lines of devices by place: at list price, used and unused of what was bought."""
-    found = covered_usage(books, part, owned, carried)
-    return _by_place([*rate_gpu(found.rest, books.card).charges, *rate_commitments(found, books.card).charges])
+    found = covered_usage(reference_data, part, owned, carried)
+    return _by_place(
+        [*rate_gpu(found.rest, reference_data.card).charges, *rate_commitments(found, reference_data.card).charges]
+    )
 
 
 def _by_place(charges: Iterable[Charge]) -> defaultdict[Place, Fraction]:

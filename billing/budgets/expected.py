@@ -6,13 +6,13 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
-from billing.budgets.bought import as_billed, bought_ahead
+from billing.budgets.committed_forecast import as_billed, bought_ahead
 from billing.budgets.forecast import Progress, forecast, withheld
 from billing.budgets.history import DAY, Past, counted_through, midnight_before, past_until
 from billing.budgets.scope import Scope
 from billing.budgets.services.outlook import encumbered_by_day, progress_of
 from billing.budgets.spending import by_team, covered, running_jobs, spent_under
-from billing.rating.books import Books
+from billing.rating.reference_data import ReferenceData
 from metering.intervals import Interval
 from pricing.money import round_amount
 
@@ -32,12 +32,12 @@ class Expected:
 
 
 def expected_of(
-    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, books: Books, *, silent: bool
+    scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, reference_data: ReferenceData, *, silent: bool
 ) -> Expected | None:
     """The forecast of a scope in the window that contains `now`; None outside it.
 
     `spent` is what the window costs so far; what of it is no regular usage (adjustments, corrections) does not go on.
-    `books`: owners and prices. `silent`: whether somebody who reports usage of the scope is silent.
+    `reference_data`: owners and prices. `silent`: whether somebody who reports usage of the scope is silent.
     """
     if not window.start <= now < window.end:
         return None
@@ -46,15 +46,15 @@ def expected_of(
     if reason := withheld(elapsed, midnight.date() - DAY, silent=silent, counted=counted_through()):
         return Expected(withheld=reason)
     history = Past(midnight.date() - DAY, []).of_scope(scope)
-    today_so_far = spent_under(scope, Interval(midnight, now), books) if midnight < now else Fraction(0)
+    today_so_far = spent_under(scope, Interval(midnight, now), reference_data) if midnight < now else Fraction(0)
     today = start + int(elapsed) * DAY
     regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + today_so_far
-    jobs, by_day = running_jobs(now, books), partial(encumbered_by_day, now=now, end=window.end, zone=zone)
+    jobs, by_day = running_jobs(now, reference_data), partial(encumbered_by_day, now=now, end=window.end, zone=zone)
     progress = Progress(start, days, elapsed, regular, by_day(covered(by_team(jobs), scope)))
     answer, extra = forecast(progress, history), Fraction(spent) - regular
     if answer is None:
         return Expected(withheld="history")
-    bought = bought_ahead(window.end, books, scope.teams, now=now, zone=zone)
+    bought = bought_ahead(window.end, reference_data, scope.teams, now=now, zone=zone)
     if bought:
         answer = as_billed(answer, progress, scope, bought, past_until(now, zone), jobs, by_day)
     low, high = (None if end is None else round_amount(end + extra) for end in (answer.p10, answer.p90))

@@ -18,11 +18,11 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 
 from billing.budgets.scope import Scope, Spending
-from billing.invoicing.lines import invoice_lines
+from billing.invoices.lines import invoice_lines
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rates.selectors import rate_card
-from billing.rating.assessment import assess
-from billing.rating.books import Books
+from billing.rating.assessment import rate_period
+from billing.rating.reference_data import ReferenceData
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.selectors import EpochFilter, gpu_sums
@@ -69,7 +69,7 @@ def month_lines(month: str, zone: str) -> MonthLines:
         return MonthLines(_invoiced(period), preview=False)
     window = Interval(period.start, period.end) if period else billing_month(month, zone)
     zone, ordinal = (period.zone, period.ordinal) if period else (zone, None)
-    assessment = assess(window=window, zone=zone, ordinal=ordinal, isolate=True)
+    assessment = rate_period(window=window, zone=zone, ordinal=ordinal, isolate=True)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
     lines = [_line(line.charge.key, line.amount) for line in invoice_lines(charges)]
     return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))
@@ -107,21 +107,21 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list
     return [*_rated(gpu, lambda usages: rate_gpu(usages, card)), *_rated(tokens, lambda usages: rate_tokens(usages, card))]
 
 
-def spent_under(scope: Scope, window: Interval, books: Books) -> Fraction:
+def spent_under(scope: Scope, window: Interval, reference_data: ReferenceData) -> Fraction:
     """What a scope used in a window at list price, as one sum: what the same price is for is rated together.
 
     List prices are per unit and nothing is rounded here, so the sum is that of `spent_in` without its thousand parts.
     """
     places, starts, everything = replace(scope, accelerator=""), [window.start], scope.is_everything
-    pieces = window.cut({*books.card.changes(), *books.namespaces.changes()})
+    pieces = window.cut({*reference_data.card.changes(), *reference_data.namespaces.changes()})
     devices: dict[tuple[str, str, datetime], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    for usage in _gpu_usage(pieces, books.namespaces, starts).get(0, ()):
+    for usage in _gpu_usage(pieces, reference_data.namespaces, starts).get(0, ()):
         if usage.team in scope.teams and (everything or places.covers(_of_devices(usage))):
             sums = devices[usage.accelerator, usage.resource, usage.at]
             sums[:] = EXACT.add(sums[0], usage.device_us), EXACT.add(sums[1], usage.unit_us)
-    pieces = window.cut({*books.card.changes(), *books.consumers.changes()})
+    pieces = window.cut({*reference_data.card.changes(), *reference_data.consumers.changes()})
     tokens: dict[tuple[str, datetime], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for item in _token_usage(pieces, books.card, books.consumers, starts).get(0, ()):
+    for item in _token_usage(pieces, reference_data.card, reference_data.consumers, starts).get(0, ()):
         if item.team in scope.teams and (everything or scope.covers(_of_tokens(item))):
             counts = tokens[item.model, item.at]
             for token_class, count in item.tokens.items():
@@ -132,10 +132,12 @@ def spent_under(scope: Scope, window: Interval, books: Books) -> Fraction:
     ]
     charges = [
         charge
-        for charge in rate_gpu(gpu, books.card).charges
+        for charge in rate_gpu(gpu, reference_data.card).charges
         if scope.accelerator in ("", charge.key.accelerator, charge.key.sku)
     ]
-    charges += rate_tokens([TokenSum("", "", *name, counts, "") for name, counts in tokens.items()], books.card).charges
+    charges += rate_tokens(
+        [TokenSum("", "", *name, counts, "") for name, counts in tokens.items()], reference_data.card
+    ).charges
     return sum((charge.quantity * Fraction(charge.unit_price) for charge in charges), Fraction(0))
 
 
@@ -220,7 +222,7 @@ class Running:
         return Fraction(ahead.microseconds, 3_600_000_000) * self.per_hour if ahead else Fraction(0)
 
 
-def running_jobs(now: datetime, books: Books | None = None) -> list[Running]:
+def running_jobs(now: datetime, reference_data: ReferenceData | None = None) -> list[Running]:
     """Open holds with an owner and a price, at the price of now.
 
     A job that says when it plans to end (label suanpan.io/planned-end) is expected to do so; any other is expected to
@@ -234,7 +236,9 @@ def running_jobs(now: datetime, books: Books | None = None) -> list[Running]:
             [PLANNED_END, now],
         )
         rows = cursor.fetchall()
-    book, card = (namespace_book(), rate_card()) if books is None else (books.namespaces, books.card)
+    book, card = (
+        (namespace_book(), rate_card()) if reference_data is None else (reference_data.namespaces, reference_data.card)
+    )
     return [found for row in rows if (found := _running(row, book, card, now)) is not None]
 
 

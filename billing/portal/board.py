@@ -11,32 +11,32 @@ from django.db.models import Q, QuerySet
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
-from billing.invoicing.days_before import DaysBefore, same_moment
-from billing.invoicing.facets import (
+from billing.closing.previews import WeekUse, compared_of, facts_of, preview_of
+from billing.closing.previous_month_to_date import DaysBefore, same_moment
+from billing.closing.weekly_usage_profile import named_by, of_hours
+from billing.invoices.line_rollups import (
     Charged,
     WastingJob,
-    invoiced_facets,
+    invoiced_rollups,
     invoiced_total,
     judged_wasting,
     most_wasteful,
     wasting_jobs,
 )
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.previews import WeekUse, compared_of, facts_of, preview_of
-from billing.invoicing.week_use import named_by, of_hours
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
-from billing.portal.heat import Heat, added_up, heat_of, hours_of
 from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
 from billing.portal.statements import AnyVerdict, MonthStatements, StatementLine, month_statements, previewed
-from billing.rating.books import Books
+from billing.portal.usage_heatmap import Heat, added_up, heat_of, hours_of
 from billing.rating.freshness import Freshness, freshness
 from billing.rating.models import EfficiencyVerdict
-from billing.rating.selectors import books_known
+from billing.rating.reference_data import ReferenceData
+from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
-from billing.usage.held import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
+from billing.usage.gpu_time_by_job import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval, previous_month
 
@@ -94,7 +94,7 @@ class Board:
             return []
         if not self.patient and sum(line.key.kind != "tokens" for line in self.sums) > JOBS_OF:
             raise TooManyJobsError
-        pieces = by_job(self._lines_of(self.whole), self._seen(self.books), self.verdicts)
+        pieces = by_job(self._lines_of(self.whole), self._seen(self.reference_data), self.verdicts)
         return [piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue)]
 
     def _lines_of(self, month: MonthStatements) -> list[StatementLine]:
@@ -102,17 +102,17 @@ class Board:
             line for item in month.statements if item.shadow == self.shadow for line in item.lines
         )
 
-    def _seen(self, books: Books) -> Seen:
-        return Seen(Interval(self.period.start, self.period.end), self.period.month, self._closing, books)
+    def _seen(self, reference_data: ReferenceData) -> Seen:
+        return Seen(Interval(self.period.start, self.period.end), self.period.month, self._closing, reference_data)
 
     @property
     def _closing(self) -> int:
         return self.period.ordinal if self.period.ordinal is not None else last_ordinal() + 1
 
     @cached_property
-    def books(self) -> Books:
+    def reference_data(self) -> ReferenceData:
         """What the month is rated by."""
-        return (self.month.whole and self.month.whole.books) or books_known(self._closing)
+        return (self.month.whole and self.month.whole.reference_data) or reference_data_known(self._closing)
 
     @cached_property
     def total(self) -> Decimal:
@@ -211,7 +211,7 @@ class Board:
             return None
         window = Interval(self.period.start, self.period.end)
         return expected_of(
-            self.scope, window, self.total, self.now, self.period.zone, self.books, silent=self.stale
+            self.scope, window, self.total, self.now, self.period.zone, self.reference_data, silent=self.stale
         )
 
     def last_month(self) -> Decimal | None:
@@ -223,7 +223,7 @@ class Board:
             return self._of(before).total
         if not self.filters.chosen:
             return invoiced_total(before, self.teams, shadow=self.shadow)
-        charged, shown_only = invoiced_facets(before, self.teams)
+        charged, shown_only = invoiced_rollups(before, self.teams)
         lines = self.filters.kept(shown_only if self.shadow else charged)
         return sum((line.amount for line in lines), ZERO)
 
@@ -265,14 +265,14 @@ class Board:
         return self._days_before()
 
     def _days_before(self) -> Sequence[Charged]:
-        days = DaysBefore.of(self.period, self.now, self.books)
+        days = DaysBefore.of(self.period, self.now, self.reference_data)
         codes = set(self.codes)
         if days is None or days.assessed.entangled or codes & days.assessed.faults.keys():  # unknown: compared with nothing
             return []
         lines = self.filters.kept(previewed(line) for line in days.lines if line.charge.key.team in codes)
         if not self.filters.of_jobs:
             return lines
-        pieces = by_job(lines, Seen(days.window, days.month, days.closing, self.books), days.assessed.verdicts)
+        pieces = by_job(lines, Seen(days.window, days.month, days.closing, self.reference_data), days.assessed.verdicts)
         return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
     def heat(self) -> list[Heat]:

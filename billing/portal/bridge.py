@@ -12,7 +12,7 @@ from decimal import Decimal
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from billing.invoicing.facets import Charged
+from billing.invoices.line_rollups import Charged
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
 
 ZERO = Decimal("0.00")

@@ -17,10 +17,10 @@ from django.db import connection
 
 from billing.invoicing.models import BillingPeriod
 from billing.portal.statements import StatementLine
-from billing.rating.books import Books
-from billing.rating.corrected import CorrectedRateCard
 from billing.rating.interruptions import carried_rules
-from billing.rating.selectors import books_known
+from billing.rating.reference_data import ReferenceData
+from billing.rating.retroactive import CorrectedRateCard
+from billing.rating.selectors import reference_data_known
 from billing.usage.interruptions import ENDS_OF_HOLD, FOREVER
 from billing.usage.selectors import JOB, EpochFilter, last_ordinal, late_epochs
 from billing.usage.token_hours import OF_THE_NAMES, whole_hours
@@ -91,7 +91,7 @@ class Scope:
     zone: str
     epochs: EpochFilter
     pieces: list[Interval]
-    books: Books
+    reference_data: ReferenceData
     kept: bool = False
     """Whether the line is of an assessment some minutes old: usage that came since is in its parts, not in its quantity."""
 
@@ -100,21 +100,21 @@ class Scope:
 
     @property
     def card(self) -> CorrectedRateCard:
-        return self.books.card
+        return self.reference_data.card
 
 
 def scope_of(
-    line: StatementLine, period: BillingPeriod, books: Books | None = None, *, kept: bool = False
+    line: StatementLine, period: BillingPeriod, reference_data: ReferenceData | None = None, *, kept: bool = False
 ) -> Scope:
-    """The pieces of time and epochs of any line; `books` where they are read already."""
+    """The pieces of time and epochs of any line; `reference_data` where they are read already."""
     window, epochs = _seen(line, period)
-    books = books or books_known(epochs.before)
-    card = books.card
+    reference_data = reference_data or reference_data_known(epochs.before)
+    card = reference_data.card
     if line.key.kind == "tokens":
-        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), books, kept)
-    book = books.namespaces
-    policies = books.policies if line.key.kind == "efficiency" else None
-    pieces = _committed(window.cut(books.device_changes()), books, line)
+        return Scope(window, period.zone, epochs, _priced(window.cut(card.changes()), card, line), reference_data, kept)
+    book = reference_data.namespaces
+    policies = reference_data.policies if line.key.kind == "efficiency" else None
+    pieces = _committed(window.cut(reference_data.device_changes()), reference_data, line)
     owned = []
     for piece in _priced(pieces, card, line):
         owner = book.owner(line.key.cluster, line.key.namespace, piece.start)
@@ -122,16 +122,16 @@ def scope_of(
         ours = owner is not None and owner.team == line.key.team and not owner.platform
         if ours and (policies is None or (policy is not None and policy.name == line.key.policy)):
             owned.append(piece)
-    return Scope(window, period.zone, epochs, owned, books, kept)
+    return Scope(window, period.zone, epochs, owned, reference_data, kept)
 
 
 def _priced(pieces: Sequence[Interval], card: CorrectedRateCard, line: StatementLine) -> list[Interval]:
     return [piece for piece in pieces if card.version_name(line.key, piece.start) == line.key.price_version]
 
 
-def _committed(pieces: Sequence[Interval], books: Books, line: StatementLine) -> list[Interval]:
+def _committed(pieces: Sequence[Interval], reference_data: ReferenceData, line: StatementLine) -> list[Interval]:
     """Of a line under a commitment the pieces in which that is in force."""
-    commitment = books.commitments.named(line.key.policy) if line.key.kind == COMMITMENT else None
+    commitment = reference_data.commitments.named(line.key.policy) if line.key.kind == COMMITMENT else None
     return [piece for piece in pieces if commitment is None or commitment.covers(piece.start)]
 
 
@@ -337,7 +337,7 @@ def _token_parameters(
 
 def _owned_ranges(line: StatementLine, scope: Scope) -> list[tuple[str, datetime, datetime]]:
     """(source, from, until) in which the line's team paid for the consumer: two gateways may know one name."""
-    book = scope.books.consumers
+    book = scope.reference_data.consumers
     rows = _rows("SELECT DISTINCT source FROM token_dimension WHERE consumer = %(c)s", {"c": line.key.consumer})
     ranges = []
     for cut in (cut for piece in scope.pieces for cut in piece.cut(book.changes())):

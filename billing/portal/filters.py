@@ -6,7 +6,7 @@ from typing import Self, TypeVar
 
 from django.http import QueryDict
 
-from billing.invoicing.facets import Charged
+from billing.invoices.line_rollups import Charged
 
 Line = TypeVar("Line", bound=Charged)
 

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from django.db.models import QuerySet
 
-from billing.invoicing.facets import Charged, WastingJob, invoiced_facets
+from billing.closing.previews import assessment_of, facets_of, facts_of, preview_of
+from billing.invoices.line_rollups import Charged, WastingJob, invoiced_rollups
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.previews import assessment_of, facets_of, facts_of, preview_of
 from billing.portal.statements import MonthStatements, assessed_now, month_statements
 from billing.rating.freshness import Unbilled
 from billing.tenancy.models import Team
@@ -55,7 +55,7 @@ class MonthFacets:
 def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
     """The sums of `teams` (those that somebody may see) for one month."""
     if period.status == BillingPeriod.Status.CLOSED:
-        return MonthFacets(period, *invoiced_facets(period, teams), preview=False)
+        return MonthFacets(period, *invoiced_rollups(period, teams), preview=False)
     if (preview := preview_of(period)) is not None:
         found = facets_of(preview, teams.values_list("code", flat=True))
         if found is not None and found.charged is not None:

@@ -14,14 +14,14 @@ from fractions import Fraction
 
 from django.db.models import Q, QuerySet, Sum
 
-from billing.invoicing.facets import Charged
+from billing.closing.previews import assessment_of, preview_of
+from billing.invoices.line_rollups import Charged
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums
-from billing.invoicing.previews import assessment_of, preview_of
 from billing.portal.month_facets import MonthFacets
 from billing.portal.open_months import OpenMonth
 from billing.portal.selectors import notes_by_month
 from billing.rates.models import GpuPrice, TokenPrice
-from billing.rating.assessment import DeviceTime, assess
+from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
@@ -158,7 +158,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     if (preview := preview_of(period)) is not None:
         return assessment_of(preview, ()).device_time
     window = Interval(period.start, period.end)
-    return assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True).device_time
+    return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True).device_time
 
 
 def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final
 
-from billing.invoicing.price_preview import month_effect
-from billing.invoicing.selectors import period_of
+from billing.closing.price_preview import month_effect
+from billing.invoices.selectors import period_of
 from billing.portal.price_lists import published_versions
 from billing.portal.slices import Card, with_slices
 from billing.portal.workbench import published_price, slices_of

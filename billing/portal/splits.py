@@ -11,10 +11,10 @@ from fractions import Fraction
 
 import msgspec
 
-from billing.invoicing.facets import Charged
+from billing.invoices.line_rollups import Charged
 from billing.portal.statements import AnyVerdict, StatementLine
-from billing.rating.books import Books
-from billing.usage.held import job_sums
+from billing.rating.reference_data import ReferenceData
+from billing.usage.gpu_time_by_job import job_sums
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
 from pricing.money import round_to, split_amount
@@ -107,7 +107,7 @@ class Seen:
     window: Interval
     month: str
     before: int
-    books: Books
+    reference_data: ReferenceData
 
 
 def by_job(lines: Sequence[StatementLine], seen: Seen, verdicts: Iterable[AnyVerdict]) -> list[Piece]:
@@ -161,13 +161,13 @@ def _usage_by_line(lines: Sequence[StatementLine], seen: Seen) -> dict[LineKey, 
     places = {(line.key.cluster, line.key.namespace) for line in lines if line.key.namespace and not line.key.correction}
     if not places:
         return {}
-    books = seen.books
-    changes = books.card.changes() | books.namespaces.changes() | books.policies.changes()
+    reference_data = seen.reference_data
+    changes = reference_data.card.changes() | reference_data.namespaces.changes() | reference_data.policies.changes()
     pieces = seen.window.cut(changes)
     found: dict[LineKey, Jobs] = defaultdict(lambda: defaultdict(Decimal))
     for item in job_sums(pieces, EpochFilter(before=seen.before), places):
         at = pieces[item.piece].start
-        owner = books.namespaces.owner(item.cluster, item.namespace, at)
+        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
         if owner is None or owner.platform:
             continue
         usage = GpuUsage(
@@ -175,7 +175,7 @@ def _usage_by_line(lines: Sequence[StatementLine], seen: Seen) -> dict[LineKey, 
             item.unit_us, seen.month,
         )  # fmt: skip
         try:
-            version, price = books.card.gpu_price(item.accelerator, item.resource, at)
+            version, price = reference_data.card.gpu_price(item.accelerator, item.resource, at)
         except UnpricedError:
             continue
         measured = item.unit_us if price.unit == SLICE_HOURS else item.device_us

@@ -14,18 +14,18 @@ from itertools import groupby
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
-from billing.invoicing.lines import KIND_ORDER, invoice_lines
+from billing.closing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
+from billing.closing.services.previews import preview_keep
+from billing.closing.services.previews import statement_line as previewed
+from billing.invoices.lines import KIND_ORDER, invoice_lines
+from billing.invoices.services.drafts import charges_by_invoice
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
-from billing.invoicing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
-from billing.invoicing.services.drafts import charges_by_invoice
-from billing.invoicing.services.previews import preview_keep
-from billing.invoicing.services.previews import statement_line as previewed
-from billing.rating.assessment import Assessment, assess
-from billing.rating.books import Books, gpu_seconds
+from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.freshness import Unbilled, unbilled_in
 from billing.rating.models import EfficiencyVerdict, IdleShare
-from billing.rating.selectors import books_known
+from billing.rating.reference_data import ReferenceData, gpu_seconds
+from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
@@ -129,7 +129,7 @@ class MonthStatements:
 
     period: BillingPeriod
     statements: list[Statement]
-    assessment: Assessment | None = None
+    assessment: RatingResult | None = None
     teams: list[Team] = field(default_factory=list)
     as_of: datetime | None = None
     unbilled: Sequence[Unbilled] = ()
@@ -151,11 +151,11 @@ class MonthStatements:
         return self.assessment is not None and self.assessment.entangled
 
     @property
-    def books(self) -> Books | None:
+    def reference_data(self) -> ReferenceData | None:
         """What a preview was rated by; an invoice was by what its close knew."""
         if self.assessment is None:
             return None
-        return self.assessment.books or books_known(self.period.ordinal or last_ordinal() + 1)
+        return self.assessment.reference_data or reference_data_known(self.period.ordinal or last_ordinal() + 1)
 
     @property
     def charged(self) -> list[Statement]:
@@ -236,7 +236,7 @@ def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatement
     """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
     now, started = timezone.now(), time.monotonic()
     window = Interval(period.start, period.end)
-    assessment = assess(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
     preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
     return _of_assessment(period, assessment, list(teams))
 
@@ -286,7 +286,7 @@ def _sum_of_a_kind(found: KindSum, team: str, month: str) -> StatementLine:
     return StatementLine(key, 0, ZERO, ZERO, found.amount, None)
 
 
-def _of_assessment(period: BillingPeriod, assessment: Assessment, teams: Sequence[Team]) -> MonthStatements:
+def _of_assessment(period: BillingPeriod, assessment: RatingResult, teams: Sequence[Team]) -> MonthStatements:
     by_code = {team.code: team for team in teams}
     statements = [
         Statement(by_code[code], [previewed(line) for line in invoice_lines(charges)], shadow=shadow)

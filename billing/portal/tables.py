@@ -17,7 +17,7 @@ import xlsxwriter
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.text import slugify
 
-from billing.invoicing.documents.delimited import BYTE_ORDER_MARK, harmless
+from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
 from billing.rating.freshness import Freshness
 from pricing.money import round_to
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from django.db.models import Case, CharField, Count, F, QuerySet, Sum, Value, When
 
 from billing.budgets.models import Budget, BudgetStanding
-from billing.invoicing.holds import AgedDisputes
+from billing.corrections.dispute_holdback import AgedDisputes
 from billing.invoicing.models import Dispute, Invoice, Note
 
 ZERO = Decimal("0.00")

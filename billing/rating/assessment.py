@@ -1,6 +1,6 @@
 """What a close would bill: every unit of usage of a period is charged, the platform's own, unowned or unpriced.
 
-`assess` reads usage, owners and prices and hands them to `pricing.rating`; it writes nothing, so a preview, the report
+`rate_period` reads usage, owners and prices and hands them to `pricing.rating`; it writes nothing, so a preview, the report
 before a close, the close itself and the proof after it are one computation.
 """
 
@@ -13,14 +13,14 @@ from operator import attrgetter
 
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of, split_by_charges
-from billing.rating.books import Books, gpu_seconds
 from billing.rating.commitments import Slice, covered_usage
-from billing.rating.corrected import CorrectedRateCard
 from billing.rating.efficiency import Verdict, job_reads, judge_jobs, pools_rewards
-from billing.rating.faults import TeamFaultsError, rated_by_team
 from billing.rating.interruptions import interrupted_usage
-from billing.rating.selectors import books_known
-from billing.tenancy.reading import begun
+from billing.rating.reference_data import ReferenceData, gpu_seconds
+from billing.rating.retroactive import CorrectedRateCard
+from billing.rating.selectors import reference_data_known
+from billing.rating.team_isolation import TeamRatingError, rated_by_team
+from billing.runtime.parallel_reads import deferred_query
 from billing.usage.selectors import (
     ClosedSpan,
     EpochFilter,
@@ -72,12 +72,12 @@ class DeviceTime:
 
 
 @dataclass
-class Assessment:
+class RatingResult:
     """Everything that a close of the period bills or must leave out, and why.
 
     `tokens` are the period's own by class, `tokens_left` those of them that are in no charge. The platform's own use is
     billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `team_time` is what of
-    `device_time` teams are charged, `pools` the idle time beside it. `books` are what all
+    `device_time` teams are charged, `pools` the idle time beside it. `reference_data` are what all
     of it was looked up in.
 
     `faults` says of teams whose rating raised what it raised: nothing of them is in here but their time in the accounts
@@ -94,16 +94,16 @@ class Assessment:
     pools: list[PoolIdle] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
-    books: Books | None = None
+    reference_data: ReferenceData | None = None
     faults: dict[str, str] = field(default_factory=dict)
     tokens_held: int = 0
     entangled: bool = False
 
 
-def assess(
+def rate_period(
     *, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None, judged: bool = True,
     isolate: bool = False,
-) -> Assessment:  # fmt: skip
+) -> RatingResult:  # fmt: skip
     """Assess [start, end) as the `ordinal`-th close saw it, or, where None, as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
@@ -111,65 +111,69 @@ def assess(
     `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price. With `isolate`
     teams whose rating raises are left out and named (`faults`); without, that is a TeamFaultsError.
     """
-    return _rated(lambda faults: _assess(window, zone, ordinal, card, faults, judged=judged), isolate=isolate)
+    return _rated(lambda faults: _rate_period(window, zone, ordinal, card, faults, judged=judged), isolate=isolate)
 
 
-def _rated(attempt: Callable[[dict[str, str]], Assessment], *, isolate: bool) -> Assessment:
+def _rated(attempt: Callable[[dict[str, str]], RatingResult], *, isolate: bool) -> RatingResult:
     """What an attempt without the teams that raised before comes to."""
     faults: dict[str, str] = {}
     while True:
         try:
             return attempt(faults)
-        except TeamFaultsError as error:
+        except TeamRatingError as error:
             if not isolate or error.problems.keys() <= faults.keys():
                 raise
             faults |= error.problems
 
 
-def _assess(
+def _rate_period(
     window: Interval, zone: str, ordinal: int | None, card: RateCard | None, faults: dict[str, str], *, judged: bool
-) -> Assessment:
+) -> RatingResult:
     this = ordinal if ordinal is not None else last_ordinal() + 1
-    books = books_known(this)
+    reference_data = reference_data_known(this)
     if card is not None:
-        books = replace(books, card=CorrectedRateCard(card.versions, ()))
-    assessment = Assessment(books=books, faults=dict(faults))
-    _assess_window(assessment, books, window, EpochFilter(before=this), zone, correction=False, judge=judged)
+        reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
+    assessment = RatingResult(reference_data=reference_data, faults=dict(faults))
+    _rate_window(assessment, reference_data, window, EpochFilter(before=this), zone, correction=False, judge=judged)
     _allocate(assessment, window, month_of(window.start, zone), ordinal)
     for late in late_windows(this) if card is None else ():
-        _assess_late(assessment, books, late, this, zone)
-    return _without(faults, assessment, books, window)
+        _rate_late(assessment, reference_data, late, this, zone)
+    return _without(faults, assessment, reference_data, window)
 
 
-def _without(faults: Collection[str], assessment: Assessment, books: Books, window: Interval) -> Assessment:
+def _without(
+    faults: Collection[str], assessment: RatingResult, reference_data: ReferenceData, window: Interval
+) -> RatingResult:
     """In order, and without what teams that raised later were charged before."""
     assessment.charges = [charge for charge in assessment.charges if charge.key.team not in faults]
     assessment.charges.sort(key=attrgetter("key"))
-    assessment.entangled = bool(faults) and (split_by_charges(window.start) or pools_rewards(books.policies, window))
+    assessment.entangled = bool(faults) and (
+        split_by_charges(window.start) or pools_rewards(reference_data.policies, window)
+    )
     return assessment
 
 
-def assess_slice(
-    *, window: Interval, zone: str, books: Books, closing: int, correction: bool, isolate: bool = False
-) -> Assessment:
-    """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before), under `books`.
+def rate_slice(
+    *, window: Interval, zone: str, reference_data: ReferenceData, closing: int, correction: bool, isolate: bool = False
+) -> RatingResult:
+    """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before).
 
-    `isolate`: as in `assess`.
+    `isolate`: as in `rate_period`.
     """
     first = close_before(closing) if correction else 0
-    epochs = EpochFilter(before=closing, first=first, last_sample=books.last_sample(window))
+    epochs = EpochFilter(before=closing, first=first, last_sample=reference_data.last_sample(window))
 
-    def attempt(faults: dict[str, str]) -> Assessment:
-        assessment = Assessment(faults=dict(faults))
-        _assess_window(assessment, books, window, epochs, zone, correction=correction)
+    def attempt(faults: dict[str, str]) -> RatingResult:
+        assessment = RatingResult(faults=dict(faults))
+        _rate_window(assessment, reference_data, window, epochs, zone, correction=correction)
         if not correction:
             _allocate(assessment, window, month_of(window.start, zone), closing)
-        return _without(faults, assessment, books, window)
+        return _without(faults, assessment, reference_data, window)
 
     return _rated(attempt, isolate=isolate)
 
 
-def _allocate(assessment: Assessment, window: Interval, month: str, closing: int | None) -> None:
+def _allocate(assessment: RatingResult, window: Interval, month: str, closing: int | None) -> None:
     """Idle time by team, and what a policy bills of it; late usage of an earlier month changes nothing there."""
     held = {
         pool: reduce(EXACT.add, (time.charged, time.platform, time.unowned, time.unpriced))
@@ -180,41 +184,46 @@ def _allocate(assessment: Assessment, window: Interval, month: str, closing: int
     assessment.charges += allocated(policy, month, assessment.pools, assessment.team_time, assessment.charges)
 
 
-def _assess_late(assessment: Assessment, books: Books, late: ClosedSpan, this: int, zone: str) -> None:
+def _rate_late(assessment: RatingResult, reference_data: ReferenceData, late: ClosedSpan, this: int, zone: str) -> None:
     epochs = late_epochs(this)
-    _assess_window(assessment, books, Interval(late.start, late.end), epochs, zone, correction=True)
+    _rate_window(assessment, reference_data, Interval(late.start, late.end), epochs, zone, correction=True)
 
 
-def _assess_window(
-    assessment: Assessment, books: Books, window: Interval, epochs: EpochFilter, zone: str, *, correction: bool,
+def _rate_window(
+    assessment: RatingResult, reference_data: ReferenceData, window: Interval, epochs: EpochFilter, zone: str, *,
+    correction: bool,
     judge: bool = True,
 ) -> None:  # fmt: skip
     month = month_of(window.start, zone)
-    pieces = window.cut(books.device_changes())
-    times = window.cut(books.card.changes() | books.consumers.changes())
-    tokens_read = begun(token_sums, times, epochs, [books.card.context_bounds(piece.start) for piece in times])
-    jobs = job_reads(books, pieces, epochs) if judge and not correction else None
-    owned = _own_devices(assessment, books, pieces, gpu_sums(pieces, epochs), month, correction)
-    interrupted = interrupted_usage(pieces, epochs, books, month, correction=correction)
-    found, committed = _covered(assessment, books, Slice(window, pieces, month, epochs, correction), owned, interrupted)
+    pieces = window.cut(reference_data.device_changes())
+    times = window.cut(reference_data.card.changes() | reference_data.consumers.changes())
+    tokens_read = deferred_query(
+        token_sums, times, epochs, [reference_data.card.context_bounds(piece.start) for piece in times]
+    )
+    jobs = job_reads(reference_data, pieces, epochs) if judge and not correction else None
+    owned = _own_devices(assessment, reference_data, pieces, gpu_sums(pieces, epochs), month, correction)
+    interrupted = interrupted_usage(pieces, epochs, reference_data, month, correction=correction)
+    found, committed = _covered(
+        assessment, reference_data, Slice(window, pieces, month, epochs, correction), owned, interrupted
+    )
     for platform in (False, True):
         usages = [usage for usage in found.rest if usage.platform == platform]
-        rated = rated_by_team(usages, _team, lambda part: rate_gpu(part, books.card, books.carbon.at))
+        rated = rated_by_team(usages, _team, lambda part: rate_gpu(part, reference_data.card, reference_data.carbon.at))
         assessment.charges += rated.charges
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
     assessment.charges += committed
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
-    rated = rated_by_team(carried, lambda item: item.usage.team, lambda part: rate_interruptions(part, books.card))
+    rated = rated_by_team(carried, lambda item: item.usage.team, lambda part: rate_interruptions(part, reference_data.card))
     assessment.charges += rated.charges
-    tokens = _own_tokens(assessment, books, times, tokens_read(), month, correction)
-    rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, books.card))
+    tokens = _own_tokens(assessment, reference_data, times, tokens_read(), month, correction)
+    rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, reference_data.card))
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
     if not correction:
-        _account_devices(assessment, books, owned)
-        _account_carried(assessment, books, interrupted)
+        _account_devices(assessment, reference_data, owned)
+        _account_carried(assessment, reference_data, interrupted)
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
-        judged = judge_jobs(books, jobs, month, zone, assessment.faults)
+        judged = judge_jobs(reference_data, jobs, month, zone, assessment.faults)
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
 
@@ -224,25 +233,29 @@ def _team(usage: GpuUsage | TokenSum) -> str:
 
 
 def _covered(
-    assessment: Assessment, books: Books, part: Slice, owned: Sequence[GpuUsage], interrupted: Sequence[InterruptedUsage]
+    assessment: RatingResult,
+    reference_data: ReferenceData,
+    part: Slice,
+    owned: Sequence[GpuUsage],
+    interrupted: Sequence[InterruptedUsage],
 ) -> tuple[Cover, list[Charge]]:
     """What commitments pay for, with its charges, and the rest, of the teams that can be rated."""
-    everybody = {usage.team for usage in owned} | {one.team for one in books.commitments.commitments}
+    everybody = {usage.team for usage in owned} | {one.team for one in reference_data.commitments.commitments}
 
     def rate(teams: Collection[str]) -> tuple[Cover, list[Charge]]:
-        bought, usages = books.commitments, owned
+        bought, usages = reference_data.commitments, owned
         if len(teams) < len(everybody):
             bought = CommitmentBook(one for one in bought.commitments if one.team in teams)
             usages = [usage for usage in owned if usage.team in teams]
-        found = covered_usage(replace(books, commitments=bought), part, usages, interrupted)
-        return found, rate_commitments(found, books.card, books.carbon.at).charges
+        found = covered_usage(replace(reference_data, commitments=bought), part, usages, interrupted)
+        return found, rate_commitments(found, reference_data.card, reference_data.carbon.at).charges
 
     return rated_by_team(everybody - assessment.faults.keys(), str, rate)
 
 
 def _own_devices(
-    assessment: Assessment,
-    books: Books,
+    assessment: RatingResult,
+    reference_data: ReferenceData,
     pieces: Sequence[Interval],
     sums: Iterable[GpuSum],
     month: str,
@@ -252,7 +265,7 @@ def _own_devices(
     unowned: dict[str, list[GpuUsage]] = defaultdict(list)
     for item in sums:
         at = pieces[item.piece].start
-        owner = books.namespaces.owner(item.cluster, item.namespace, at)
+        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
         if owner is None:
             unowned[f"{item.cluster}/{item.namespace}"].append(
                 GpuUsage(
@@ -271,7 +284,7 @@ def _own_devices(
         )  # fmt: skip
     for subject, usages in unowned.items():
         held = reduce(EXACT.add, (usage.device_us for usage in usages))
-        worth = _worth(rate_gpu(usages, books.card))
+        worth = _worth(rate_gpu(usages, reference_data.card))
         assessment.unowned.append(Unowned("unowned_namespace", subject, gpu_seconds(held), "gpu_seconds", worth))
     return owned
 
@@ -284,8 +297,8 @@ def _worth(rated: Rated) -> Decimal | None:
 
 
 def _own_tokens(
-    assessment: Assessment,
-    books: Books,
+    assessment: RatingResult,
+    reference_data: ReferenceData,
     pieces: Sequence[Interval],
     sums: Iterable[TokenSums],
     month: str,
@@ -298,7 +311,7 @@ def _own_tokens(
         for priced, count in item.by_class.items():
             token_class, _ = class_and_context(priced)
             assessment.tokens[token_class] = assessment.tokens.get(token_class, 0) + (0 if correction else count)
-        owner = books.consumers.owner(item.source, item.consumer, at)
+        owner = reference_data.consumers.owner(item.source, item.consumer, at)
         if owner is None:
             nobodys = TokenSum("", item.consumer, item.model, at, item.by_class, month, correction)
             unowned[f"{item.source}/{item.consumer}"].append(nobodys)
@@ -310,15 +323,15 @@ def _own_tokens(
     for subject, items in unowned.items():
         count = sum(sum(item.tokens.values()) for item in items)
         assessment.tokens_left += 0 if correction else count
-        worth = _worth(rate_tokens(items, books.card))
+        worth = _worth(rate_tokens(items, reference_data.card))
         assessment.unowned.append(Unowned("unowned_consumer", subject, Decimal(count), "tokens", worth))
     return owned
 
 
-def _account_devices(assessment: Assessment, books: Books, owned: Iterable[GpuUsage]) -> None:
+def _account_devices(assessment: RatingResult, reference_data: ReferenceData, owned: Iterable[GpuUsage]) -> None:
     sums: dict[tuple[str, str, str], Decimal] = {}
     for usage in owned:
-        bucket = "platform" if usage.platform else "charged" if _priced(books.card, usage) else "unpriced"
+        bucket = "platform" if usage.platform else "charged" if _priced(reference_data.card, usage) else "unpriced"
         told = (usage.cluster, usage.accelerator, bucket)
         sums[told] = EXACT.add(sums.get(told, Decimal(0)), usage.device_us)
         if bucket == "charged":
@@ -327,17 +340,19 @@ def _account_devices(assessment: Assessment, books: Books, owned: Iterable[GpuUs
         _add_time(assessment, cluster, accelerator, bucket, held)
 
 
-def _account_carried(assessment: Assessment, books: Books, interrupted: Iterable[InterruptedUsage]) -> None:
+def _account_carried(
+    assessment: RatingResult, reference_data: ReferenceData, interrupted: Iterable[InterruptedUsage]
+) -> None:
     """What the platform carries is its own time, and no longer charged."""
     for item in interrupted:
-        if _priced(books.card, item.usage):
+        if _priced(reference_data.card, item.usage):
             cluster, accelerator = item.usage.cluster, item.usage.accelerator
             _add_time(assessment, cluster, accelerator, "charged", -item.usage.device_us)
             _add_time(assessment, cluster, accelerator, "platform", item.usage.device_us)
             _add_team_time(assessment, item.usage, -item.usage.device_us)
 
 
-def _add_team_time(assessment: Assessment, usage: GpuUsage, quantity: Decimal) -> None:
+def _add_team_time(assessment: RatingResult, usage: GpuUsage, quantity: Decimal) -> None:
     teams = assessment.team_time.setdefault((usage.cluster, usage.accelerator), {})
     teams[usage.team] = EXACT.add(teams.get(usage.team, Decimal(0)), quantity)
 
@@ -350,7 +365,7 @@ def _priced(card: RateCard, usage: GpuUsage) -> bool:
     return True
 
 
-def _add_time(assessment: Assessment, cluster: str, accelerator: str, bucket: str, quantity: Decimal) -> None:
+def _add_time(assessment: RatingResult, cluster: str, accelerator: str, bucket: str, quantity: Decimal) -> None:
     known = assessment.device_time.get((cluster, accelerator), DeviceTime())
     changed = EXACT.add(getattr(known, bucket), quantity)
     assessment.device_time[cluster, accelerator] = replace(known, **{bucket: changed})

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from billing.rating.books import Books
 from billing.rating.interruptions import interrupted_usage
+from billing.rating.reference_data import ReferenceData
 from billing.usage.models import ClosedWindow
 from billing.usage.selectors import EpochFilter, GpuSum, gpu_sums
 from metering.intervals import Interval
@@ -26,12 +26,12 @@ class Slice:
     correction: bool
 
 
-def owned_usage(books: Books, part: Slice, sums: Iterable[GpuSum]) -> list[GpuUsage]:
+def owned_usage(reference_data: ReferenceData, part: Slice, sums: Iterable[GpuSum]) -> list[GpuUsage]:
     """Device usage that somebody owns, as rating takes it."""
     found = []
     for item in sums:
         at = part.pieces[item.piece].start
-        owner = books.namespaces.owner(item.cluster, item.namespace, at)
+        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
         if owner is not None:
             found.append(
                 GpuUsage(
@@ -43,19 +43,25 @@ def owned_usage(books: Books, part: Slice, sums: Iterable[GpuSum]) -> list[GpuUs
 
 
 def covered_usage(
-    books: Books, part: Slice, owned: Sequence[GpuUsage], interrupted: Iterable[InterruptedUsage]
+    reference_data: ReferenceData, part: Slice, owned: Sequence[GpuUsage], interrupted: Iterable[InterruptedUsage]
 ) -> Cover:
     """Owned usage parted into what commitments pay for and the rest."""
-    if not books.commitments.of_month(part.window):
+    if not reference_data.commitments.of_month(part.window):
         return Cover(rest=list(owned))
-    before = _used_before(books, part) if part.correction else None
+    before = _used_before(reference_data, part) if part.correction else None
     carried = [item.usage for item in interrupted]
     return cover(
-        owned, carried, books.commitments, books.card, window=part.window, month=part.month, used_before=before
+        owned,
+        carried,
+        reference_data.commitments,
+        reference_data.card,
+        window=part.window,
+        month=part.month,
+        used_before=before,
     )
 
 
-def _used_before(books: Books, late: Slice) -> dict[str, Decimal]:
+def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
     """What the closes before saw of the month: its own close, and each that billed late usage of it."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     standing = ClosedWindow.objects.filter(withdrawn_at=None)
@@ -65,9 +71,9 @@ def _used_before(books: Books, late: Slice) -> dict[str, Decimal]:
     for closing in closings.values_list("ordinal", flat=True):
         epochs, first = EpochFilter(before=closing, first=first), closing
         part = Slice(late.window, late.pieces, late.month, epochs, late.correction)
-        owned = owned_usage(books, part, gpu_sums(part.pieces, epochs))
-        carried = interrupted_usage(part.pieces, epochs, books, late.month, correction=True)
-        used = used_of(owned, [item.usage for item in carried], books.commitments, books.card)
+        owned = owned_usage(reference_data, part, gpu_sums(part.pieces, epochs))
+        carried = interrupted_usage(part.pieces, epochs, reference_data, late.month, correction=True)
+        used = used_of(owned, [item.usage for item in carried], reference_data.commitments, reference_data.card)
         for name, quantity in used.items():
             sums[name] = EXACT.add(sums[name], quantity)
     return dict(sums)

@@ -19,12 +19,12 @@ import msgspec
 from msgspec import structs
 
 from billing.rates.selectors import PolicyBook
-from billing.rating.books import Books, gpu_seconds
-from billing.rating.faults import of_teams, rated_by_team
 from billing.rating.four_decimals import MULTIPLIER_PLACES as MULTIPLIER_PLACES_BEFORE
 from billing.rating.four_decimals import rated_with_four_decimals, share_pool
+from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.scores import Score, score_of
-from billing.tenancy.reading import begun
+from billing.rating.team_isolation import of_teams, rated_by_team
+from billing.runtime.parallel_reads import deferred_query
 from billing.usage.selectors import EpochFilter, GpuSum, JobName, Sample, job_queues, job_sums, scored
 from metering.intervals import Interval, union
 from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
@@ -130,12 +130,12 @@ class JobReads:
     found: Callable[[], tuple[list[Sample], list[GpuSum]]]
 
 
-def job_reads(books: Books, pieces: Sequence[Interval], epochs: EpochFilter) -> JobReads | None:
+def job_reads(reference_data: ReferenceData, pieces: Sequence[Interval], epochs: EpochFilter) -> JobReads | None:
     """Begin what is read to judge jobs, as known before the close that `epochs` names; None where nothing is judged."""
-    policies = [(piece, books.policies.at(piece.start)) for piece in pieces]
+    policies = [(piece, reference_data.policies.at(piece.start)) for piece in pieces]
     if not any(policy for _, policy in policies):
         return None
-    return JobReads(policies, epochs, begun(_samples_and_sums, pieces, epochs))
+    return JobReads(policies, epochs, deferred_query(_samples_and_sums, pieces, epochs))
 
 
 def _samples_and_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> tuple[list[Sample], list[GpuSum]]:
@@ -145,7 +145,7 @@ def _samples_and_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> tuple[
 
 
 def judge_jobs(
-    books: Books, reads: JobReads | None, month: str, zone: str, without: Collection[str] = ()
+    reference_data: ReferenceData, reads: JobReads | None, month: str, zone: str, without: Collection[str] = ()
 ) -> Judged:
     """Judge the jobs of the window that the pieces of `reads` make up.
 
@@ -154,19 +154,19 @@ def judge_jobs(
     if reads is None:
         return Judged()
     before = rated_with_four_decimals(reads.epochs.before)
-    jobs = list(_jobs(books, reads, month, without, MULTIPLIER_PLACES_BEFORE if before else MULTIPLIER_PLACES))
+    jobs = list(_jobs(reference_data, reads, month, without, MULTIPLIER_PLACES_BEFORE if before else MULTIPLIER_PLACES))
     jobs = _gather_short(jobs, zone)
     payouts: dict[str, Payout] = {}
     if before:
-        jobs = share_pool(jobs, lambda job: _effect(job, books))
+        jobs = share_pool(jobs, lambda job: _effect(job, reference_data))
     else:
-        payouts = _payouts(jobs, books)
+        payouts = _payouts(jobs, reference_data)
         jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
-    charges = _settled(_rated([job for job in jobs if not job.policy.shadow], books), payouts)
-    return Judged(charges, [of_teams([job.team], partial(_verdict, job, books)) for job in jobs])
+    charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), payouts)
+    return Judged(charges, [of_teams([job.team], partial(_verdict, job, reference_data)) for job in jobs])
 
 
-def _rated(jobs: Iterable[_Job], books: Books) -> list[Charge]:
+def _rated(jobs: Iterable[_Job], reference_data: ReferenceData) -> list[Charge]:
     """The lines that the judgements make."""
     judged = [
         JudgedUsage(usage, job.policy.name, job.judgement.multiplier, job.judgement.reason)
@@ -174,16 +174,18 @@ def _rated(jobs: Iterable[_Job], books: Books) -> list[Charge]:
         if job.judgement.multiplier != 1
         for usage in job.usages
     ]
-    return rated_by_team(judged, lambda item: item.usage.team, lambda part: rate_efficiency(part, books.card).charges)
+    return rated_by_team(
+        judged, lambda item: item.usage.team, lambda part: rate_efficiency(part, reference_data.card).charges
+    )
 
 
-def _payouts(jobs: Sequence[_Job], books: Books) -> dict[str, Payout]:
+def _payouts(jobs: Sequence[_Job], reference_data: ReferenceData) -> dict[str, Payout]:
     """What revenue-neutral policies pay of their rewards, by name, where their penalties fall short (FM6)."""
     pools: dict[str, list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.neutral_pool:
             pools[job.policy.name].append(job)
-    found = {name: payout_of(_rated(pool, books)) for name, pool in pools.items()}
+    found = {name: payout_of(_rated(pool, reference_data)) for name, pool in pools.items()}
     return {name: payout for name, payout in found.items() if payout is not None}
 
 
@@ -208,7 +210,9 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
-def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str], places: int) -> Iterable[_Job]:
+def _jobs(
+    reference_data: ReferenceData, reads: JobReads, month: str, without: Collection[str], places: int
+) -> Iterable[_Job]:
     policies, pieces = reads.policies, [piece for piece, _ in reads.policies]
     window = Interval(pieces[0].start, pieces[-1].end)
     told, sums = reads.found()
@@ -228,7 +232,7 @@ def _jobs(books: Books, reads: JobReads, month: str, without: Collection[str], p
             grouped[item.cluster, item.namespace, item.job, policy.name].append(item)
     for (cluster, namespace, name, policy_name), items in sorted(grouped.items()):
         job = (cluster, namespace, name)
-        usages = _usages_by_team(books, pieces, items, month)
+        usages = _usages_by_team(reference_data, pieces, items, month)
         if without and usages.keys() & without:
             continue
         judge = partial(
@@ -243,13 +247,13 @@ def _covered(policies: Sequence[tuple[Interval, EfficiencyPolicy | None]], name:
 
 
 def _usages_by_team(
-    books: Books, pieces: Sequence[Interval], items: Sequence[GpuSum], month: str
+    reference_data: ReferenceData, pieces: Sequence[Interval], items: Sequence[GpuSum], month: str
 ) -> dict[str, list[GpuUsage]]:
     """What each team held of a job; what nobody owns or the platform holds itself is judged by nobody."""
     by_team: dict[str, list[GpuUsage]] = defaultdict(list)
     for item in items:
         at = pieces[item.piece].start
-        owner = books.namespaces.owner(item.cluster, item.namespace, at)
+        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
         if owner is not None and not owner.platform:
             by_team[owner.team].append(
                 GpuUsage(
@@ -306,37 +310,35 @@ def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
     samples = list(chain.from_iterable(job.samples for job in group))
     first = group[0]
     score = score_of(samples, first.covered, held)
-    judgement = judge_workload(
-        first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held)
-    )
+    judgement = judge_workload(first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held))
     if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
         return {}
     return {id(job): job.judged(judgement) for job in group}
 
 
-def _effect(job: _Job, books: Books) -> Fraction:
+def _effect(job: _Job, reference_data: ReferenceData) -> Fraction:
     """What the verdict changes for its team, exact; what has no price changes nothing."""
-    return Fraction(_effect_us(job, books)) / MICROSECONDS_PER_HOUR
+    return Fraction(_effect_us(job, reference_data)) / MICROSECONDS_PER_HOUR
 
 
-def _effect_us(job: _Job, books: Books) -> Decimal:
+def _effect_us(job: _Job, reference_data: ReferenceData) -> Decimal:
     """The same in microseconds x price per hour: both units that devices are priced in are hours."""
     change, total = EXACT.subtract(job.judgement.multiplier, 1), Decimal(0)
     if not change:
         return total
     for usage in job.usages:
         try:
-            _, price = books.card.gpu_price(usage.accelerator, usage.resource, usage.at)
+            _, price = reference_data.card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError:
             continue
         total = EXACT.add(total, EXACT.multiply(measured(usage, price), price.price))
     return EXACT.multiply(total, change)
 
 
-def _verdict(job: _Job, books: Books) -> Verdict:
+def _verdict(job: _Job, reference_data: ReferenceData) -> Verdict:
     one = job.policy.class_of(job.workload)
     return Verdict(
         job.team, job.cluster, job.namespace, job.name, job.policy.name, job.held, job.score.minutes, job.score.coverage,
         job.score.mfu, job.score.hfu, job.judgement.multiplier, job.judgement.reason, one.name if one else "",
-        job.policy.shadow, round_part(_effect_us(job, books), MICROSECONDS_PER_HOUR, AMOUNT_PLACES),
+        job.policy.shadow, round_part(_effect_us(job, reference_data), MICROSECONDS_PER_HOUR, AMOUNT_PLACES),
     )  # fmt: skip

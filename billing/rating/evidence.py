@@ -12,7 +12,7 @@ from django.forms.models import model_to_dict
 from msgspec import structs
 
 from billing.rates.models import EfficiencyPolicy
-from billing.rating.assessment import assess
+from billing.rating.assessment import rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
 from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, last_ordinal
@@ -31,7 +31,7 @@ SAID = (
 def verdicts_of(*, window: Interval, zone: str, ordinal: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
     """What the policies said about a team's jobs in a month: as the `ordinal`-th close stored it, or (None) as of now."""
     if ordinal is None:
-        found = assess(window=window, zone=zone, ordinal=None, isolate=True)
+        found = rate_period(window=window, zone=zone, ordinal=None, isolate=True)
         return [verdict for verdict in found.verdicts if verdict.team == team]
     return list(EfficiencyVerdict.objects.filter(closing=ordinal, team=team).order_by("cluster", "namespace", "job"))
 

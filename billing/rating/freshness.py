@@ -11,8 +11,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
-from billing.rating.assessment import Assessment
-from billing.rating.books import gpu_seconds
+from billing.rating.assessment import RatingResult
+from billing.rating.reference_data import gpu_seconds
 from billing.usage.reconciliation import SILENT_AFTER
 from billing.usage.reported import Reported, ReportingState, Silent
 from billing.usage.scope import EVERYTHING, UsageScope
@@ -145,7 +145,7 @@ def freshness(
     return Freshness(scope, window, until, known.state(scope, window), tuple(unbilled))
 
 
-def unbilled_in(assessment: Assessment) -> list[Unbilled]:
+def unbilled_in(assessment: RatingResult) -> list[Unbilled]:
     """What an assessment left out, added up: usage without an owner, and by team usage without a price."""
     nobodys = [
         Unbilled("unowned", item.unit, item.quantity, item.amount, partly=item.amount is None) for item in assessment.unowned

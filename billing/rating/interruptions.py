@@ -16,7 +16,7 @@ from metering.intervals import Interval
 from pricing.rating import GpuUsage, InterruptedUsage
 
 if TYPE_CHECKING:
-    from billing.rating.books import Books
+    from billing.rating.reference_data import ReferenceData
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 
@@ -34,15 +34,15 @@ def _microseconds(hours: Decimal | None) -> int | None:
 
 
 def interrupted_usage(
-    pieces: Sequence[Interval], epochs: EpochFilter, books: "Books", month: str, *, correction: bool,
+    pieces: Sequence[Interval], epochs: EpochFilter, reference_data: "ReferenceData", month: str, *, correction: bool,
     namespaces: Sequence[tuple[str, str]] | None = None,
 ) -> list[InterruptedUsage]:  # fmt: skip
     """Carried time of teams in the pieces; what nobody owns or the platform holds itself is not in here.
 
     `namespaces`: only of these, (cluster, namespace).
     """
-    carried = carried_times(pieces, epochs, books.carried, namespaces=namespaces)
-    found = (interrupted_of(item, pieces, books.namespaces, month, correction) for item in carried)
+    carried = carried_times(pieces, epochs, reference_data.carried, namespaces=namespaces)
+    found = (interrupted_of(item, pieces, reference_data.namespaces, month, correction) for item in carried)
     return [item for item in found if item is not None]
 
 

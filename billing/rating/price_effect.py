@@ -1,8 +1,8 @@
 """What other prices would have done to a month: its real usage, priced as it was and as the other list would.
 
-Both sides are one computation (`assess`) over the same usage, owners and efficiency verdicts; only the rate card differs.
-Amounts are those of the lines, rounded once each, so the sum of a team is what its invoice would say. Corrections of
-earlier months are on neither side: they keep the price of their own time.
+Both sides are one computation (`rate_period`) over the same usage, owners and efficiency verdicts; only the rate card
+differs. Amounts are those of the lines, rounded once each, so the sum of a team is what its invoice would say. Corrections
+of earlier months are on neither side: they keep the price of their own time.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from billing.rates.selectors import rate_card
-from billing.rating.assessment import Assessment, assess
+from billing.rating.assessment import RatingResult, rate_period
 from metering.intervals import Interval
 from pricing.contexts import class_and_context
 from pricing.money import round_to
@@ -129,11 +129,11 @@ def _left(item: Unpriced) -> dict[str, str]:
 def price_effect(*, window: Interval, zone: str, ordinal: int | None, prices: PriceVersion) -> PriceEffect:
     """The effect of `prices`, as though in force throughout [start, end), on the usage of that time.
 
-    `ordinal` as in `assess`: that of the close, or None for a month that is open.
+    `ordinal` as in `rate_period`: that of the close, or None for a month that is open.
     """
     card = rate_card()
-    before = assess(window=window, zone=zone, ordinal=ordinal, card=card, isolate=True)
-    after = assess(window=window, zone=zone, ordinal=ordinal, card=_instead_of(card, prices, window), isolate=True)
+    before = rate_period(window=window, zone=zone, ordinal=ordinal, card=card, isolate=True)
+    after = rate_period(window=window, zone=zone, ordinal=ordinal, card=_instead_of(card, prices, window), isolate=True)
     return compare(before, after)
 
 
@@ -147,7 +147,7 @@ def _instead_of(card: RateCard, prices: PriceVersion, window: Interval) -> RateC
     return RateCard(versions)
 
 
-def compare(before: Assessment, after: Assessment) -> PriceEffect:
+def compare(before: RatingResult, after: RatingResult) -> PriceEffect:
     """Two assessments of the same usage, line by line. A team that one of them cannot rate is left out of both."""
     sums, unrated = (_amounts(before.charges), _amounts(after.charges)), before.faults | after.faults
     rows = [

@@ -10,9 +10,9 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
-from billing.rating.books import Books
 from billing.rating.models import Charge
-from billing.rating.selectors import books_known
+from billing.rating.reference_data import ReferenceData
+from billing.rating.selectors import reference_data_known
 from billing.usage.token_file import file_token_sums
 from billing.usage.token_sums import TokenSums
 from metering.intervals import Interval, month_of
@@ -60,10 +60,10 @@ class Recount:
 
 def tokens_recount(*, path: Path, window: Interval, zone: str, ordinal: int) -> Recount:
     """Charge the records of a Parquet file as the `ordinal`-th close knew owners and prices.  Raises UsageFileError."""
-    books = books_known(ordinal)
-    pieces = window.cut(books.card.changes() | books.consumers.changes())
-    sums = file_token_sums(path, pieces, [books.card.context_bounds(piece.start) for piece in pieces])
-    priced = _priced(sums, books, pieces, month_of(window.start, zone))
+    reference_data = reference_data_known(ordinal)
+    pieces = window.cut(reference_data.card.changes() | reference_data.consumers.changes())
+    sums = file_token_sums(path, pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces])
+    priced = _priced(sums, reference_data, pieces, month_of(window.start, zone))
     return Recount(
         sum(item.requests for item in sums), len(priced.lines), priced.amount(),
         _differences(priced.lines, _billed(ordinal)), sorted(priced.unowned),
@@ -86,19 +86,19 @@ class _Priced:
         return sum((round_part(line, divisor, AMOUNT_PLACES) for line in lines), Decimal("0.00"))
 
 
-def _priced(sums: Iterable[TokenSums], books: Books, pieces: list[Interval], month: str) -> _Priced:
+def _priced(sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: list[Interval], month: str) -> _Priced:
     """A month has a handful of prices and thousands of consumers: each price is looked up once, each owner once a piece."""
     found = _Priced()
 
     @cache
     def owner_of(source: str, consumer: str, piece: int) -> str | None:
-        owner = books.consumers.owner(source, consumer, pieces[piece].start)
+        owner = reference_data.consumers.owner(source, consumer, pieces[piece].start)
         return owner.team if owner else None
 
     @cache
     def price_of(model: str, token_class: str, piece: int) -> tuple[str, Decimal] | UnpricedError:
         try:
-            version, price = books.card.token_price(model, token_class, pieces[piece].start)
+            version, price = reference_data.card.token_price(model, token_class, pieces[piece].start)
         except UnpricedError as error:
             return error
         return version.name, price

@@ -7,9 +7,9 @@ from decimal import Decimal
 from django.db.models import QuerySet
 
 from billing.rates.selectors import CarbonBook, PolicyBook, commitment_book, rate_card
-from billing.rating.books import Books
-from billing.rating.corrected import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
 from billing.rating.models import PoolTime, RetroactiveChange
+from billing.rating.reference_data import ReferenceData
+from billing.rating.retroactive import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
 from billing.tenancy.ownership import Owner, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.models import ClosedWindow
@@ -19,9 +19,9 @@ from metering.intervals import Interval
 Kind = RetroactiveChange.Kind
 
 
-def books_known(closing: int) -> Books:
+def reference_data_known(closing: int) -> ReferenceData:
     """Owners, prices and policies as the `closing`-th close knew them (or, one beyond the last, as they are now)."""
-    return replace(books_with(changes_known(closing)), closing=closing)
+    return replace(reference_data_with(changes_known(closing)), closing=closing)
 
 
 def changes_known(closing: int) -> list[RetroactiveChange]:
@@ -39,10 +39,10 @@ def last_change(changes: list[RetroactiveChange]) -> int:
     return max((change.ordinal or 0 for change in changes), default=0)
 
 
-def books_with(changes: list[RetroactiveChange]) -> Books:
+def reference_data_with(changes: list[RetroactiveChange]) -> ReferenceData:
     """The published facts under some changes, the later ones on top."""
     of_kind = {kind: [change for change in changes if change.kind == kind] for kind in Kind}
-    return Books(
+    return ReferenceData(
         CorrectedOwnershipBook(namespace_book(), [ownership_row(change) for change in of_kind[Kind.NAMESPACE]]),
         CorrectedOwnershipBook(consumer_book(), [ownership_row(change) for change in of_kind[Kind.CONSUMER]]),
         CorrectedRateCard(rate_card().versions, [price_correction(change) for change in of_kind[Kind.PRICE]]),

@@ -6,7 +6,7 @@ from typing import Any
 from django.utils import timezone
 from psycopg.types.json import Jsonb
 
-from billing.tenancy.copying import rows_copy
+from billing.runtime.bulk_copy import rows_copy
 from billing.tenancy.models import AuditEntry
 
 

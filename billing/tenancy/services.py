@@ -1,7 +1,7 @@
 """All writes of the set-up, teams and ownership.
 
 Whoever changes ownership checks in the same transaction that no closed period changes with it
-(`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
+(`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ ENTER = f"""SELECT set_config('synchronous_commit', 'on', true) WHERE current_se
             SELECT pg_advisory_xact_lock_shared({USAGE_LOCK}); {CURRENT}"""
 
 
-def epoch_enter() -> int:
+def ingest_lock_shared() -> int:
     """The current epoch, which cannot advance before the calling transaction ends.
 
     What is reported is durable when it is acknowledged, also where the database was set not to wait for its disk; and
@@ -34,7 +34,7 @@ def epoch_enter() -> int:
 
 
 def epoch_advance(*, start: datetime, end: datetime) -> int:
-    """Close [start, end) to regular usage; returns the ordinal of this close. `usage_freeze` was called before."""
+    """Close [start, end) to regular usage; returns the ordinal of this close. `ingest_lock_exclusive` was called before."""
     with connection.cursor() as cursor:
         ordinal = _current(cursor) + 1
     ClosedWindow.objects.create(ordinal=ordinal, start=start, end=end)
@@ -42,8 +42,9 @@ def epoch_advance(*, start: datetime, end: datetime) -> int:
 
 
 def epoch_prepare(*, start: datetime, end: datetime, now: datetime) -> int:
-    """Make a close of [start, end) that counts as none until it is adopted; returns its ordinal. `usage_freeze` was called
-    before. What is learned from now on is late for it.
+    """Make a close of [start, end) that counts as none until it is adopted; returns its ordinal.
+
+    The caller holds `ingest_lock_exclusive`. What is learned from now on is late for it.
     """
     with connection.cursor() as cursor:
         ordinal = _current(cursor) + 1
@@ -52,23 +53,23 @@ def epoch_prepare(*, start: datetime, end: datetime, now: datetime) -> int:
 
 
 def epoch_adopt(*, ordinal: int) -> None:
-    """Let a prepared close count. `usage_freeze` was called before; the database refuses it unless it is the last one."""
+    """Let a prepared close count. The caller holds `ingest_lock_exclusive`; the database refuses all but the last one."""
     ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=None, prepared=False)
 
 
 def epoch_spoil(*, since: datetime) -> None:
     """Let no prepared close be adopted that saw usage after `since`: an earlier piece of it was changed. In the transaction
-    of the change, after `epoch_enter`.
+    of the change, after `ingest_lock_shared`.
     """
     ClosedWindow.objects.filter(prepared=True, spoiled=False, end__gt=since).update(spoiled=True)
 
 
 def epoch_withdraw(*, ordinal: int, now: datetime) -> None:
-    """Take the `ordinal`-th close back; no later one may stand. `usage_freeze` was called before."""
+    """Take the `ordinal`-th close back; no later one may stand. `ingest_lock_exclusive` was called before."""
     ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=now)
 
 
-def usage_freeze() -> None:
+def ingest_lock_exclusive() -> None:
     """Let no usage in until the calling transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [USAGE_LOCK])

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
-from billing.tenancy.reading import rows_read
+from billing.runtime.parallel_reads import rows_read
 from metering.intervals import Interval
 
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name

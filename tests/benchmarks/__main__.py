@@ -22,10 +22,10 @@ def main() -> int:
     arguments.add_argument("--only", choices=PARTS, help="one part of the table")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
-        os.environ.update(SUANPAN_HOME=home, DJANGO_SETTINGS_MODULE="billing.config.settings")
+        os.environ.update(SUANPAN_HOME=home, DJANGO_SETTINGS_MODULE="billing.settings.base")
         os.environ.pop("DATABASE_URL", None)
         os.environ.pop("BROKER_URL", None)
-        from billing.config.command_line import embedded_services
+        from billing.local.command_line import embedded_services
 
         with embedded_services():
             return _measure(Path(home), options)

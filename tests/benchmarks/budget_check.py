@@ -29,7 +29,7 @@ Times = list[float]
 
 def measure(home: Path) -> list[tuple[str, ...]]:
     """Rows of the table: idle and under load, p50 and p99 in milliseconds, with the empty application beside each."""
-    from billing.config.house import children, free_port
+    from billing.local.process_list import children, free_port
     from billing.tenancy.tokens import api_token_create
 
     _set_up(home)
@@ -55,7 +55,7 @@ def measure(home: Path) -> list[tuple[str, ...]]:
 def _set_up(home: Path) -> None:
     import yaml
 
-    from billing.config.set_up import set_up_apply
+    from billing.setup.apply import set_up_apply
 
     since = "2024-01-01T00:00:00+08:00"
     tokens = [{"model": "llama-3-8b", "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}]
@@ -86,7 +86,7 @@ def _running(child: Any) -> Iterator[None]:
 
 @contextmanager
 def _empty(environment: Any) -> Iterator[str]:
-    from billing.config.house import check_argv, free_port
+    from billing.local.process_list import check_argv, free_port
 
     port = free_port()
     process = subprocess.Popen(check_argv(port, EMPTY), env=dict(environment or {}), stdout=subprocess.DEVNULL)

@@ -202,8 +202,7 @@ def _cents(exact: Fraction) -> Decimal:
 
 def _proofs(size: Size, files: dict[str, Path]) -> list[Row]:
     """What it costs to prove the month: from the events, from what a close read, and before a change of owners or prices."""
-    from billing.invoicing.services import period_verify
-    from billing.invoicing.services.proof import closed_periods_check
+    from billing.corrections.services.proof import closed_periods_check, period_verify
     from billing.usage.token_sums import rollup_difference
 
     window = billing_month(MONTH, "Asia/Shanghai")
@@ -251,9 +250,9 @@ def _all_hold(proofs: list[Any]) -> None:
 
 def _documents() -> list[Row]:
     """PDF of issued invoices of this month, with one compiler."""
-    from billing.invoicing.documents import PdfRenderer
+    from billing.invoices.documents import PdfRenderer
+    from billing.invoices.selectors import document_of
     from billing.invoicing.models import Invoice
-    from billing.invoicing.selectors import document_of
 
     invoices = list(Invoice.objects.filter(status="issued").order_by("sequence")[:DOCUMENTS])
     lines = sum(len(document_of(invoice)["lines"]) for invoice in invoices) / len(invoices)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from billing.invoicing.documents import PdfRenderer
-from billing.invoicing.lines import Parties, draft_document, invoice_lines, numbered_document
-from billing.tenancy.canonical_json import canonical_json, document_hash
+from billing.invoices.documents import PdfRenderer
+from billing.invoices.lines import InvoiceParties, draft_document, invoice_lines, numbered_document
+from billing.runtime.canonical_json import canonical_json, document_hash
 from metering.intervals import billing_month
 from pricing.rating import Charge, LineKey
 
@@ -43,7 +43,7 @@ def _seconds(documents: list[tuple[dict[str, Any], str]], *, reuse: bool) -> flo
 
 
 def _document(number: int) -> tuple[dict[str, Any], str]:
-    parties = Parties(
+    parties = InvoiceParties(
         "AI-INFRA", f"team-{number}", f"Team {number}", "CC-1", "CNY", "2026-10", "Asia/Shanghai",
         billing_month("2026-10", "Asia/Shanghai"),
     )  # fmt: skip

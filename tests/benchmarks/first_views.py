@@ -73,7 +73,7 @@ def views_of(state: str) -> list[Row]:
     from django.utils import timezone
 
     from billing.budgets.services.outlook import days_store
-    from billing.invoicing.services.previews import month_assess
+    from billing.closing.services.previews import month_assess
 
     assessing = _milliseconds(lambda: month_assess(month=MONTH, now=timezone.now()))
     print(f"assessing the {state} month: {assessing:,.0f} ms", flush=True)
@@ -99,8 +99,8 @@ def views_of(state: str) -> list[Row]:
 
 def _sums_of(state: str) -> Iterator[Row]:
     """What the database takes for the month to date of one team, and of all: the sums that pages are made of."""
-    from billing.invoicing.previews import preview_of
-    from billing.invoicing.selectors import period_of
+    from billing.closing.previews import preview_of
+    from billing.invoices.selectors import period_of
     from billing.tenancy.models import Team
 
     period = period_of(MONTH)

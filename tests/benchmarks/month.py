@@ -95,7 +95,7 @@ def _empty(connection: psycopg.Connection[Any]) -> None:
 
 def _set_up(size: Size, home: Path) -> None:
     """Through the set-up file, as a person would: two price lists, of which the second begins within an hour."""
-    from billing.config.set_up import set_up_apply
+    from billing.setup.apply import set_up_apply
 
     codes = [f"t{number:04d}" for number in range(1, size.teams + 1)]
 

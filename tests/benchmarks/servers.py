@@ -39,7 +39,7 @@ def plain_server() -> Iterator[Server]:
 @contextmanager
 def receiver_server() -> Iterator[Server]:
     """The house's receiver of token records."""
-    from billing.config.house import free_port, receiver_argv
+    from billing.local.process_list import free_port, receiver_argv
 
     port = free_port()
     with _started(port, receiver_argv(port), {}) as server:
@@ -48,7 +48,7 @@ def receiver_server() -> Iterator[Server]:
 
 @contextmanager
 def _served(environment: dict[str, str], application: str = "") -> Iterator[Server]:
-    from billing.config.house import children, free_port
+    from billing.local.process_list import children, free_port
 
     port = free_port()
     web = children(port)[0]

@@ -25,11 +25,11 @@ def main(month: str, work: str) -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from billing.invoicing.services import operation_request, operation_run
-    from billing.invoicing.services.preparing import close_prepare
-    from billing.rating.assessment import assess
+    from billing.closing.services.operations import operation_request, operation_run
+    from billing.closing.services.preparing import close_prepare
+    from billing.rating.assessment import rate_period
 
-    assess(window=billing_month(month, ZONE), zone=ZONE, ordinal=None)
+    rate_period(window=billing_month(month, ZONE), zone=ZONE, ordinal=None)
     gc.collect()
     connection.close()
     connection.ensure_connection()

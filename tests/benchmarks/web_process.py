@@ -52,7 +52,7 @@ class WebProcess:
     """The application that Granian serves, its collector as there, without the network before it."""
 
     def __init__(self) -> None:
-        from billing.config import wsgi  # collects, freezes and sets the thresholds, as when a web process starts
+        from billing.settings import wsgi  # collects, freezes and sets the thresholds, as when a web process starts
 
         self._application, self._pauses = wsgi.application, Pauses()
         self._counted = 0

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.polling import wait_until_all_there
 from tests.browser.test_portal_in_chromium import browser
-from tests.furnished_house import House, furnish, pleasant
+from tests.full_scenario import Scenario, build_scenario, pleasant
 from tests.site_walk import one_of_each
 
 __all__ = ["browser"]
@@ -27,8 +27,8 @@ SERIOUS = ("serious", "critical")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return furnish(tmp_path, pleasant)
+def house(tmp_path: Path) -> Scenario:
+    return build_scenario(tmp_path, pleasant)
 
 
 def signed_in(browser: Browser, site: str, who: str, **options: Any) -> Page:
@@ -66,7 +66,7 @@ def looked_at(page: Page, route: str, address: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])
-def test_axe_finds_nothing_serious_on_any_page(house: House, browser: Browser, live_server: Any, who: str) -> None:
+def test_axe_finds_nothing_serious_on_any_page(house: Scenario, browser: Browser, live_server: Any, who: str) -> None:
     pages = one_of_each(who, house)
     if who != "finance":  # what only this role sees, or sees with other buttons
         seen = one_of_each("finance", house)
@@ -95,7 +95,7 @@ def test_axe_finds_nothing_serious_before_signing_in(browser: Browser, live_serv
     assert found == []
 
 
-def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: House, browser: Browser, live_server: Any) -> None:
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: Scenario, browser: Browser, live_server: Any) -> None:
     window = signed_in(browser, live_server.url, "finance")
     window.goto("/?month=2026-10")
     wait_until_all_there(window)
@@ -134,7 +134,7 @@ SCROLLING_MOVES_THE_FOCUS_START = """Element.prototype.scrollIntoView = function
 @pytest.mark.parametrize("size", [*SIZES.values(), {"width": 1280, "height": 480}], ids=["desk", "phone", "low"])
 @pytest.mark.parametrize("address", ["/?month=2026-10", "/sources/", "/quarantine/"])
 def test_the_first_tab_reaches_the_skip_link_wherever_the_menu_was_scrolled_to(
-    house: House, browser: Browser, live_server: Any, size: dict[str, int], address: str
+    house: Scenario, browser: Browser, live_server: Any, size: dict[str, int], address: str
 ) -> None:
     window = signed_in(browser, live_server.url, "admin")
     window.set_viewport_size(size)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_the_first_tab_reaches_the_skip_link_wherever_the_menu_was_scrolled_to(
     window.context.close()
 
 
-def test_a_line_is_reached_from_the_overview_without_a_mouse(house: House, browser: Browser, live_server: Any) -> None:
+def test_a_line_is_reached_from_the_overview_without_a_mouse(house: Scenario, browser: Browser, live_server: Any) -> None:
     window = signed_in(browser, live_server.url, "lead")
     window.goto("/?month=2026-10")
     for name in ("NLP Research", "NVIDIA-H800"):

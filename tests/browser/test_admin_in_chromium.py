@@ -12,14 +12,14 @@ from tests.browser.polling import wait_until_true
 from tests.browser.test_accessibility import house
 from tests.browser.test_portal_in_chromium import browser
 from tests.browser.test_tasks import SIZES
-from tests.furnished_house import House
+from tests.full_scenario import Scenario
 
 __all__ = ["browser", "house"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def window(house: House, browser: Any, live_server: Any) -> Any:
+def window(house: Scenario, browser: Any, live_server: Any) -> Any:
     """A window of a superuser."""
     client = Client()
     client.force_login(User.objects.create_superuser("root", password="Not-used-here-1"))

@@ -11,7 +11,7 @@ from tests.browser.polling import wait_until_true
 from tests.browser.test_accessibility import house
 from tests.browser.test_portal_in_chromium import browser
 from tests.browser.test_tasks import SIZES
-from tests.furnished_house import House
+from tests.full_scenario import Scenario
 
 __all__ = ["browser", "house"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,7 +34,7 @@ def signed_in(browser: Browser, site: str, **options: Any) -> Page:
 
 
 @pytest.fixture
-def pages(house: House) -> dict[str, int]:
+def pages(house: Scenario) -> dict[str, int]:
     from billing.budgets.models import Budget
     from billing.portal.statements import lines_of
 
@@ -46,7 +46,7 @@ def pages(house: House) -> dict[str, int]:
 @pytest.mark.parametrize("size", list(SIZES))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_chart_is_drawn_and_stands_beside_a_table(
-    house: House, browser: Any, live_server: Any, pages: dict[str, int], size: str, scheme: str
+    house: Scenario, browser: Any, live_server: Any, pages: dict[str, int], size: str, scheme: str
 ) -> None:
     window: Page = signed_in(browser, live_server.url, color_scheme=scheme, reduced_motion="reduce")
     window.set_viewport_size(SIZES[size])  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def test_every_chart_is_drawn_and_stands_beside_a_table(
     assert refused == []
 
 
-def test_a_pointer_is_told_the_value_and_a_click_leads_on(house: House, browser: Any, live_server: Any) -> None:
+def test_a_pointer_is_told_the_value_and_a_click_leads_on(house: Scenario, browser: Any, live_server: Any) -> None:
     window: Page = signed_in(browser, live_server.url)
     window.goto("/?month=2026-11")
     window.wait_for_load_state("networkidle")
@@ -86,7 +86,7 @@ def test_a_pointer_is_told_the_value_and_a_click_leads_on(house: House, browser:
     window.context.close()
 
 
-def test_a_chart_follows_when_the_light_changes(house: House, browser: Any, live_server: Any) -> None:
+def test_a_chart_follows_when_the_light_changes(house: Scenario, browser: Any, live_server: Any) -> None:
     window: Page = signed_in(browser, live_server.url, color_scheme="light")
     window.goto("/?month=2026-11")
     grid = "() => Chart.getChart(document.querySelector('section:has(#trend-title) canvas')).options.scales.y.ticks.color"

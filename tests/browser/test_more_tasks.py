@@ -18,13 +18,13 @@ from metering.intervals import Interval
 from tests.browser.test_portal_in_chromium import browser
 from tests.browser.test_tasks import Person, come, house, language, size
 from tests.factories import ingest_tokens, token_record
-from tests.furnished_house import House
+from tests.full_scenario import Scenario
 
 __all__ = ["browser", "come", "house", "language", "size"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_finance_compares_pools_and_months_and_takes_the_figures_along(come: Any, house: House) -> None:
+def test_finance_compares_pools_and_months_and_takes_the_figures_along(come: Any, house: Scenario) -> None:
     finance: Person = come("finance")
     finance.follow("Recovery")
     finance.page.goto("/recovery/?month=2026-10")
@@ -45,7 +45,7 @@ def test_finance_compares_pools_and_months_and_takes_the_figures_along(come: Any
     finance.reads("Integrity")
 
 
-def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, house: House) -> None:
+def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, house: Scenario) -> None:
     now = timezone.now()
     watermark_advance(agent="agent-1", cluster="hq-1", watermark=now - timedelta(minutes=2))
     watermark_advance(agent="agent-2", cluster="bj-2", watermark=now - timedelta(hours=5))
@@ -81,7 +81,7 @@ def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, h
     assert QuarantinedRecord.objects.get().status == "replayed"
 
 
-def test_an_auditor_finds_who_changed_what_and_why(come: Any, house: House) -> None:
+def test_an_auditor_finds_who_changed_what_and_why(come: Any, house: Scenario) -> None:
     auditor: Person = come("auditor")
     auditor.follow("Audit")
     auditor.station("audit")

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 from tests.browser.polling import wait_until_all_there
 from tests.browser.test_accessibility import SIZES, signed_in
 from tests.browser.test_portal_in_chromium import browser
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
 __all__ = ["browser"]
@@ -23,7 +23,7 @@ DRAGGED = """() => [...document.querySelectorAll("main .scroll")]
 
 
 def test_no_table_hangs_over_the_edge(tmp_path: Path, browser: Browser, live_server: Any) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     pages = one_of_each("finance", house)
     window = signed_in(browser, live_server.url, "finance")
     found = {}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from billing.invoicing.services import invoices_issue, period_close
+from billing.closing.services.closing import period_close
+from billing.invoices.services.invoices import invoices_issue
 from tests import factories
 from tests.browser.polling import wait_until_all_there
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record

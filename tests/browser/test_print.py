@@ -9,13 +9,14 @@ import pytest
 from playwright.sync_api import Browser, Page
 from pypdf import PdfReader
 
+from billing.closing.services.closing import period_close
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.services import invoices_issue, period_close
 from tests.browser.polling import wait_until_all_there
 from tests.browser.test_accessibility import signed_in
 from tests.browser.test_portal_in_chromium import browser
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, person
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
 __all__ = ["browser"]
@@ -59,7 +60,7 @@ def on_paper(page: Page, address: str) -> list[str]:
 def test_every_page_fits_the_paper_and_has_nothing_to_press(
     tmp_path: Path, browser: Browser, live_server: Any, who: str
 ) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     window = signed_in(browser, live_server.url, who)
     window.set_viewport_size(PAPER)  # type: ignore[arg-type]
     pages = one_of_each(who, house)

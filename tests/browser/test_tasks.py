@@ -24,7 +24,7 @@ from billing.rates.models import PriceDraft
 from billing.usage.models import QuarantinedRecord
 from tests.browser.polling import PATIENCE, send, wait_until_all_there
 from tests.browser.test_portal_in_chromium import browser
-from tests.furnished_house import House, furnish, pleasant
+from tests.full_scenario import Scenario, build_scenario, pleasant
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,8 +86,8 @@ class Person:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return furnish(tmp_path, pleasant)
+def house(tmp_path: Path) -> Scenario:
+    return build_scenario(tmp_path, pleasant)
 
 
 @pytest.fixture(params=list(SIZES))
@@ -101,7 +101,7 @@ def language(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def come(browser: Browser, live_server: Any, house: House, language: str, size: str) -> Iterator[Any]:
+def come(browser: Browser, live_server: Any, house: Scenario, language: str, size: str) -> Iterator[Any]:
     """Somebody who has signed in, has chosen the language, and stands before October."""
     failures: list[str] = []
     contexts = []
@@ -110,7 +110,10 @@ def come(browser: Browser, live_server: Any, house: House, language: str, size: 
         client = Client()
         client.force_login(User.objects.get(username=who))
         context = browser.new_context(
-            base_url=live_server.url, viewport=SIZES[size], locale="en-GB", has_touch=size == "phone"  # type: ignore[arg-type]
+            base_url=live_server.url,
+            viewport=SIZES[size],
+            locale="en-GB",
+            has_touch=size == "phone",  # type: ignore[arg-type]
         )
         context.add_cookies([
             {"name": "sessionid", "value": client.cookies["sessionid"].value, "url": live_server.url},
@@ -132,7 +135,7 @@ def come(browser: Browser, live_server: Any, house: House, language: str, size: 
     assert not failures
 
 
-def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house: House) -> None:
+def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house: Scenario) -> None:
     lead = come("lead")
     lead.reads("NLP Research")
     lead.station("month")
@@ -161,7 +164,7 @@ def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house:
     lead.station("anomalies")
 
 
-def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: House) -> None:
+def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: Scenario) -> None:
     lead = come("lead")
     lead.follow("Invoices")
     lead.station("invoices")
@@ -187,7 +190,7 @@ def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: Hous
     lead.station("disputes")
 
 
-def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an_amount(come: Any, house: House) -> None:
+def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an_amount(come: Any, house: Scenario) -> None:
     finance = come("finance")
     finance.station("month")
     finance.page.goto("/close/?month=2026-11")
@@ -215,7 +218,7 @@ def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an
     finance.station("line-of-a-job")
 
 
-def test_finance_approves_nothing_alone_and_exports_a_note(come: Any, house: House) -> None:
+def test_finance_approves_nothing_alone_and_exports_a_note(come: Any, house: Scenario) -> None:
     finance = come("finance")
     finance.follow("Corrections")
     finance.station("corrections")
@@ -232,7 +235,9 @@ def test_finance_approves_nothing_alone_and_exports_a_note(come: Any, house: Hou
     finance.station("dispute")
 
 
-def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_be_taken_in(come: Any, house: House) -> None:
+def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_be_taken_in(
+    come: Any, house: Scenario
+) -> None:
     admin = come("admin")
     admin.follow("Prices")
     admin.station("prices")
@@ -260,7 +265,7 @@ def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_b
     assert PriceDraft.objects.count() == 1
 
 
-def test_an_auditor_reads_everything_and_is_offered_no_change(come: Any, house: House) -> None:
+def test_an_auditor_reads_everything_and_is_offered_no_change(come: Any, house: Scenario) -> None:
     auditor = come("auditor")
     for address in ("/?month=2026-10", "/close/?month=2026-10", f"/invoices/{house.invoice.pk}/", "/corrections/",
                     "/corrections/changes/", f"/disputes/{house.dispute.pk}/", f"/budgets/{Budget.objects.get().pk}/",

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from billing.config.embedded import EmbeddedError, attach
+from billing.local.embedded import EmbeddedError, attach
 
 
 def main() -> int:

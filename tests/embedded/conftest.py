@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from billing.config.embedded.locks import acquire, open_lock
-from billing.config.home import PROJECT
+from billing.local.embedded.locks import acquire, open_lock
+from billing.runtime.home import PROJECT
 
 CLIENT = Path(__file__).with_name("client.py")
 ANSWER_SECONDS = 30

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from billing.config.supervisor import Child, Supervisor
+from billing.local.supervisor import Child, Supervisor
 
 BIN = Path(sys.executable).parent
 SLEEPER = "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print('serving'); time.sleep(300)"

@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from billing.config import linux
-from billing.config.embedded import EmbeddedError, account, attach
-from billing.config.home import PROJECT
+from billing.local import linux
+from billing.local.embedded import EmbeddedError, account, attach
+from billing.runtime.home import PROJECT
 
 from .conftest import family, member
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from billing.config.embedded import EmbeddedError, attach
+from billing.local.embedded import EmbeddedError, attach
 
 from .conftest import family, kill_all, member, survivors
 

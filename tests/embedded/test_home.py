@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from billing.config.home import PROJECT, HomeError, home_dir, secret
+from billing.runtime.home import PROJECT, HomeError, home_dir, secret
 
 
 def test_the_home_is_in_the_project_unless_the_environment_says_otherwise(monkeypatch):

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from billing.config.home import PROJECT
+from billing.runtime.home import PROJECT
 
 from .conftest import kill_all, survivors
 

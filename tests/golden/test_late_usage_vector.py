@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from billing.closing.services.closing import period_close
+from billing.invoices.selectors import document_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import invoices_issue, period_close
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.golden.registry import VECTORS, shows
 

@@ -12,21 +12,21 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.acceptance import Acceptance, acceptance_counts, acceptance_of, due_of
-from billing.invoicing.issued import NotIssuedError
-from billing.invoicing.journal import Chart, batch_hash
-from billing.invoicing.mail_text import facts_of_mail
+from billing.closing.report import build_report
+from billing.corrections.services.corrections import LineCredit
+from billing.corrections.services.disputes import Claim, DisputeError, dispute_open, dispute_reject
+from billing.exports.journal import Chart, batch_hash
+from billing.exports.services.focus import focus_export
+from billing.exports.services.journal import Exported, Exporter, journal_acknowledge, journal_export
+from billing.invoices.acceptance import Acceptance, acceptance_counts, acceptance_of, due_of
+from billing.invoices.issued import NotIssuedError
+from billing.invoices.mail_text import facts_of_mail
+from billing.invoices.selectors import period_of, state_of
 from billing.invoicing.models import Invoice, JournalExport, Note
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of, state_of
-from billing.invoicing.services.corrections import LineCredit
-from billing.invoicing.services.disputes import Claim, DisputeError, dispute_open, dispute_reject
-from billing.invoicing.services.focus import focus_export
-from billing.invoicing.services.journal import Exported, Exporter, journal_acknowledge, journal_export
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
 from billing.tenancy.selectors import house_calendar
-from tests.correction_makers import FIRST, bill, credit, people
+from tests.correction_factories import FIRST, bill, credit, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

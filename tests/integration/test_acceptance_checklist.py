@@ -35,18 +35,21 @@ from billing.budgets.services import (
     forecasts_update,
     standings_refresh,
 )
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.services.closing import period_close
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services import invoices
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice, Note
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.services import invoices, invoices_issue, period_close, period_verify
 from billing.rating.models import Charge, EfficiencyVerdict
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from pricing.money import round_amount
 from tests.cli import PROJECT
-from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, draft, part, people, proofs_hold, whole
+from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, draft, part, people, proofs_hold, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 
 PAGE = PROJECT / "docs" / "acceptance-checklist.md"

@@ -13,13 +13,14 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.journal import Chart, JournalError
+from billing.closing.services.accrual import AccrualError, Accrued, accrual_make
+from billing.closing.services.closing import period_close
+from billing.exports.journal import Chart, JournalError
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Accrual, Invoice
-from billing.invoicing.services import invoices_issue, period_close
-from billing.invoicing.services.accrual import AccrualError, Accrued, accrual_make
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
-from tests.correction_makers import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
+from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
 pytestmark = pytest.mark.django_db

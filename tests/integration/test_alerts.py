@@ -126,7 +126,7 @@ def test_late_usage_fires_in_the_month_that_it_belongs_to_while_that_is_open(tmp
 
 
 def test_late_usage_of_a_closed_month_counts_in_the_month_that_bills_it(tmp_path: Path, transactional_db: None) -> None:
-    from billing.invoicing.services import period_close
+    from billing.closing.services.closing import period_close
 
     budget_of(tmp_path)
     held(1, at(10), 40)

@@ -28,19 +28,15 @@ from django.test import Client
 
 from billing.budgets.models import Budget
 from billing.budgets.services import standings_refresh
+from billing.closing.services.closing import period_close
+from billing.closing.services.previews import month_assess
+from billing.closing.services.showback import billing_mode_put
+from billing.corrections.services.proof import period_verify
+from billing.invoices.selectors import document_of
+from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_issue
 from billing.invoicing.models import Invoice, Note
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import (
-    billing_mode_put,
-    invoice_rebuild,
-    invoice_void,
-    invoices_issue,
-    period_close,
-    period_verify,
-)
-from billing.invoicing.services.previews import month_assess
 from billing.portal.statements import lines_of as lines_of_invoice
-from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
+from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.integration.test_exports import POLICY, hold, sample
 
@@ -330,7 +326,7 @@ def money_in(rows: Iterable[list[str]], name: str) -> str:
 @pytest.mark.parametrize("state", ["live", "kept", "closed"])
 def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: str, settings: Any) -> None:
     """As it is assessed with the view, as the scheduler kept it, and as it was invoiced; the page and its file."""
-    settings.LARGE_MONTH = 1 if state == "kept" else 10**9
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 1 if state == "kept" else 10**9
     if state == "kept":
         month_assess(month="2026-10", now=OCTOBER_OVER)
     if state == "closed":

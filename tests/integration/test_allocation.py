@@ -13,15 +13,17 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.report import build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.selectors import document_of, period_of
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import Invoice
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import document_of, period_of
-from billing.invoicing.services import invoices_issue, period_close, period_open, period_verify
-from billing.invoicing.services.closing import CloseRefusedError
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.rating.models import IdleShare
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.usage.services import Reporter, capacity_ingest
 from metering.records import NodeCapacity, decode_batch

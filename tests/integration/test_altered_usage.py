@@ -10,11 +10,13 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
+from billing.closing.report import build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.preparing import close_prepare
+from billing.corrections.services.proof import period_verify
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import CloseRefusedError, invoices_issue, period_close, period_verify
-from billing.invoicing.services.preparing import close_prepare
 from billing.tenancy.models import AuditEntry
 from billing.usage.contents import ALLOCATION, content_sha256
 from billing.usage.services import Reporter, efficiency_ingest, rollups_fold

@@ -15,8 +15,9 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.utils import timezone
 
+from billing.closing.services.closing import period_close
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.services import invoices_issue, period_close
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage.gaps import metering_gaps

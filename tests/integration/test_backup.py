@@ -14,11 +14,12 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing.config.backup import programs, restore
-from billing.config.backup.dump import backup_take, manifest_path
-from billing.config.backup.ledger_facts import differences
-from billing.config.backup.restore import SCRATCH, restore_check
-from billing.invoicing.services import invoices_issue, period_close
+from billing.backup import programs, restore
+from billing.backup.dump import backup_take, manifest_path
+from billing.backup.ledger_facts import differences
+from billing.backup.restore import SCRATCH, restore_check
+from billing.closing.services.closing import period_close
+from billing.invoices.services.invoices import invoices_issue
 from tests.cli import Home
 from tests.factories import allocation_record, apply, ingest_allocations
 

@@ -21,20 +21,22 @@ from billing.budgets.models import Finding
 from billing.budgets.scope import Scope
 from billing.budgets.services import days_store
 from billing.budgets.spending import spent_in, spent_under
+from billing.closing.services.closing import period_close
+from billing.closing.services.showback import billing_mode_put
+from billing.corrections.services.disputes import Claim, dispute_open
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.services import billing_mode_put, invoices_issue, period_close
-from billing.invoicing.services.disputes import Claim, dispute_open
 from billing.portal.board import Board
 from billing.portal.filters import Filters
 from billing.portal.month_facets import month_facets
 from billing.portal.months import period_shown
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
-from billing.rating.selectors import books_known
+from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
-from billing.usage.held import devices_by_week_hour
+from billing.usage.gpu_time_by_job import devices_by_week_hour
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
-from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
+from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import (
     SET_UP,
     allocation_record,
@@ -473,7 +475,7 @@ def test_the_lines_of_a_team_leave_as_numbers(issued: None, finance: Client) -> 
 
 def test_what_a_scope_spent_is_the_sum_of_its_parts(october: None) -> None:
     """Devices and tokens of a day under patterns of every kind: to the last digit what its lines add up to."""
-    books = books_known(last_ordinal() + 1)
+    reference_data = reference_data_known(last_ordinal() + 1)
     window = Interval(datetime(2026, 10, 9, 16, tzinfo=UTC), datetime(2026, 10, 15, 16, tzinfo=UTC))
     lines, teams = spent_in([window]), frozenset({"nlp"})
     for scope, expected in (
@@ -486,4 +488,4 @@ def test_what_a_scope_spent_is_the_sum_of_its_parts(october: None) -> None:
         (Scope(frozenset({"cv"}), model="llama-*"), Fraction(0)),
     ):
         parts = sum((item.amount for item in lines if scope.covers(item)), Fraction(0))
-        assert spent_under(scope, window, books) == parts == expected
+        assert spent_under(scope, window, reference_data) == parts == expected

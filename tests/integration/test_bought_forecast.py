@@ -14,7 +14,7 @@ from billing.budgets.expected import expected_of
 from billing.budgets.models import Budget, BudgetStanding
 from billing.budgets.scope import Scope
 from billing.budgets.services import days_store, forecasts_update, standings_refresh
-from billing.rating.selectors import books_known
+from billing.rating.selectors import reference_data_known
 from metering.intervals import billing_month
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 
@@ -125,6 +125,6 @@ def test_hours_that_are_bought_from_a_later_day_on_pay_from_that_day(tmp_path: P
 def test_the_month_on_the_overview_ends_where_its_budget_does(tmp_path: Path) -> None:
     found = standing(prepared(tmp_path, bought("100")))
     scope, window = Scope(frozenset({"nlp"})), billing_month("2026-10", ZONE)
-    expected = expected_of(scope, window, found.spent, NOW, ZONE, books_known(1), silent=False)
+    expected = expected_of(scope, window, found.spent, NOW, ZONE, reference_data_known(1), silent=False)
     assert expected is not None
     assert (expected.p50, expected.method) == (Decimal("2900.00"), "line")

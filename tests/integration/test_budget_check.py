@@ -31,7 +31,7 @@ from billing.api.budget_check import MOST_BODY, BudgetCheck
 from billing.api.report_connection import ReportConnection
 from billing.budgets.models import BudgetStanding
 from billing.budgets.services import standings_refresh
-from billing.config.house import check_argv, free_port
+from billing.local.process_list import check_argv, free_port
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from tests.cli import PROJECT
@@ -307,8 +307,8 @@ class RealProcess:
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
         self.environment = {
-            **os.environ, "DATABASE_URL": _database_url(), "BUDGET_HOLDS": str(directory / "holds"),
-            "DJANGO_SETTINGS_MODULE": "billing.config.settings", "PYTHONWARNINGS": "ignore",
+            **os.environ, "DATABASE_URL": _database_url(), "BUDGET_RESERVATION_DIR": str(directory / "holds"),
+            "DJANGO_SETTINGS_MODULE": "billing.settings.base", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
         self.server = self._serve()
         follow = [sys.executable, str(PROJECT / "manage.py"), "budget_counter", "--follow"]

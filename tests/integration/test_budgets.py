@@ -10,8 +10,8 @@ import pytest
 from billing.budgets.models import Budget, BudgetStanding, SpendDay, TeamSpendDay
 from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, forecasts_update, standings_refresh
 from billing.budgets.spending import month_lines, spent_in
-from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.models import Invoice
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, Team
 from metering.intervals import billing_month
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
@@ -115,7 +115,8 @@ def test_a_plan_allows_each_month_its_own_amount_and_says_nothing_about_others(t
 
 
 def test_a_quarter_adds_closed_and_open_months_and_counts_late_usage_once(tmp_path: Path, transactional_db: None) -> None:
-    from billing.invoicing.services import invoices_issue, period_close
+    from billing.closing.services.closing import period_close
+    from billing.invoices.services.invoices import invoices_issue
 
     apply(tmp_path)
     budget = put(period="quarter")

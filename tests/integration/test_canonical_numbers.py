@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from billing.invoicing.models import Note
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services.retroactive import (
+from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
     retroactive_propose,
 )
-from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people, proofs_hold, shown
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import Note
+from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people, proofs_hold, shown
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,7 @@ from billing.budgets.services import (
     standings_refresh,
 )
 from billing.budgets.snapshot import snapshot_read
-from billing.invoicing.authority import AuthorityError
+from billing.invoices.approval_limits import AuthorityError
 from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money, person
 

@@ -9,12 +9,14 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pypdf import PdfReader
 
-from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.documents import render_csv, render_pdf
+from billing.closing.services.closing import period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.documents import render_csv, render_pdf
+from billing.invoices.selectors import document_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
 from billing.rates.models import CarbonFactors
+from billing.setup.file import SetUpFileError
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.translation import gettext, override
 
-from billing.invoicing.documents import labels
+from billing.invoices.documents import labels
 from billing.portal.templatetags.portal import word
 from tests.catalogue import PO, read_po
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
 ENGLISH = re.compile(r"(?:\b[A-Za-z][a-z']+\b[ ,;:]+){2,}\b[a-z']{2,}\b")
@@ -75,7 +75,7 @@ def test_english_is_found_and_code_is_not() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("who", ["finance", "admin", "lead"])
 def test_no_page_of_a_full_house_leaves_english_on_it(tmp_path: Path, who: str) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from billing.config.set_up_file import SetUpFileError
 from billing.invoicing.models import Invoice, InvoiceLine
+from billing.setup.file import SetUpFileError
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record

@@ -14,10 +14,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.services.closing import period_close
+from billing.corrections.services import proof
+from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
 from billing.invoicing.models import CheckedClose
-from billing.invoicing.services import closed_periods_check, period_close, proof
-from billing.invoicing.services.proof import ClosedPeriodError
+from billing.setup.file import SetUpFileError
 from billing.usage.services import rollups_fold
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.integration.test_efficiency_policy import BANDS, job

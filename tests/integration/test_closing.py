@@ -10,17 +10,14 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.report import build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.report import build_report
-from billing.invoicing.services import (
-    CloseRefusedError,
-    invoices_issue,
-    period_close,
-    period_open,
-    period_verify,
-)
 from billing.rating.models import Charge
+from billing.setup.file import SetUpFileError
 from billing.usage.models import AllocationSpan, QuarantinedRecord
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
 
@@ -301,7 +298,7 @@ def test_invoices_are_numbered_by_team_and_chained_by_hash(tmp_path: Path) -> No
 
 
 def test_a_close_that_died_between_cut_off_and_bill_is_finished_with_the_same_result(tmp_path: Path) -> None:
-    from billing.invoicing.services.closing import _cut_off
+    from billing.closing.services.closing import _cut_off
 
     apply(tmp_path)
     ingest_allocations(allocation_record())
@@ -315,7 +312,7 @@ def test_a_close_that_died_between_cut_off_and_bill_is_finished_with_the_same_re
 
 def test_ownership_that_ends_between_cut_off_and_bill_loses_no_usage(tmp_path: Path) -> None:
     """What the cut-off found owned must not fall out of the bill in silence."""
-    from billing.invoicing.services.closing import _cut_off
+    from billing.closing.services.closing import _cut_off
 
     apply(tmp_path)
     ingest_allocations(allocation_record())

@@ -10,11 +10,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from billing.closing.services.closing import period_close
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.sla import LostWork, sla_credit_draft
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Correction, Invoice
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.services import invoices_issue, period_close
-from billing.invoicing.services.sla import LostWork, sla_credit_draft
-from tests.correction_makers import people, wanted
+from tests.correction_factories import people, wanted
 from tests.factories import allocation_record, apply, ingest_allocations, person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -13,8 +13,9 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
 
+from billing.closing.services.closing import period_close
+from billing.corrections.services.proof import period_verify
 from billing.invoicing.models import Invoice
-from billing.invoicing.services import period_close, period_verify
 from billing.portal.commitments import commitment_uses
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements

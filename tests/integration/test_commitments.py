@@ -15,23 +15,25 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from pypdf import PdfReader
 
-from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.documents import render_pdf
-from billing.invoicing.effect import effect_of
-from billing.invoicing.focus.columns import CONTRACT_COMMITMENT
+from billing.closing.report import build_report
+from billing.closing.services.closing import period_close
+from billing.corrections.effect import effect_of
+from billing.corrections.services.proof import period_verify
+from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
+from billing.exports.focus.columns import CONTRACT_COMMITMENT
+from billing.invoices.documents import render_pdf
+from billing.invoices.selectors import document_of, period_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice, Note
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import document_of, period_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.invoicing.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
 from billing.portal.statements import MonthStatements, month_statements
 from billing.rates.models import Commitment
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_makers import IN_NOVEMBER, people
+from tests.correction_factories import IN_NOVEMBER, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db

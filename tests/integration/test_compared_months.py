@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from billing.invoicing.days_before import same_moment
+from billing.closing.previous_month_to_date import same_moment
 from billing.invoicing.models import BillingPeriod
 from tests.factories import ingest_allocations, person, watched
 from tests.integration.test_boards import board, october

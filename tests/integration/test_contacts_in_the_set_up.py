@@ -9,11 +9,11 @@ import pytest
 import yaml
 from django.core.management import call_command
 
-from billing.config.set_up_file import SetUpFileError
+from billing.invoices.services.mails import contact_end
 from billing.invoicing.models import BillingContact, DocumentMail
-from billing.invoicing.services.mails import contact_end
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, Team
-from tests.correction_makers import bill
+from tests.correction_factories import bill
 from tests.factories import allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db

@@ -15,10 +15,10 @@ from django.core.management import call_command
 from django.test import Client
 
 from billing.budgets.spending import month_lines, spent_in
-from billing.invoicing.effect import effect_of
+from billing.corrections.effect import effect_of
+from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.invoices.selectors import document_of
 from billing.invoicing.models import Invoice, InvoiceLine, Note
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
@@ -30,7 +30,7 @@ from billing.rates.selectors import hypothetical_version, plain_version, stored_
 from billing.rating.price_effect import price_effect
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval, billing_month
-from tests.correction_makers import IN_NOVEMBER, NOVEMBER_OVER, bill, credit, part, people, proofs_hold, shown
+from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, bill, credit, part, people, proofs_hold, shown
 from tests.factories import SET_UP, apply, ingest_tokens, money, token_record
 
 pytestmark = pytest.mark.django_db

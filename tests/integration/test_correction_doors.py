@@ -15,12 +15,12 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
 
+from billing.corrections.services.corrections import correction_approve, correction_issue
+from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
 from billing.invoicing.models import Correction, Invoice, Note, NumberSeries
-from billing.invoicing.services import correction_approve, correction_issue
-from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_makers import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
+from tests.correction_factories import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
 from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, ingest_allocations, money, person
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")

@@ -13,17 +13,22 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.corrections import (
+    Wanted,
+    correction_approve,
+    correction_issue,
+    correction_void,
+    credit_note_draft,
+)
+from billing.corrections.services.sla import LostWork, sla_credit_draft
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.selectors import document_of
 from billing.invoicing.models import Invoice, Note, NoteLine
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
-from billing.invoicing.services.corrections import Wanted
-from billing.invoicing.services.sla import LostWork, sla_credit_draft
-from billing.tenancy.canonical_json import document_hash
+from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
-from tests.correction_makers import (
+from tests.correction_factories import (
     FIRST,
     IN_NOVEMBER,
     NOVEMBER_OVER,

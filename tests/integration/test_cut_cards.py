@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
+from billing.closing.report import build_report
+from billing.invoices.selectors import period_of
 from billing.usage.services import Reporter, capacity_ingest
 from metering.k8s.capacity import capacity_records, offers
 from metering.k8s.description import Scope

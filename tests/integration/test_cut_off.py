@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.db import connections
 
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.services import CloseRefusedError, period_close, period_open, period_verify
 from billing.usage.selectors import EpochFilter
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
 from tests.factories import ingest_tokens as tokens
@@ -78,7 +80,7 @@ def total(team: str) -> Decimal:
 def test_usage_is_taken_in_while_a_month_is_looked_at_and_is_billed_with_it(
     house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
 ) -> None:
-    step = Step(monkeypatch, "billing.invoicing.look.names_used")
+    step = Step(monkeypatch, "billing.closing.precheck.names_used")
     closing = close_elsewhere()
     assert step.reached.wait(LONG_ENOUGH)
     ingest_allocations(allocation_record(2))  # would fail after ten seconds of waiting for a lock
@@ -92,7 +94,7 @@ def test_usage_is_taken_in_while_a_month_is_looked_at_and_is_billed_with_it(
 def test_usage_is_taken_in_while_a_month_is_billed_and_comes_with_the_next(
     house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
 ) -> None:
-    step = Step(monkeypatch, "billing.invoicing.services.closing.assess")
+    step = Step(monkeypatch, "billing.closing.services.closing.assess")
     closing = close_elsewhere()
     assert step.reached.wait(LONG_ENOUGH)
     ingest_allocations(allocation_record(2))
@@ -116,19 +118,19 @@ def test_usage_is_taken_in_while_a_month_is_billed_and_comes_with_the_next(
 def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
     house: Path, late: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from billing.invoicing import look
+    from billing.closing import precheck
 
-    real = look.names_used
+    real = precheck.names_used
 
     def look_then_receive(*given: Any) -> Any:
         found = real(*given)
-        monkeypatch.setattr(look, "names_used", real)
+        monkeypatch.setattr(precheck, "names_used", real)
         thread = threading.Thread(target=lambda: (late(), connections.close_all()))
         thread.start()
         thread.join(LONG_ENOUGH)
         return found
 
-    monkeypatch.setattr(look, "names_used", look_then_receive)
+    monkeypatch.setattr(precheck, "names_used", look_then_receive)
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind.partition("_")[0] for item in refused.value.report.blocking] == ["unowned"]
@@ -138,14 +140,14 @@ def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
 def test_usage_without_owner_that_slipped_through_the_cut_off_opens_the_month_again(
     house: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from billing.invoicing import look
+    from billing.closing import precheck
 
     with monkeypatch.context() as patch:
-        patch.setattr(look.Look, "still_holds", lambda looked, *_, **__: looked.report)
+        patch.setattr(precheck.ClosePrecheck, "still_holds", lambda looked, *_, **__: looked.report)
         period = period_open(month="2026-10")
-        looked = look.look(period, now=OVER)
+        looked = precheck.precheck(period, now=OVER)
         ingest_allocations(allocation_record(2, namespace="nobodys"))
-        patch.setattr("billing.invoicing.services.closing.look", lambda *_, **__: looked)
+        patch.setattr("billing.closing.services.closing.look", lambda *_, **__: looked)
         with pytest.raises(CloseRefusedError) as refused:
             period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind for item in refused.value.report.blocking] == ["unowned_namespace"]
@@ -158,10 +160,10 @@ def test_usage_without_owner_that_slipped_through_the_cut_off_opens_the_month_ag
 
 
 def test_a_hold_told_twice_after_the_look_still_holds_the_month(house: Path) -> None:
-    from billing.invoicing import look
+    from billing.closing import precheck
 
     period = period_open(month="2026-10")
-    looked = look.look(period, now=OVER)
+    looked = precheck.precheck(period, now=OVER)
     ingest_allocations(allocation_record(2, pod_uid=allocation_record(1)["pod_uid"]))
     assert [item.kind for item in looked.still_holds(period, now=OVER).blocking] == ["overlap"]
 
@@ -169,11 +171,11 @@ def test_a_hold_told_twice_after_the_look_still_holds_the_month(house: Path) -> 
 def test_an_owner_that_goes_after_the_look_still_holds_the_month(
     house: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from billing.invoicing import look
+    from billing.closing import precheck
 
-    period, real = period_open(month="2026-10"), look.names_used
+    period, real = period_open(month="2026-10"), precheck.names_used
     ended = {**SET_UP["ownership"][0], "valid_until": "2026-02-01"}
-    looked = look.look(period, now=OVER)
+    looked = precheck.precheck(period, now=OVER)
     assert looked.report.closable
     apply(house, ownership=[ended, SET_UP["ownership"][1]])
     assert real(looked.devices, looked.tokens, EpochFilter()) == looked.names

@@ -8,11 +8,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from billing.invoices.selectors import state_of
 from billing.invoicing.models import Dispute, Invoice
-from billing.invoicing.selectors import state_of
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_makers import OCTOBER_OVER, bill, people
+from tests.correction_factories import OCTOBER_OVER, bill, people
 from tests.factories import allocation_record, apply, ingest_allocations, money
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ def now_is_five_days_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     end = "2026-10-10T10:00:00Z"
     ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
     bill(now=OCTOBER_OVER)
-    monkeypatch.setattr("billing.api.correcting.timezone.now", lambda: OCTOBER_OVER + timedelta(days=5))
+    monkeypatch.setattr("billing.api.credit_notes.timezone.now", lambda: OCTOBER_OVER + timedelta(days=5))
 
 
 def post(team: str | None, *scopes: str, **changed: Any) -> Any:
@@ -78,6 +78,6 @@ def test_what_is_not_the_teams_or_not_right_opens_nothing(
 
 def test_after_the_window_the_door_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timezone.now() == OCTOBER_OVER + timedelta(days=5)
-    monkeypatch.setattr("billing.api.correcting.timezone.now", lambda: OCTOBER_OVER + timedelta(days=13))
+    monkeypatch.setattr("billing.api.credit_notes.timezone.now", lambda: OCTOBER_OVER + timedelta(days=13))
     answer = post("nlp", "disputes:write")
     assert (answer.status_code, "could be disputed until 2026-11-14" in answer.content.decode()) == (409, True)

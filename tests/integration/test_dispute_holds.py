@@ -11,20 +11,20 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.disputed import dispute_as_dict, disputes_of
-from billing.invoicing.holds import aged
-from billing.invoicing.issued import NotIssuedError
-from billing.invoicing.journal import Chart, batch_hash
+from billing.corrections.dispute_holdback import aged
+from billing.corrections.disputed import dispute_as_dict, disputes_of
+from billing.corrections.services.corrections import correction_approve
+from billing.corrections.services.dispute_holdback import HoldError, dispute_hold, dispute_let_go
+from billing.corrections.services.disputes import Claim, dispute_open, dispute_reject, dispute_uphold, dispute_withdraw
+from billing.exports.journal import Chart, batch_hash
+from billing.exports.services.journal import Exported, Exporter, journal_acknowledge, journal_export
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.issued import NotIssuedError
+from billing.invoices.selectors import state_of
 from billing.invoicing.models import Dispute, DisputeHold, Invoice, JournalExport, Note
-from billing.invoicing.selectors import state_of
-from billing.invoicing.services import correction_approve
-from billing.invoicing.services.disputes import Claim, dispute_open, dispute_reject, dispute_uphold, dispute_withdraw
-from billing.invoicing.services.holds import HoldError, dispute_hold, dispute_let_go
-from billing.invoicing.services.journal import Exported, Exporter, journal_acknowledge, journal_export
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
-from tests.correction_makers import bill, issue, people
+from tests.correction_factories import bill, issue, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -11,12 +11,9 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.disputed import dispute_figures, disputes_of, overdue
-from billing.invoicing.models import Dispute, Invoice, Note
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.selectors import document_of, state_of
-from billing.invoicing.services.disputes import (
+from billing.corrections.disputed import dispute_figures, disputes_of, overdue
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.disputes import (
     Claim,
     DisputeError,
     dispute_add_evidence,
@@ -28,10 +25,13 @@ from billing.invoicing.services.disputes import (
     dispute_uphold,
     dispute_withdraw,
 )
-from billing.invoicing.services.settlement import SettlementError, document_settle
+from billing.corrections.services.settlement import SettlementError, document_settle
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.selectors import document_of, state_of
+from billing.invoicing.models import Dispute, Invoice, Note
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_makers import bill, credit, draft, issue, part, people, proofs_hold, shown, whole
+from tests.correction_factories import bill, credit, draft, issue, part, people, proofs_hold, shown, whole
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -8,9 +8,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import translation
 
-from billing.invoicing.report import Check, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services.disputes import dispute_escalate, dispute_reject, dispute_uphold, dispute_withdraw
+from billing.closing.report import Check, build_report
+from billing.corrections.services.disputes import dispute_escalate, dispute_reject, dispute_uphold, dispute_withdraw
+from billing.invoices.selectors import period_of
 from billing.portal.sentences import in_language
 from tests.factories import person
 from tests.integration.test_disputes import FRIDAY, october, opened

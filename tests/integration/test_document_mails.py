@@ -11,16 +11,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from billing.config.mail_server import MailServer as Configured
-from billing.config.mail_server import read_mail_server
-from billing.invoicing.acceptance import printed_until
-from billing.invoicing.documents import render_pdf
+from billing.invoices.acceptance import printed_until
+from billing.invoices.documents import render_pdf
+from billing.invoices.selectors import document_of
+from billing.invoices.services import mails as service
+from billing.invoices.services.mails import ContactWish, MailError, contact_add, contact_end, mail_resend, mails_send
 from billing.invoicing.models import BillingContact, DocumentMail, Invoice, Note
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import mails as service
-from billing.invoicing.services.mails import ContactWish, MailError, contact_add, contact_end, mail_resend, mails_send
+from billing.settings.mail_server import MailServer as Configured
+from billing.settings.mail_server import read_mail_server
 from billing.tenancy.models import AuditEntry, Team
-from tests.correction_makers import IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people
+from tests.correction_factories import IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.receivers import MailServer, mail_server
 
@@ -131,7 +131,7 @@ def test_a_document_is_queued_once_for_an_address_and_in_the_transaction_of_its_
         raise RuntimeError("killed while queueing")
 
     with monkeypatch.context() as patch:
-        patch.setattr("billing.invoicing.services.invoices.mails_queue", die)
+        patch.setattr("billing.invoices.services.invoices.mails_queue", die)
         with pytest.raises(RuntimeError, match="killed while queueing"):
             bill()
     assert Invoice.objects.get().number is None

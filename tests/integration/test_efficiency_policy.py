@@ -17,18 +17,20 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.services.closing import period_close
+from billing.corrections.services.proof import period_verify
+from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.invoices.selectors import document_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice, Note
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.rating.models import EfficiencyVerdict, RatingRule
+from billing.setup.file import SetUpFileError
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import Interval
 from metering.records import EfficiencySample, decode_batch
 from tests import factories
-from tests.correction_makers import IN_NOVEMBER, credit, people, proofs_hold, shown, whole
+from tests.correction_factories import IN_NOVEMBER, credit, people, proofs_hold, shown, whole
 
 pytestmark = pytest.mark.django_db
 OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)

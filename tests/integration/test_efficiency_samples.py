@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing.services import period_close
+from billing.closing.services.closing import period_close
 from billing.rating.models import EfficiencyVerdict
 from billing.usage.models import EfficiencySample as SampleRow
 from billing.usage.services import IngestOutcome, Reporter, efficiency_ingest

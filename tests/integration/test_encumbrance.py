@@ -9,7 +9,7 @@ import pytest
 
 from billing.budgets.models import Budget, BudgetStanding
 from billing.budgets.services import standings_refresh
-from billing.invoicing.services import period_close
+from billing.closing.services.closing import period_close
 from tests.factories import allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db

@@ -12,12 +12,12 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.closing.report import Check, Report, build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.energy import ReadingError, meter_reading_put
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
 from billing.invoicing.models import MeterReading
-from billing.invoicing.report import Check, Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, period_close
-from billing.invoicing.services.closing import CloseRefusedError
-from billing.invoicing.services.energy import ReadingError, meter_reading_put
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.integration.test_carbon import PRICES, SHEET

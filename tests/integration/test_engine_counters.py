@@ -12,9 +12,10 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, period_open
+from billing.closing.report import Report, build_report
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.reconciliation import EngineDay, engine_days
 from billing.usage.services import IngestOutcome, Reporter, engine_readings_ingest

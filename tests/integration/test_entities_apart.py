@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from billing.closing.report import Report, build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.showback import billing_mode_put
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import Invoice
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, invoices_issue, period_close
-from billing.invoicing.services.closing import CloseRefusedError
-from billing.invoicing.services.modes import billing_mode_put
-from billing.invoicing.services.periods import period_open
-from tests.correction_makers import people
+from tests.correction_factories import people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
+from billing.closing.report import Report, build_report
+from billing.invoices.selectors import period_of
 from billing.portal.templatetags.portal import word
 from billing.usage.reconciliation import estimated_ends
 from metering.intervals import Interval

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import resolve
 
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,7 +63,7 @@ class Tables(HTMLParser):
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])
 def test_every_table_can_be_taken_along(tmp_path: Path, who: str) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     found = {}

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 
 import billing
-from billing.invoicing.exception_kinds import KINDS, kind_of
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
+from billing.closing.exception_kinds import KINDS, kind_of
+from billing.closing.report import Report, build_report
+from billing.invoices.selectors import period_of
 from billing.tenancy.access import RIGHTS, Right
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 

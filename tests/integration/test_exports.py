@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.focus.conformance import Conformance
+from billing.closing.services.closing import period_close
+from billing.exports.focus.conformance import Conformance
+from billing.invoices.services.invoices import invoices_approve, invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.services import invoices_approve, invoices_issue, period_close
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from billing.portal.first_run import Reporter, steps
+from billing.portal.onboarding import Reporter, steps
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup
 from billing.usage.models import AgentWatermark
 from billing.usage.services import watermark_advance

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.focus.columns import CLOSED_LISTS
-from billing.invoicing.focus.version_1_0 import COLUMNS, RENAMED
+from billing.exports.focus.columns import CLOSED_LISTS
+from billing.exports.focus.version_1_0 import COLUMNS, RENAMED
 from tests.cli import PROJECT
-from tests.correction_makers import NOVEMBER_OVER, bill, credit, part, people
+from tests.correction_factories import NOVEMBER_OVER, bill, credit, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db

@@ -15,9 +15,12 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
+from billing.closing.services.closing import period_close
+from billing.closing.services.operations import operation_run, operations_pending
+from billing.exports.services import focus_rows
+from billing.exports.services.focus import UnexplainedError
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import FocusSet, Operation
-from billing.invoicing.services import focus_rows, invoices_issue, operation_run, operations_pending, period_close
-from billing.invoicing.services.focus import UnexplainedError
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record

@@ -9,11 +9,11 @@ from weakref import ref
 import pyarrow.parquet as pq
 import pytest
 
-from billing.invoicing.focus.hours import HourlyUsage, UsageOfClose
-from billing.invoicing.services import focus
-from billing.invoicing.services.focus import focus_export
+from billing.exports.focus.hours import HourlyUsage, UsageOfClose
+from billing.exports.services import focus
+from billing.exports.services.focus import focus_export
 from pricing.rating import LineKey
-from tests.correction_makers import NOVEMBER_OVER, bill, credit, part, people
+from tests.correction_factories import NOVEMBER_OVER, bill, credit, part, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db

@@ -26,10 +26,10 @@ from billing.budgets.services import (
     forecasts_update,
     standings_refresh,
 )
-from billing.invoicing.journal import Chart
-from billing.invoicing.services import period_close
-from billing.invoicing.services.accrual import accrual_make
-from billing.rating.assessment import assess
+from billing.closing.services.accrual import accrual_make
+from billing.closing.services.closing import period_close
+from billing.exports.journal import Chart
+from billing.rating.assessment import rate_period
 from billing.rating.freshness import Freshness, freshness, unbilled_in
 from billing.tenancy.models import ApiToken, Team
 from billing.usage.models import AgentWatermark, WatchNote
@@ -44,7 +44,7 @@ from tests.factories import (
     token_record,
     watched,
 )
-from tests.furnished_house import furnish
+from tests.full_scenario import build_scenario
 from tests.integration.test_exports import hold
 from tests.receivers import webhook
 from tests.site_walk import walk_as
@@ -195,7 +195,7 @@ def test_usage_without_owner_or_price_is_told_in_hours_tokens_and_money(tmp_path
         now=NOW,
     )
     ingest_tokens(token_record(1, time="2026-11-02T00:00:00Z", model="qwen"), now=NOW)
-    left_out = unbilled_in(assess(window=NOVEMBER, zone="Asia/Shanghai", ordinal=None))
+    left_out = unbilled_in(rate_period(window=NOVEMBER, zone="Asia/Shanghai", ordinal=None))
     everything = freshness(EVERYTHING, NOVEMBER, NOW, unbilled=left_out)
     assert [(item.why, item.unit, str(item.quantity.normalize()), item.amount) for item in everything.unbilled] == [
         ("unowned", "gpu_seconds", "2.376E+6", Decimal("6600.00")), ("unpriced", "gpu_seconds", "7.2E+3", None),
@@ -222,7 +222,7 @@ def test_every_page_that_a_person_reaches_says_since_when_metering_is_silent(
 ) -> None:
     """The walk through an installation in which no agent has reported for 22 days; October is closed and complete."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    house = furnish(tmp_path, lambda name: f"its-{name}")
+    house = build_scenario(tmp_path, lambda name: f"its-{name}")
     watched(SILENT_SINCE)
     watched(SILENT_SINCE, "its-cluster")
     AgentWatermark.objects.update(watermark=SILENT_SINCE)
@@ -301,10 +301,10 @@ def test_what_cannot_be_billed_yet_is_on_the_first_page(tmp_path: Path, finance:
 
 
 def test_a_large_month_keeps_what_cannot_be_billed(tmp_path: Path, finance: Client, settings: Any) -> None:
-    from billing.invoicing.selectors import period_of
-    from billing.invoicing.services.previews import preview_make
+    from billing.closing.services.previews import preview_make
+    from billing.invoices.selectors import period_of
 
-    settings.LARGE_MONTH = 1
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 1
     apply(tmp_path, watched=False)
     ingest_allocations(
         hold(1, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z"),

@@ -9,9 +9,10 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, period_open
+from billing.closing.report import Report, build_report
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentWatermark, GpuAllocation, WatchNote

@@ -12,18 +12,20 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.config.set_up import Applied
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.report import build_report
+from billing.closing.services.closing import TeamsBlockedError, period_close
+from billing.closing.services.closing import _bill as bill
+from billing.closing.services.closing import _cut_off as cut_off
+from billing.closing.services.reopening import ReopeningError, reopening_approve, reopening_request
+from billing.corrections.services.proof import period_verify
+from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import PeriodError, period_open
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, Note, PeriodReopening
-from billing.invoicing.progress import nobody
-from billing.invoicing.report import build_report
-from billing.invoicing.services import PeriodError, invoices_issue, period_close, period_open, period_verify
-from billing.invoicing.services.closing import TeamsHeldError
-from billing.invoicing.services.closing import _bill as bill
-from billing.invoicing.services.closing import _cut_off as cut_off
-from billing.invoicing.services.reopening import ReopeningError, reopening_approve, reopening_request
-from billing.invoicing.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.rating.models import Charge
+from billing.runtime.progress import no_progress
+from billing.setup.apply import Applied
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -74,7 +76,7 @@ def period() -> BillingPeriod:
 
 
 def test_a_team_that_cannot_be_billed_is_held_and_the_others_are_drafted(broken: None) -> None:
-    with pytest.raises(TeamsHeldError, match="1 of its teams cannot be billed, 1 invoices of others are drafted"):
+    with pytest.raises(TeamsBlockedError, match="1 of its teams cannot be billed, 1 invoices of others are drafted"):
         close()
     assert period().status == "closing"
     nlp = Invoice.objects.get()
@@ -87,7 +89,7 @@ def test_a_team_that_cannot_be_billed_is_held_and_the_others_are_drafted(broken:
 
 
 def test_the_report_says_who_is_held_why_and_what_to_do(broken: None) -> None:
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     report = build_report(period(), now=LATER)
     (item,) = report.blocking
@@ -104,7 +106,7 @@ def test_the_report_says_who_is_held_why_and_what_to_do(broken: None) -> None:
 
 def test_closing_again_without_repair_changes_nothing(broken: None) -> None:
     for now in (OVER, LATER):
-        with pytest.raises(TeamsHeldError):
+        with pytest.raises(TeamsBlockedError):
             close(now)
     assert Invoice.objects.count() == 1
     assert Charge.objects.filter(team="cv").count() == 0
@@ -112,7 +114,7 @@ def test_closing_again_without_repair_changes_nothing(broken: None) -> None:
 
 
 def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken: None) -> None:
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1  # the others do not wait
     before = Invoice.objects.get(team__code="nlp").sha256
@@ -149,7 +151,7 @@ def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, 
     set_up(tmp_path, billing=REOPENING)
     factories.person("lin", "finance")
     factories.person("ada", "approver")
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     asked = reopening_request(month=MONTH, reason="cv's ledger is broken", actor="lin", now=LATER)
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
@@ -171,7 +173,7 @@ def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, 
 def test_a_held_month_with_an_issued_invoice_is_never_opened_again(broken: None, tmp_path: Path) -> None:
     set_up(tmp_path, billing=REOPENING)
     factories.person("lin", "finance")
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     with pytest.raises(ReopeningError, match="are issued and never change: repair the facts of the teams"):
@@ -185,7 +187,7 @@ def test_a_held_month_with_an_issued_invoice_is_never_opened_again(broken: None,
 
 
 def test_the_database_opens_no_billed_month_that_is_being_closed_without_an_approval(broken: None) -> None:
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     for statement in (
         "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL", "DELETE FROM invoicing_billingperiod",
@@ -198,7 +200,7 @@ def test_the_database_opens_no_billed_month_that_is_being_closed_without_an_appr
 def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_being_closed(
     broken: None, tmp_path: Path
 ) -> None:
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
@@ -215,7 +217,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     broken: None, tmp_path: Path
 ) -> None:
     """Once repaired: 720 h at 1,000,000.00 and 78.61 on a rebill of cv, which had no invoice."""
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
@@ -247,7 +249,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
 def test_the_set_up_changes_nothing_that_is_billed_while_a_month_is_being_closed(
     broken: None, tmp_path: Path, changed: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     if changed.pop("moved", False):
         changed["ownership"] = [*OWNERS, {**OWNERS[1], "team": "nlp", "valid_from": "2026-10-05"}]
@@ -272,14 +274,14 @@ def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
     assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
     with pytest.raises(PeriodError, match="was opened again while it was being closed"):
-        bill(MONTH, LATER, nobody)
+        bill(MONTH, LATER, no_progress)
     assert not Charge.objects.exists()
     close(LATER)
     assert period().status == "closed"
 
 
 def test_a_repair_that_changes_another_teams_bill_is_refused_by_the_next_close(broken: None) -> None:
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     repair()
     rewrite_as_reported("UPDATE usage_gpuallocation SET quantity = 9 WHERE namespace = 'nlp-train'")

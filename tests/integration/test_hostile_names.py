@@ -1,6 +1,6 @@
 """Whatever people and programs call things, no page runs it, no file calculates it, and nobody else reads it.
 
-Every page that a link reaches is read by every role in a house whose every name is an attack (`tests.furnished_house`).
+Every page that a link reaches is read by every role in a house whose every name is an attack (`tests.full_scenario`).
 A page of the URL configuration that no link and no seed reaches fails the test, so that a new one is read too.
 """
 
@@ -20,7 +20,7 @@ from django.db import transaction
 from django.test import Client
 from django.urls import resolve
 
-from tests.furnished_house import PEOPLE, House, furnish
+from tests.full_scenario import PEOPLE, Scenario, build_scenario
 from tests.integration.test_roles import MATRIX
 from tests.site_walk import Page, Walk, read, walk_as
 
@@ -40,17 +40,17 @@ def hostile(kind: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     with django_db_blocker.unblock():
         atomic = transaction.atomic()
         atomic.__enter__()
-        yield furnish(tmp_path_factory.mktemp("house"), hostile)
+        yield build_scenario(tmp_path_factory.mktemp("house"), hostile)
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")
-def walks(house: House, django_db_blocker: Any) -> dict[str, Walk]:
+def walks(house: Scenario, django_db_blocker: Any) -> dict[str, Walk]:
     with django_db_blocker.unblock():
         return {who: walk_as(who, house) for who in [*PEOPLE, "other"]}
 
@@ -81,7 +81,7 @@ def test_a_lead_of_another_team_reads_nothing_of_this_one(walks: dict[str, Walk]
     assert "AI-INFRA-2026-000002" not in told
 
 
-def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], house: House) -> None:
+def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], house: Scenario) -> None:
     """Every parameter of every page, from links and search forms, with an attack for a value."""
     names: dict[str, set[str]] = {}
     for address, page in walks["finance"].pages.items():
@@ -98,7 +98,7 @@ def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], ho
     assert (walk.alarms, len(walk.pages) > 50) == ([], True)
 
 
-def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], house: House) -> None:
+def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], house: Scenario) -> None:
     """Every field of every form of every role, with an attack for a value; the answer and the page after it."""
     for who in PEOPLE:
         client = Client()
@@ -133,15 +133,15 @@ def test_no_file_calculates_what_somebody_called_something(walks: dict[str, Walk
     files = {address: body for walk in walks.values() for address, body in walk.files.items()}
     types = {address: kind for walk in walks.values() for address, kind in walk.types.items()}
     sheets = {address: body for address, body in files.items() if types[address].startswith("text/csv")}
-    books = {address: body for address, body in files.items() if "spreadsheetml" in types[address]}
-    assert (len(sheets) >= 2, len(books) >= 2) == (True, True)
+    reference_data = {address: body for address, body in files.items() if "spreadsheetml" in types[address]}
+    assert (len(sheets) >= 2, len(reference_data) >= 2) == (True, True)
     call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"))
     call_command("export_focus", "2026-10", "--out", str(tmp_path / "focus"))
     call_command("export_invoices", "2026-10", "--out", str(tmp_path / "invoices"))
     sheets |= {path.name: path.read_bytes() for path in tmp_path.rglob("*.csv")}
     assert {name: cells_that_calculate(body) for name, body in sheets.items() if cells_that_calculate(body)} == {}
     assert any(b"'=" in body for body in sheets.values()), "an attack was there and was made harmless"
-    for name, body in books.items():
+    for name, body in reference_data.items():
         for sheet in openpyxl.load_workbook(io.BytesIO(body)).worksheets:
             formulas = [cell.value for row in sheet.iter_rows() for cell in row if cell.data_type == "f"]
             strange = [text for text in formulas if not OWN_FORMULA.fullmatch(str(text))]

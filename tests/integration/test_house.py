@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from billing.config.house import free_port
+from billing.local.process_list import free_port
 from tests.cli import Home
 
 

@@ -18,8 +18,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from billing.config.identity import groups_of
-from billing.config.identity_settings import provider_apps, read_group_roles
+from billing.settings.identity import groups_of
+from billing.settings.identity_settings import provider_apps, read_group_roles
 from billing.tenancy.access import access_of
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import role_grant
@@ -218,7 +218,7 @@ def test_signing_in_starts_a_new_session_and_stays_on_this_site() -> None:
 
 
 def code_of(person: User) -> str:
-    from billing.config.two_factor import SealedSecrets
+    from billing.settings.two_factor import SealedSecrets
 
     row = Authenticator.objects.get(user=person, type="totp")
     secret = SealedSecrets().decrypt(row.data["secret"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import ingest_lock_shared
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AllocationSpan, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.selectors import EpochFilter, gpu_sums
@@ -380,4 +380,4 @@ def test_a_dismissal_needs_a_reason_and_keeps_the_record() -> None:
 
 @pytest.mark.django_db
 def test_the_epoch_of_an_untouched_ledger_is_zero() -> None:
-    assert epoch_enter() == 0
+    assert ingest_lock_shared() == 0

@@ -120,7 +120,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [str(BIN / "celery"), "--quiet", "-A", "billing.config.celery", "worker", "--concurrency", "2", "--loglevel",
+            [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery", "worker", "--concurrency", "2", "--loglevel",
              "critical"],
             env={**environment(), "PYTHONWARNINGS": "ignore"}, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

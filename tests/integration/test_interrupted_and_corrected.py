@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.effect import effect_of
+from billing.closing.report import build_report
+from billing.corrections.effect import effect_of
+from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
+from billing.invoices.selectors import document_of, period_of
 from billing.invoicing.models import Invoice, Note
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import document_of, period_of
-from billing.invoicing.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.rating.models import RetroactiveChange
-from tests.correction_makers import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, people, proofs_hold, shown
+from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, people, proofs_hold, shown
 from tests.factories import allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db

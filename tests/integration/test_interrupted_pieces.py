@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from billing.closing.report import build_report
+from billing.closing.services.closing import period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements

@@ -13,25 +13,27 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.report import build_report
+from billing.closing.services.closing import period_close
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.proof import period_verify
+from billing.corrections.services.sla import LostWork, sla_credit_draft
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.invoicing.services.sla import LostWork, sla_credit_draft
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
 from billing.portal.statements import month_statements
 from billing.rates.models import InterruptionPolicy
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
 from billing.usage.models import AllocationEnd
 from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
 from metering.__main__ import main as metering
 from metering.records import NodeCapacity, decode_batch
-from tests.correction_makers import wanted
+from tests.correction_factories import wanted
 from tests.factories import allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db

@@ -11,28 +11,26 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
-from billing.invoicing.issued import NotIssuedError, issued_documents
-from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import document_of, state_of
-from billing.invoicing.services import (
-    billing_mode_put,
-    document_settle,
+from billing.closing.report import build_report
+from billing.closing.services.closing import period_close
+from billing.closing.services.showback import ModeError, billing_mode_put
+from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.corrections.services.settlement import SettlementError, document_settle
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.issued import NotIssuedError, issued_documents
+from billing.invoices.selectors import document_of, state_of
+from billing.invoices.services.invoices import (
+    ApprovalError,
     invoice_rebuild,
     invoice_void,
     invoices_approve,
     invoices_issue,
     invoices_preview,
-    period_close,
 )
-from billing.invoicing.services.invoices import ApprovalError
-from billing.invoicing.services.modes import ModeError
-from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
-from billing.invoicing.services.settlement import SettlementError
+from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.tenancy.models import AuditEntry
-from tests.correction_makers import (
+from tests.correction_factories import (
     FIRST,
     IN_NOVEMBER,
     NOVEMBER_OVER,

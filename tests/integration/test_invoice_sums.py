@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from billing.invoicing.facets import invoiced_facets, invoiced_total
+from billing.invoices.line_rollups import invoiced_rollups, invoiced_total
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
-from tests.correction_makers import bill
+from tests.correction_factories import bill
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -53,7 +53,7 @@ def test_lines_that_differ_in_their_price_alone_are_one_sum(october: BillingPeri
         Decimal("2200.00"), Decimal("8.00"), Decimal("0.00"),
         [[*DEVICES, "200.000000", "2200.00"], [*OUTPUT, "1.000000", "8.00"]],
     ]  # fmt: skip
-    charged, shadow = invoiced_facets(october, Team.objects.all())
+    charged, shadow = invoiced_rollups(october, Team.objects.all())
     assert [(item.team, item.quantity, item.amount) for item in charged] == [
         ("cv", Decimal("10.000000"), Decimal("100.00")), ("nlp", Decimal("200.000000"), Decimal("2200.00")),
         ("nlp", Decimal("1.000000"), Decimal("8.00")),

@@ -24,10 +24,12 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.services.closing import period_close
+from billing.closing.services.operations import operation_request, operation_run
+from billing.corrections.services.proof import period_verify
 from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries, Operation
-from billing.invoicing.services import operation_request, operation_run, period_close, period_verify
 from billing.rating.models import Charge
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from billing.usage.models import ClosedWindow
 from tests.cli import PROJECT
@@ -41,7 +43,7 @@ CALLS = 200
 @pytest.fixture
 def ledger(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database in which this test commits for real, and issues by batches of three, so that callers mix."""
-    monkeypatch.setattr("billing.invoicing.services.invoices.ISSUE_BATCH", 3)
+    monkeypatch.setattr("billing.invoices.services.invoices.ISSUE_BATCH", 3)
 
 
 @pytest.fixture
@@ -203,7 +205,7 @@ def test_real_processes_issue_each_invoice_once(closed: None) -> None:
     account = f"{quote(facts['USER'])}:{quote(facts['PASSWORD'])}"
     where = f"{facts['HOST'] or '127.0.0.1'}:{facts['PORT'] or 5432}"
     url = f"postgresql://{account}@{where}/{quote(facts['NAME'])}"
-    environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "billing.config.settings"}
+    environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "billing.settings.base"}
     started = [
         subprocess.Popen(
             [sys.executable, str(PROJECT / "manage.py"), "invoice_issue", MONTH, "--json"],

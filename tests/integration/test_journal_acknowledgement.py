@@ -9,14 +9,14 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.journal import Chart, batch_hash
+from billing.closing.report import build_report
+from billing.exports.journal import Chart, batch_hash
+from billing.exports.services.journal import AcknowledgementError, Exporter, journal_acknowledge, journal_export
+from billing.invoices.selectors import period_of
 from billing.invoicing.models import JournalExport
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services.journal import AcknowledgementError, Exporter, journal_acknowledge, journal_export
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_makers import OCTOBER_OVER, bill, people
+from tests.correction_factories import OCTOBER_OVER, bill, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

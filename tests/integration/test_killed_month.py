@@ -12,8 +12,8 @@ MONTHS = 2
 def test_months_killed_at_every_step_have_no_gap_no_double_document_and_no_half_file(tmp_path: Path) -> None:
     home = Home(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.killed_month", "20261031"], cwd=PROJECT,
-        env={**home.environment, "DJANGO_SETTINGS_MODULE": "billing.config.settings"}, capture_output=True, text=True,
+        [sys.executable, "-m", "tests.integration.crash_month", "20261031"], cwd=PROJECT,
+        env={**home.environment, "DJANGO_SETTINGS_MODULE": "billing.settings.base"}, capture_output=True, text=True,
         timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from billing.invoicing.services import period_close
-from tests.correction_makers import NOVEMBER_OVER, OCTOBER_OVER
+from billing.closing.services.closing import period_close
+from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER
 from tests.factories import allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db

@@ -12,13 +12,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing.budgets.models import Budget, BudgetStanding
+from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.services.disputes import Claim, dispute_open
 from billing.portal.totals import budget_totals, invoice_totals
 from billing.portal.views import budgets as budget_views
 from billing.portal.views import invoices as invoice_views
 from billing.tenancy.models import Team
-from tests.correction_makers import bill, credit, draft, part, people, whole
+from tests.correction_factories import bill, credit, draft, part, people, whole
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

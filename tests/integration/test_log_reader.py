@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing.invoicing.exceptions_found import in_quarantine
+from billing.closing.exceptions import in_quarantine
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, QuarantinedRecord
 from billing.usage.reconciliation import sequence_gaps

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing import look
+from billing.closing import precheck
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.services import CloseRefusedError, period_close, period_open, period_verify
 from billing.usage.selectors import double_held
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import Interval
@@ -24,7 +26,7 @@ NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 
 
 def blocking(month: str = "2026-10", now: datetime = OVER) -> list[tuple[str, str, Decimal | None]]:
-    looked = look.look(period_open(month=month), now=now)
+    looked = precheck.precheck(period_open(month=month), now=now)
     return [(item.kind, item.subject, item.amount) for item in looked.report.blocking]
 
 
@@ -38,7 +40,7 @@ def test_a_month_that_can_be_closed_is_looked_at_without_adding_anything_up(
     def never(**_: Any) -> None:
         raise AssertionError("usage is summed")
 
-    monkeypatch.setattr(look, "assess", never)
+    monkeypatch.setattr(precheck, "assess", never)
     assert blocking() == []
 
 
@@ -101,7 +103,7 @@ def test_a_month_whose_bill_would_not_be_all_that_was_held_is_opened_again(
 ) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record(1))
-    monkeypatch.setattr("billing.invoicing.report.held_devices", lambda *_: Decimal(1))
+    monkeypatch.setattr("billing.closing.report.held_devices", lambda *_: Decimal(1))
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert not refused.value.report.closable

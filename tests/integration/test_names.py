@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from django.core.management import call_command
 
+from billing.closing.report import build_report
+from billing.closing.services.closing import period_close
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import Invoice
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, period_close, period_open
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import Reporter, tokens_ingest
 from metering.records import TokenUsage

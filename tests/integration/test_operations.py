@@ -14,9 +14,10 @@ import pytest
 import redis
 from django.db import connection
 
+from billing.closing.services.operations import operation_request
+from billing.closing.tasks import operation_wake, operations_resume
+from billing.corrections.services.proof import period_verify
 from billing.invoicing.models import BillingPeriod, Invoice, Operation
-from billing.invoicing.services import operation_request, period_verify
-from billing.invoicing.tasks import operation_wake, operations_resume
 from billing.rating.models import Charge
 from billing.usage.epochs import USAGE_LOCK
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -34,7 +35,7 @@ def database_url() -> str:
 def worker() -> Iterator["subprocess.Popen[bytes]"]:
     """A real Celery worker on the test database; killed with its pool at the end."""
     process = subprocess.Popen(
-        [str(BIN / "celery"), "--quiet", "-A", "billing.config.celery", "worker", "--pool", "solo", "--loglevel", "error"],
+        [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery", "worker", "--pool", "solo", "--loglevel", "error"],
         env={**os.environ, "DATABASE_URL": database_url(), "PYTHONWARNINGS": "ignore"}, start_new_session=True,
     )  # fmt: skip
     try:
@@ -122,8 +123,8 @@ def test_two_workers_woken_for_the_same_close_bring_it_about_once() -> None:
 
 REQUEST = """
 import django; django.setup()
-from billing.invoicing.services import operation_request
-from billing.invoicing.tasks import operation_wake
+from billing.closing.services.operations import operation_request
+from billing.closing.tasks import operation_wake
 print(operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake).status)
 """
 
@@ -131,7 +132,7 @@ print(operation_request(kind="close", month="2026-10", actor="finance", wake=ope
 def test_an_unreachable_broker_does_not_fail_the_request() -> None:
     environment = {
         **os.environ, "DATABASE_URL": database_url(), "BROKER_URL": "redis://127.0.0.1:1/0",
-        "DJANGO_SETTINGS_MODULE": "billing.config.settings",
+        "DJANGO_SETTINGS_MODULE": "billing.settings.base",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", REQUEST], env=environment, capture_output=True, text=True, timeout=60, check=True

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing.report import Check, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import CloseRefusedError, exception_waive, period_close, period_open
-from billing.usage.overheld import overheld
+from billing.closing.report import Check, build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
+from billing.usage.overallocation import overheld
 from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
 from metering.intervals import Interval

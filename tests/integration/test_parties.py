@@ -10,15 +10,15 @@ import pypdf
 import pytest
 from django.test import Client
 
-from billing.config.set_up_file import SetUpFileError
-from billing.invoicing.documents import render_pdf, render_xlsx
+from billing.closing.services.waivers import exception_waive
+from billing.corrections.note_proof import note_again
+from billing.invoices.documents import render_pdf, render_xlsx
+from billing.invoices.selectors import document_of
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import Invoice
-from billing.invoicing.note_proof import note_again
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services import exception_waive
-from billing.invoicing.services.periods import period_open
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from tests.correction_makers import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
+from tests.correction_factories import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils.translation import override
 
 from billing.portal.templatetags.portal import amount_of_unit, compact
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import Page, one_of_each
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,7 +64,7 @@ def test_what_an_exception_counts_is_said_in_words(value: str, unit: str, englis
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])
 def test_no_page_shows_marks_of_its_source_or_a_plural_of_one(tmp_path: Path, who: str) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     found = {}

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils.translation import override
 
 from billing.portal.input_names import NAMES, input_name
-from billing.portal.own_runs import own_mfu_p90
+from billing.portal.mfu_baseline import own_mfu_p90
 from billing.portal.planner import BOUNDS, START, planned, planner_fields
 from billing.portal.planner import NAMES as PLANNER_INPUTS
 from billing.portal.price_hints import hint_of

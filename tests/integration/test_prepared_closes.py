@@ -19,22 +19,18 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, connections, transaction
 from django.test import Client
 
+from billing.closing.prepared import FACTS, standing
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.energy import meter_reading_put
+from billing.closing.services.preparing import _drop, close_prepare, closes_prepare
+from billing.closing.services.previews import month_assess
+from billing.closing.services.reopening import reopening_approve, reopening_request
+from billing.closing.services.showback import billing_mode_put
+from billing.closing.services.waivers import exception_waive
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums, MonthPreview, PreparedClose
-from billing.invoicing.prepared import FACTS, standing
-from billing.invoicing.services import (
-    CloseRefusedError,
-    billing_mode_put,
-    exception_waive,
-    invoices_issue,
-    period_close,
-    period_open,
-    period_verify,
-    reopening_approve,
-    reopening_request,
-)
-from billing.invoicing.services.energy import meter_reading_put
-from billing.invoicing.services.preparing import _drop, close_prepare, closes_prepare
-from billing.invoicing.services.previews import month_assess
 from billing.portal.recovery import months_compared
 from billing.rating.models import Charge, EfficiencyVerdict, IdleShare, PoolCapacity, PoolTime
 from billing.tenancy.audit import audit_record
@@ -239,7 +235,7 @@ def test_what_came_since_is_billed(what: str, tmp_path: Path, monkeypatch: pytes
     assert standing(period_open(month="2026-10"))
     CHANGES[what](tmp_path)
     if what == "other programs":
-        monkeypatch.setattr("billing.invoicing.prepared.programs", lambda: "others")
+        monkeypatch.setattr("billing.closing.prepared.programs", lambda: "others")
     assert standing(period_open(month="2026-10")) is None
     with transaction.atomic():
         Invoice.everything.filter(prepared__isnull=False).update(total=0)  # whoever adopted it all the same would tell
@@ -350,7 +346,7 @@ def test_a_month_that_is_not_over_is_not_prepared(october: Path) -> None:
 
 def test_the_scheduler_prepares_the_first_large_month_that_is_over(october: Path, settings: Any) -> None:
     assert not closes_prepare(now=OVER)  # nobody has assessed it
-    settings.LARGE_MONTH = 3
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 3
     month_assess(month="2026-10", now=OVER)
     assert MonthPreview.objects.get().lines >= 3
     assert not closes_prepare(now=OVER)  # the first period settles zone and currency: that is a person's to do
@@ -481,10 +477,10 @@ def test_every_table_that_a_close_is_made_of_is_compared(october: Path) -> None:
         tables = {row[0] for row in cursor.fetchall()}
     with pytest.MonkeyPatch.context() as patch, connection.execute_wrapper(noted):
         found = SimpleNamespace(report=SimpleNamespace(closable=True))  # a look that reads nothing
-        patch.setattr("billing.invoicing.services.preparing.look", lambda *_, **__: found)
-        patch.setattr("billing.invoicing.services.preparing._drop", lambda _: True)
-        patch.setattr("billing.invoicing.services.preparing.made_of", lambda _: "x" * 64)
-        patch.setattr("billing.invoicing.services.preparing.needs_sums", lambda _: False)
+        patch.setattr("billing.closing.services.preparing.look", lambda *_, **__: found)
+        patch.setattr("billing.closing.services.preparing._drop", lambda _: True)
+        patch.setattr("billing.closing.services.preparing.made_of", lambda _: "x" * 64)
+        patch.setattr("billing.closing.services.preparing.requires_full_rating", lambda _: False)
         assert close_prepare(month="2026-10", now=OVER)
     compared = {model._meta.db_table for model in FACTS}
     assert {"tenancy_team", "rates_gpuprice", "invoicing_billingmode", "usage_allocationspan", "token_event"} <= read

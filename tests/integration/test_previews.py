@@ -10,17 +10,19 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from billing.closing.services.closing import period_close
+from billing.closing.services.operations import operation_run
+from billing.closing.services.previews import month_assess, previews_refresh
+from billing.closing.services.waivers import exception_waive
 from billing.invoicing.models import BillingPeriod, MonthPreview, Operation, TeamPreview
-from billing.invoicing.services import exception_waive, operation_run, period_close
-from billing.invoicing.services.previews import month_assess, previews_refresh
 from billing.portal.board import Board
 from billing.portal.bridge import Bridge
 from billing.portal.filters import Filters
-from billing.portal.heat import Heat
 from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.recovery import recovery_of
 from billing.portal.statements import MonthStatements, month_statements
+from billing.portal.usage_heatmap import Heat
 from billing.tenancy.models import BillingSetup, Team
 from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, watched
@@ -34,7 +36,7 @@ ASSESSED = datetime(2026, 11, 2, 3, 4, tzinfo=UTC)
 @pytest.fixture
 def month(tmp_path: Path, settings: Any) -> str:
     """8 devices for 2 h 37 min 13 s at 10.00 (209.62) and tokens of nlp, 3 devices as long of cv (78.61); called large."""
-    settings.LARGE_MONTH = 2
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     apply(tmp_path)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
     ingest_tokens(token_record(1))
@@ -59,9 +61,9 @@ def of_pages() -> dict[str, str]:
 
 
 def test_what_is_kept_is_what_was_assessed(month: str, settings: Any) -> None:
-    settings.LARGE_MONTH = 10**9
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 10**9
     fresh = statements()
-    settings.LARGE_MONTH = 2
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     month_assess(month=month, now=ASSESSED)
     kept = statements()
     assert (fresh.as_of, kept.as_of) == (None, ASSESSED)
@@ -91,10 +93,10 @@ def test_sums_say_the_same_live_kept_and_closed(month: str, tmp_path: Path, sett
     """One job wasted (HFU 0.15): what is assessed now, what is kept of it, and what the invoices then say are one."""
     apply(tmp_path, efficiency_policies=[POLICY])
     sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.10", "0.15")
-    settings.LARGE_MONTH = 10**9
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 10**9
     teams, period = Team.objects.order_by("code"), period_shown(MONTH, BillingSetup.objects.get())
     live = facts(month_facets(period, teams))
-    settings.LARGE_MONTH = 2
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     month_assess(month=month, now=ASSESSED)
     kept = month_facets(period, teams)
     assert (kept.as_of, kept.whole) == (ASSESSED, None)
@@ -124,13 +126,13 @@ ASKED: tuple[dict[str, str], ...] = (
 def test_hours_of_the_week_are_the_same_live_and_kept_while_open_and_closed(month: str, settings: Any) -> None:
     """Whole devices, slices and a model: under every filter that the whole house can be asked for."""
     ingest_allocations(allocation_record(3, resource=SLICE, device_fraction="0.142857142857", quantity=2))
-    settings.LARGE_MONTH = 10**9
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 10**9
     live = [use_by_hour(**asked) for asked in ASKED]
     assert [[item.name for item in heat] for heat, _ in live] == [
         ["devices", "tokens"], ["devices"], ["devices"], ["tokens"], ["devices"], []
     ]  # fmt: skip
     assert {until for _, until in live} == {None}
-    settings.LARGE_MONTH = 2
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     period = period_shown(MONTH, BillingSetup.objects.get())
     month_assess(month=month, now=AFTER)
     kept = [use_by_hour(**asked) for asked in ASKED]
@@ -193,16 +195,16 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
     asked: tuple[dict[str, str], ...] = (
         {}, {"team": "cv"}, {"namespace": "nlp-train"}, {"accelerator": "NVIDIA-H800"}, {"model": "llama-3-8b"}
     )  # fmt: skip
-    settings.LARGE_MONTH = 10**9
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 10**9
     live = [compared(**names) for names in asked]
     assert [bridge and (bridge.before, bridge.after) for bridge in live] == [
         (Decimal("288.23"), Decimal("50.00")), (Decimal("78.61"), Decimal("40.00")), (Decimal("209.62"), Decimal("10.00")),
         (Decimal("288.23"), Decimal("50.00")), None,
     ]  # fmt: skip
-    settings.LARGE_MONTH = 2
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     month_assess(month="2026-11", now=MIDDLE)
     with monkeypatch.context() as nobody_assesses:
-        nobody_assesses.setattr("billing.invoicing.days_before.assess_slice", None)
+        nobody_assesses.setattr("billing.closing.previous_month_to_date.assess_slice", None)
         assert [compared(**names) for names in asked] == live
         assert compared("cv") == live[1]
     month_assess(month="2026-11", now=datetime(2026, 12, 3, tzinfo=UTC))
@@ -210,7 +212,7 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
 
 
 def test_a_team_that_used_nothing_since_is_compared_too(month: str, settings: Any) -> None:
-    settings.LARGE_MONTH = 1
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 1
     ingest_allocations(allocation_record(7, namespace="cv", **AN_HOUR))
     watched(MIDDLE)
     before = compared()
@@ -276,7 +278,7 @@ def test_a_view_of_a_large_month_keeps_what_it_had_to_assess_itself(month: str) 
 
 
 def test_a_small_month_is_assessed_with_every_view(month: str, settings: Any) -> None:
-    settings.LARGE_MONTH = 100
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 100
     month_assess(month=month, now=ASSESSED)
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
     assert amounts(statements())["cv"] == Decimal("104.81")  # 4 devices x 2:37:13 at 10.00: one line, rounded once

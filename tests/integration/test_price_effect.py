@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing.price_preview import draft_effect, last_month
-from billing.invoicing.services import period_close
+from billing.closing.price_preview import draft_effect, last_month
+from billing.closing.services.closing import period_close
 from billing.rates.models import PriceDraft
 from billing.rates.services import price_draft_create
 from billing.rating.models import Charge

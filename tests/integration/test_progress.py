@@ -8,9 +8,9 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from billing.closing.services.operations import operation_request, operation_run
 from billing.invoicing.models import Operation
-from billing.invoicing.progress import sparingly, words
-from billing.invoicing.services import operation_request, operation_run
+from billing.runtime.progress import progress_text, throttled
 from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations
 
@@ -37,12 +37,12 @@ def run(kind: str) -> tuple[list[Told], list[Told]]:
     seen: list[Told] = []
     operation = operation_request(kind=kind, month=MONTH, actor="fin")
 
-    def tell(step: str, done: int, total: int) -> None:
+    def report_progress(step: str, done: int, total: int) -> None:
         heard.append((step, done, total))
         row = Operation.objects.get(pk=operation.pk)
         seen.append((row.step, row.done, row.total))
 
-    assert operation_run(operation_id=operation.pk, tell=tell).status == "done"
+    assert operation_run(operation_id=operation.pk, report_progress=report_progress).status == "done"
     return heard, seen
 
 
@@ -82,10 +82,10 @@ def test_a_terminal_sees_the_steps_and_a_program_none(used: None) -> None:
 
 def test_between_its_beginning_and_end_a_step_is_told_twice_a_second_at_most() -> None:
     now, heard = [0.0], []
-    tell = sparingly(lambda *told: heard.append(told), clock=lambda: now[0])
+    report_progress = throttled(lambda *told: heard.append(told), clock=lambda: now[0])
     for done in range(1, 11):
-        tell("draft", done, 10)
+        report_progress("draft", done, 10)
         now[0] += 0.2
     assert heard == [("draft", 1, 10), ("draft", 4, 10), ("draft", 7, 10), ("draft", 10, 10)]
-    assert words("draft", 4, 10) == "drafting invoices 4 of 10"
-    assert words("look", 0, 0) == "looking at every reconciliation"
+    assert progress_text("draft", 4, 10) == "drafting invoices 4 of 10"
+    assert progress_text("look", 0, 0) == "looking at every reconciliation"

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 from django.db import DatabaseError, connection, transaction
 
+from billing.runtime.parallel_reads import deferred_query, parallel_reads, rows_read
 from billing.tenancy.models import Team
-from billing.tenancy.reading import begun, reading_beside, rows_read
 
 
 def backend() -> int:
@@ -17,16 +17,16 @@ def backend() -> int:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_read_that_is_begun_runs_beside_the_transaction_that_follows() -> None:
-    with reading_beside(), transaction.atomic():
-        other = begun(backend)
+    with parallel_reads(), transaction.atomic():
+        other = deferred_query(backend)
         mine = backend()
         assert other() != mine
 
 
 @pytest.mark.django_db(transaction=True)
 def test_what_it_raises_is_raised_where_it_is_asked_for() -> None:
-    with reading_beside(), transaction.atomic():
-        broken = begun(rows_read, "SELECT 1 / %(zero)s", {"zero": 0})
+    with parallel_reads(), transaction.atomic():
+        broken = deferred_query(rows_read, "SELECT 1 / %(zero)s", {"zero": 0})
         assert backend()
         with pytest.raises(DatabaseError, match="division by zero"):
             broken()
@@ -34,8 +34,8 @@ def test_what_it_raises_is_raised_where_it_is_asked_for() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_its_connection_is_gone_afterwards() -> None:
-    with reading_beside():
-        found = begun(rows_read, "SELECT pg_backend_pid()", {})()
+    with parallel_reads():
+        found = deferred_query(rows_read, "SELECT pg_backend_pid()", {})()
     asked = ("SELECT count(*) FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": found[0][0]})
     ends = time.monotonic() + 30
     while rows_read(*asked) != [(0,)]:  # the server takes a moment to notice
@@ -46,8 +46,8 @@ def test_its_connection_is_gone_afterwards() -> None:
 @pytest.mark.django_db
 def test_within_a_transaction_it_waits_until_it_is_asked_for_and_sees_what_was_written() -> None:
     assert connection.in_atomic_block
-    with reading_beside():
-        asked = begun(Team.objects.count)
+    with parallel_reads():
+        asked = deferred_query(Team.objects.count)
         Team.objects.create(code="nlp", name="NLP", cost_center="CC-1")
         assert asked() == 1
 

@@ -40,7 +40,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]
     monkeypatch.setattr(tokens, "_look_first", 0)
     monkeypatch.setattr(tokens, "_known_rows", note)
     tokens._recent_keys.cache_clear()
-    with override_settings(INGEST_RECENT_KEYS=str(tmp_path / "run" / "keys")):
+    with override_settings(INGEST_DEDUP_CACHE_PATH=str(tmp_path / "run" / "keys")):
         yield found
     tokens._recent_keys.cache_clear()
 
@@ -88,7 +88,7 @@ def test_where_everything_was_forgotten_all_is_looked_for_in_a_bounded_number_of
 
 def test_without_a_place_for_the_memory_everything_is_taken_as_before(asked: list[int], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with override_settings(INGEST_RECENT_KEYS=str(tmp_path / "file" / "keys")):
+    with override_settings(INGEST_DEDUP_CACHE_PATH=str(tmp_path / "file" / "keys")):
         tokens._recent_keys.cache_clear()
         assert counts(ingest_tokens(*batch(range(10)))) == (10, 0, 0)
         assert counts(ingest_tokens(*batch(range(12)))) == (2, 10, 0)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.services import period_close
+from billing.closing.services.closing import period_close
 from billing.rating.recount import Difference, tokens_recount
 from billing.usage.files import UsageFileError
 from billing.usage.selectors import EpochFilter

@@ -17,7 +17,7 @@ from django.test import Client
 from django.urls import resolve
 
 from billing.invoicing.models import Correction
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import EACH, walk_as
 
 pytestmark = pytest.mark.django_db
@@ -126,7 +126,7 @@ def route_of(address: str) -> str:
 
 @pytest.mark.parametrize("who", ["finance", "lead", "approver", "admin"])
 def test_nothing_that_was_typed_is_lost(tmp_path: Path, who: str) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     seen, faults = set(), {}
@@ -144,7 +144,7 @@ def test_nothing_that_was_typed_is_lost(tmp_path: Path, who: str) -> None:
 
 
 def test_a_wrong_amount_is_told_beside_its_line_and_the_others_stand(tmp_path: Path) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username="finance"))
     asked = {

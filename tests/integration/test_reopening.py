@@ -12,24 +12,17 @@ from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.journal import Chart
+from billing.closing.report import build_report
+from billing.closing.services.closing import period_close
+from billing.closing.services.reopening import ReopeningError, reopening_approve, reopening_reject, reopening_request
+from billing.corrections.services.proof import period_verify
+from billing.exports.journal import Chart
+from billing.exports.services.journal import journal_export
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import ApprovalError, invoice_rebuild, invoices_issue
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import (
-    invoice_rebuild,
-    invoices_issue,
-    period_close,
-    period_open,
-    period_verify,
-    reopening_approve,
-    reopening_reject,
-    reopening_request,
-)
-from billing.invoicing.services.invoices import ApprovalError
-from billing.invoicing.services.journal import journal_export
-from billing.invoicing.services.reopening import ReopeningError
 from billing.rating.models import Charge
 from billing.rating.selectors import closed_until
 from billing.tenancy.models import AuditEntry

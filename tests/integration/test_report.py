@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, period_close, period_open
-from billing.invoicing.services.waivers import WaiverError
+from billing.closing.report import Report, build_report
+from billing.closing.services.closing import period_close
+from billing.closing.services.waivers import WaiverError, exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.usage.services import watermark_advance
 from tests.factories import AFTER, SHANGHAI_OCTOBER, allocation_record, apply, hours, ingest_allocations, token_record
 from tests.factories import ingest_tokens as report_tokens

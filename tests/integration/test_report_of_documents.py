@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
+from billing.closing.report import Check, Report, build_report
+from billing.corrections.services.disputes import Claim, dispute_open, dispute_uphold
+from billing.invoices.selectors import period_of
 from billing.invoicing.models import Dispute, Invoice
-from billing.invoicing.report import Check, Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services.disputes import Claim, dispute_open, dispute_uphold
-from tests.correction_makers import bill, issue, people
+from tests.correction_factories import bill, issue, people
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from billing.config.security_headers import policy_of
+from billing.settings.security_headers import policy_of
 from tests import factories
 from tests.integration.test_identity import code_of, provider
 from tests.integration.test_roles import MATRIX, addresses, filled, house

@@ -11,24 +11,24 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.effect import effect_of
-from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.selectors import document_of
-from billing.invoicing.services.retroactive import (
+from billing.corrections.effect import effect_of
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
     retroactive_propose,
     retroactive_reject,
 )
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError
 from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
-from tests.correction_makers import (
+from tests.correction_factories import (
     IN_NOVEMBER,
     NOVEMBER_OVER,
     OCTOBER_OVER,

@@ -11,17 +11,18 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from billing.budgets.models import Budget, Finding
-from billing.invoicing.models import Invoice, Note, Operation
-from billing.invoicing.services import (
+from billing.closing.services.closing import period_close
+from billing.corrections.services.corrections import (
+    LineCredit,
+    Wanted,
     correction_approve,
     correction_issue,
     credit_note_draft,
-    invoices_issue,
-    period_close,
 )
-from billing.invoicing.services.corrections import LineCredit, Wanted
-from billing.invoicing.services.disputes import Claim, dispute_open
-from billing.invoicing.services.retroactive import retroactive_propose
+from billing.corrections.services.disputes import Claim, dispute_open
+from billing.corrections.services.retroactive import retroactive_propose
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoicing.models import Invoice, Note, Operation
 from billing.rates.models import PriceVersion
 from billing.rates.services import price_draft_create
 from billing.rating.models import RetroactiveChange

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from billing.budgets.models import Budget, Channel, Delivery
 from billing.budgets.services import alerts_deliver, budgets_evaluate
-from billing.config.identity_settings import provider_apps
+from billing.settings.identity_settings import provider_apps
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
@@ -92,7 +92,7 @@ def test_a_token_is_repeated_nowhere(told: Callable[[], str], tmp_path: Path, mo
         answer = client.get(address, headers={"authorization": f"Bearer {given}"})
         assert given not in answer.content.decode()
     client.post("/api/v1/usage/tokens", b"{", "application/json", headers={"authorization": f"Bearer {presented}"})
-    monkeypatch.setattr("billing.api.reading.teams_of", lambda request: 1 / 0)
+    monkeypatch.setattr("billing.api.invoices.teams_of", lambda request: 1 / 0)
     failed = client.get("/api/v1/teams", headers={"authorization": f"Bearer {presented}"})
     assert failed.status_code == 500
     api_token_revoke(token=token, actor="boss", now=timezone.now())

@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.translation import override
 
+from billing.closing.report import build_report
 from billing.invoicing.models import BillingPeriod
-from billing.invoicing.report import build_report
 from billing.portal.sentences import in_language
-from tests.furnished_house import House, furnish, pleasant
+from tests.full_scenario import Scenario, build_scenario, pleasant
 
 SENTENCE = re.compile(r"(?:(?<![\w/`.-])[a-z']{2,}[ ,:]+){3,}")
 """Four English words in a row."""
@@ -100,7 +100,7 @@ def test_a_text_that_looks_like_many_sentences_takes_no_long_time() -> None:
 
 @pytest.mark.django_db
 def test_no_english_sentence_is_left_on_the_close_page(tmp_path: Path) -> None:
-    furnish(tmp_path, pleasant)
+    build_scenario(tmp_path, pleasant)
     client = Client(headers={"accept-language": "zh-CN"})
     client.force_login(User.objects.get(username="finance"))
     for month in ("2026-10", "2026-11"):
@@ -111,7 +111,7 @@ def test_no_english_sentence_is_left_on_the_close_page(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 def test_every_sentence_of_the_report_of_a_house_has_its_chinese(tmp_path: Path) -> None:
-    house: House = furnish(tmp_path, pleasant)
+    house: Scenario = build_scenario(tmp_path, pleasant)
     now = datetime(2026, 11, 30, tzinfo=UTC)
     period = BillingPeriod(month="2026-11", zone="Asia/Shanghai", start=datetime(2026, 10, 31, 16, tzinfo=UTC),
                            end=datetime(2026, 11, 30, 16, tzinfo=UTC))  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client, override_settings
 
-from billing.invoicing.services import period_open
+from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.services import sequences_fold
 from tests.factories import apply, token_record

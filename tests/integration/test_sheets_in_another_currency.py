@@ -9,10 +9,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from billing.config.set_up_file import SetUpFileError
 from billing.rates.models import Commitment, CostSheet, GpuPrice, PriceVersion
 from billing.rates.selectors import price_draft_named
 from billing.rates.services import price_draft_approve, price_draft_submit
+from billing.setup.file import SetUpFileError
 from pricing.money import round_price
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.integration.test_commands import THEN, since_2024

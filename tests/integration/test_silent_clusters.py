@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import CloseRefusedError, exception_waive, period_close, period_open
+from billing.closing.report import build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.usage.services import Reporter, capacity_ingest, watch_notes_add, watermark_advance
 from metering.intervals import Interval
 from metering.records import NodeCapacity, decode_batch

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import CloseRefusedError, exception_waive, period_close, period_open
+from billing.closing.report import build_report
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.usage.services import watermark_advance
 from tests.factories import apply, ingest_tokens, token_record
 

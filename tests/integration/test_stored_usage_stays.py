@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from billing.invoicing.services import exception_waive, invoices_issue, period_close, period_open
-from billing.invoicing.services.waivers import WaiverError
+from billing.closing.services.closing import period_close
+from billing.closing.services.waivers import WaiverError, exception_waive
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import period_open
 from billing.usage.epochs import epoch_advance
 from billing.usage.guards import CHANGING
 from billing.usage.models import AllocationSpan, GpuAllocation, QuarantinedRecord

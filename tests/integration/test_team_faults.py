@@ -20,15 +20,17 @@ from django.test import Client
 
 from billing.budgets.models import BudgetStanding
 from billing.budgets.services import standings_refresh
-from billing.invoicing.journal import Chart
+from billing.closing.price_preview import month_effect
+from billing.closing.report import build_report
+from billing.closing.services import closing
+from billing.closing.services.accrual import accrual_make
+from billing.closing.services.closing import CloseRefusedError, TeamsBlockedError, period_close
+from billing.closing.services.previews import month_assess
+from billing.corrections.services.proof import period_verify
+from billing.exports.journal import Chart
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice
-from billing.invoicing.price_preview import month_effect
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import closing, invoices_issue, period_close, period_verify
-from billing.invoicing.services.accrual import accrual_make
-from billing.invoicing.services.closing import CloseRefusedError, TeamsHeldError
-from billing.invoicing.services.previews import month_assess
 from billing.rating.models import Charge, EfficiencyVerdict
 from billing.tenancy.models import AuditEntry
 from pricing.rate_card import GpuPrice, PriceVersion
@@ -80,14 +82,16 @@ def test_a_team_that_cannot_be_rated_is_held_with_what_was_raised_and_the_others
 ) -> None:
     two_teams(tmp_path)
     measured_is("NaN")
-    with pytest.raises(TeamsHeldError, match=f"1 of its teams cannot be billed, 1 invoices of others.*cv: {NOT_A_NUMBER}"):
+    with pytest.raises(
+        TeamsBlockedError, match=f"1 of its teams cannot be billed, 1 invoices of others.*cv: {NOT_A_NUMBER}"
+    ):
         close()
     assert (period().status, lines("nlp")) == ("closing", [("gpu", "209.62")])
     assert set(Charge.objects.values_list("team", flat=True)) == {"nlp"}
     (held,) = HeldTeam.objects.all()
     assert (held.team, held.problem, held.amount) == ("cv", NOT_A_NUMBER, None)
     assert AuditEntry.objects.get(action="period_hold").detail == {"cv": NOT_A_NUMBER}
-    (logged,) = [record for record in caplog.records if record.name == "billing.rating.faults"]
+    (logged,) = [record for record in caplog.records if record.name == "billing.rating.team_isolation"]
     assert (logged.levelno, logged.getMessage()) == (logging.ERROR, "cannot be rated: team cv")
     assert logged.exc_info is not None
     assert logged.exc_info[0] is ValueError
@@ -101,7 +105,7 @@ def test_the_report_and_the_page_name_the_team_the_problem_and_what_solves_it(tm
     (told,) = before.exceptions
     assert (told.kind, told.subject, told.action, told.blocks) == ("team_unrated", "cv", NOT_A_NUMBER, False)
     assert before.closable
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     report = build_report(period(), now=LATER)
     (item,) = report.exceptions
@@ -155,7 +159,7 @@ def test_every_page_of_the_month_goes_on(tmp_path: Path, url: str, shown: str) -
 def test_a_kept_preview_names_who_is_missing_in_it(tmp_path: Path, settings: Any) -> None:
     two_teams(tmp_path)
     measured_is("NaN")
-    settings.LARGE_MONTH = 0
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 0
     assert month_assess(month=MONTH, now=OVER) == "1 lines and verdicts assessed"
     client = Client()
     client.force_login(factories.person("fin", "finance"))
@@ -217,7 +221,7 @@ def test_once_repaired_the_held_team_is_closed_alone(tmp_path: Path) -> None:
     two_teams(tmp_path)
     measured_is("NaN")
     for now in (OVER, LATER):  # closing again without repair changes nothing
-        with pytest.raises(TeamsHeldError):
+        with pytest.raises(TeamsBlockedError):
             close(now)
     assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1
     issued = Invoice.objects.get(team__code="nlp").sha256
@@ -237,7 +241,7 @@ def test_a_commitment_that_cannot_be_used_holds_its_team(tmp_path: Path) -> None
               "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
     two_teams(tmp_path, commitments=[bought])
     committed_is("NaN")
-    with pytest.raises(TeamsHeldError, match=f"cv: {NOT_A_NUMBER}"):
+    with pytest.raises(TeamsBlockedError, match=f"cv: {NOT_A_NUMBER}"):
         close()
     assert lines("nlp") == [("gpu", "209.62")]
     committed_is("10")
@@ -317,18 +321,18 @@ def _killed(at: str) -> None:
     child = os.fork()
     if not child:
         try:
-            period_close(month=MONTH, actor="ops", now=OVER, tell=_dies_at(at))
+            period_close(month=MONTH, actor="ops", now=OVER, report_progress=_dies_at(at))
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def _dies_at(step: str) -> Callable[[str, int, int], None]:
-    def tell(told: str, done: int, of: int) -> None:
+    def report_progress(told: str, done: int, of: int) -> None:
         if told == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return tell
+    return report_progress
 
 
 @pytest.mark.django_db(transaction=True)
@@ -338,7 +342,7 @@ def test_a_close_killed_while_it_holds_a_team_is_finished_by_the_next(tmp_path: 
     measured_is("NaN")
     _killed(step)
     assert (period().status, Invoice.objects.count(), HeldTeam.objects.count()) == ("closing", 0, 0)
-    with pytest.raises(TeamsHeldError):
+    with pytest.raises(TeamsBlockedError):
         close()
     assert lines("nlp") == [("gpu", "209.62")]
     measured_is("0.55")

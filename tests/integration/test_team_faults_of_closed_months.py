@@ -13,20 +13,21 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from billing.invoicing.effect import effect_of
+from billing.closing.services.closing import period_close
+from billing.closing.services.showback import billing_mode_put
+from billing.corrections.effect import effect_of
+from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check, period_verify
+from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.exports.services.focus import UnexplainedError, focus_export
+from billing.invoices.selectors import period_of
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Note
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.invoicing.services.focus import UnexplainedError, focus_export
-from billing.invoicing.services.modes import billing_mode_put
-from billing.invoicing.services.proof import ClosedPeriodError, closed_periods_check
-from billing.invoicing.services.retroactive import retroactive_approve, retroactive_propose
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError
 from billing.tenancy.models import Team
 from tests import factories
-from tests.correction_makers import people
+from tests.correction_factories import people
 from tests.integration.test_team_faults import MONTH, NOT_A_NUMBER, OVER, committed_is, measured_is, two_teams
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

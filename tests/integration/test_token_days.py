@@ -9,10 +9,10 @@ import pytest
 from django.db import connection
 
 from billing.usage.epochs import epoch_advance
-from billing.usage.names import mark, names_used, only_known, stretches
 from billing.usage.selectors import EpochFilter, late_windows
 from billing.usage.services import rollups_fold
 from billing.usage.token_sums import FEW, rollup_difference, token_sums
+from billing.usage.usage_keys import high_water_mark, only_known, stretches, usage_keys_used
 from metering.intervals import Interval, billing_month
 from tests.factories import allocation_record as hold
 from tests.factories import ingest_allocations, ingest_tokens, token_record
@@ -90,14 +90,14 @@ def test_names_are_told_by_the_stretch_of_hours_in_which_they_were_used(cuts: in
         (max(start for start in starts if start <= datetime.fromisoformat(one["time"])), numbers[one["consumer"]])
         for one in records
     }
-    assert names_used(pieces, pieces, EpochFilter()).tokens == expected
+    assert usage_keys_used(pieces, pieces, EpochFilter()).tokens == expected
 
 
 @pytest.mark.django_db
 def test_only_what_came_in_since_is_asked_for_names_that_were_not_there() -> None:
     ingest_tokens(token_record(1))
     ingest_allocations(hold(1))
-    known, reached = names_used([OCTOBER], [OCTOBER], EpochFilter()), mark()
+    known, reached = usage_keys_used([OCTOBER], [OCTOBER], EpochFilter()), high_water_mark()
     ingest_tokens(token_record(2, time="2026-10-20T12:00:00+08:00"))
     ingest_allocations(hold(2))
     assert only_known([OCTOBER], [OCTOBER], known, reached)

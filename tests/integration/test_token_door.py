@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from billing.api import token_door
 from billing.api.admission import Busy, Gate, gate
-from billing.config.wsgi import application
+from billing.settings.wsgi import application
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage import epochs
 from tests.factories import token_record

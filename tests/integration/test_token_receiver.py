@@ -19,7 +19,7 @@ from billing.api import report_connection, token_door, token_receiver
 from billing.api.admission import gate
 from billing.api.report_connection import MOST_HEAD, ReportConnection
 from billing.api.token_receiver import TokenReceiver
-from billing.config.house import free_port
+from billing.local.process_list import free_port
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
 from billing.usage.services import token_wire, token_writer

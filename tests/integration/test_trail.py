@@ -9,11 +9,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from billing.closing.services.closing import period_close
+from billing.corrections.services.settlement import document_settle
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice, Note
-from billing.invoicing.services import document_settle, invoices_issue, period_close
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
-from tests.correction_makers import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole
+from tests.correction_factories import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole
 from tests.factories import allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db

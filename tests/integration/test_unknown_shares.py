@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.exceptions_found import ReportedException
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.selectors import period_of
-from billing.invoicing.services import exception_waive, period_close, period_open
+from billing.closing.exceptions import ReportedException
+from billing.closing.report import Report, build_report
+from billing.closing.services.closing import period_close
+from billing.closing.services.waivers import exception_waive
+from billing.invoices.selectors import period_of
+from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord, UnknownShare
 from billing.usage.services import DeclarationError, share_declare

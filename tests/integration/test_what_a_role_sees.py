@@ -13,9 +13,9 @@ from django.urls import resolve
 
 from billing.invoicing.models import Correction, Invoice
 from billing.tenancy.models import Membership
-from tests.correction_makers import bill, draft, part, people
+from tests.correction_factories import bill, draft, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
-from tests.furnished_house import furnish, pleasant
+from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -38,7 +38,7 @@ def signed_in(name: str) -> Client:
 
 @pytest.mark.parametrize("who", ["lead", "admin"])
 def test_no_list_of_links_has_an_empty_place(tmp_path: Path, who: str) -> None:
-    pages = one_of_each(who, furnish(tmp_path, pleasant))
+    pages = one_of_each(who, build_scenario(tmp_path, pleasant))
     client = signed_in(who)
     found = [address for address in pages.values() if EMPTY.search(client.get(address).content.decode())]
     assert found == []
@@ -56,7 +56,7 @@ def routes_after_two_clicks(client: Client) -> set[str]:
 
 @pytest.mark.parametrize("who", sorted(QUESTIONS))
 def test_what_each_role_asks_is_answered_within_two_clicks_of_the_start(tmp_path: Path, who: str) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     end = "2026-10-20T01:00:00Z"
     mine = house.invoice.lines.exclude(namespace="")[0].namespace
     hour = {"started_at": "2026-10-20T00:00:00Z", "ended_at": end, "observed_until": end}
@@ -81,7 +81,7 @@ def test_nobody_is_offered_to_approve_what_they_asked_for(tmp_path: Path) -> Non
 
 
 def test_nobody_is_offered_to_approve_their_own_change_of_closed_time(tmp_path: Path) -> None:
-    house = furnish(tmp_path, pleasant)
+    house = build_scenario(tmp_path, pleasant)
     approve = f'action="/corrections/changes/{house.change.pk}/approve/"'
     assert house.change.requested_by == "finance"
     Membership.objects.create(user=User.objects.get(username="finance"), role="approver")
@@ -90,7 +90,7 @@ def test_nobody_is_offered_to_approve_their_own_change_of_closed_time(tmp_path: 
 
 
 def test_whoever_reads_every_team_sees_the_disputes_of_an_invoice(tmp_path: Path) -> None:
-    furnish(tmp_path, pleasant)
+    build_scenario(tmp_path, pleasant)
     person("otto", "auditor")
     page = signed_in("otto").get(f"/invoices/{Invoice.objects.get(team__code='nlp').pk}/").content.decode()
     assert 'href="/disputes/' in page.partition("<main")[2]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from billing.config.commands import actor_of
-from billing.invoicing.authority import AuthorityError, require_second_person
+from billing.closing.services.closing import period_close
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.corrections import LineCredit, correction_approve, correction_issue
+from billing.invoices.approval_limits import AuthorityError, require_second_person
+from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.invoicing.models import Correction, Invoice
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.services import correction_approve, correction_issue, invoices_approve, period_close
-from billing.invoicing.services.corrections import LineCredit
-from billing.invoicing.services.invoices import ApprovalError
-from tests.correction_makers import FIRST, OCTOBER_OVER, bill, draft, issue, people
+from billing.tenancy.app_command import actor_of
+from tests.correction_factories import FIRST, OCTOBER_OVER, bill, draft, issue, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db

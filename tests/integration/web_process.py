@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 from django.db import connection
 
-from billing.config.house import receiver_argv
+from billing.local.process_list import receiver_argv
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
     settings = connection.settings_dict
     user, password = quote(settings["USER"], safe=""), quote(settings["PASSWORD"], safe="")
     url = f"postgresql://{user}:{password}@{settings['HOST']}:{settings['PORT']}/{settings['NAME']}"
-    return {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "billing.config.settings"}
+    return {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "billing.settings.base"}
 
 
 class WebProcess:
@@ -49,7 +49,7 @@ class WebProcess:
         return [
             str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "2",
             "--blocking-threads", "8", "--respawn-failed-workers", "--no-access-log", "--log-level", "error",
-            "billing.config.wsgi:application",
+            "billing.settings.wsgi:application",
         ]  # fmt: skip
 
     def start(self) -> None:

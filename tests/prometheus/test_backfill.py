@@ -11,8 +11,8 @@ import httpx
 import pytest
 from django.test import override_settings
 
-from billing.invoicing.report import build_report
-from billing.invoicing.selectors import period_of
+from billing.closing.report import build_report
+from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
 from metering.__main__ import main

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from billing.invoicing.services import period_close
+from billing.closing.services.closing import period_close
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import EfficiencySample

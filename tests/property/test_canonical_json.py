@@ -6,8 +6,8 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoicing.lines import numbered_document, numbered_text
-from billing.tenancy.canonical_json import canonical_json
+from billing.invoices.lines import numbered_document, numbered_text
+from billing.runtime.canonical_json import canonical_json
 
 TEXTS = st.text(max_size=10)
 DOCUMENTS = st.dictionaries(

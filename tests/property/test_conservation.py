@@ -13,9 +13,11 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.closing.services.closing import period_close
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.rating.assessment import Assessment, assess
+from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
@@ -57,7 +59,7 @@ def world() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def tell(story: Story, fold: Callable[[], bool] = lambda: False) -> None:
+def report_progress(story: Story, fold: Callable[[], bool] = lambda: False) -> None:
     for kind, records in story:
         outcome = (ingest_tokens if kind == "tokens" else ingest_allocations)(*records, now=OVER)
         assert (outcome.conflicts, outcome.refusals) == (0, [])
@@ -76,7 +78,7 @@ def documents() -> list[str]:
 def told(directory: Path, story: Story, fold: Callable[[], bool] = lambda: False, **set_up: Any) -> list[str]:
     with world():
         apply(directory, **set_up)
-        tell(story, fold)
+        report_progress(story, fold)
         return documents()
 
 
@@ -216,7 +218,7 @@ def reported_tokens(records: list[Record]) -> int:
     )
 
 
-def found(assessment: Assessment) -> tuple[Decimal, int]:
+def found(assessment: RatingResult) -> tuple[Decimal, int]:
     """Device-microseconds and tokens that the assessment names: charged, unowned and unpriced."""
     devices, count = Decimal(0), 0
     for charge in assessment.charges:
@@ -251,8 +253,8 @@ def test_no_change_of_prices_or_owners_creates_or_loses_a_gpu_microsecond_or_a_t
         ]  # fmt: skip
     with world():
         apply(directory, **set_up)
-        tell([("tokens", token_records), ("gpu", gpu_records)])
-        assessment = assess(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+        report_progress([("tokens", token_records), ("gpu", gpu_records)])
+        assessment = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
     assert found(assessment) == (reported_device_us(gpu_records), reported_tokens(token_records))
 
 
@@ -272,16 +274,16 @@ def test_what_comes_after_the_close_is_billed_by_the_next_one_and_nothing_twice(
     ]
     with world():
         apply(directory, **set_up)
-        tell([("tokens", token_records), ("gpu", gpu_records)])
-        at_once = october(assess(window=OCTOBER, zone="Asia/Shanghai", ordinal=None))
+        report_progress([("tokens", token_records), ("gpu", gpu_records)])
+        at_once = october(rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None))
     with world():
         apply(directory, **set_up)
-        tell(early)
-        first = assess(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+        report_progress(early)
+        first = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
         period_close(month="2026-10", actor="ops", now=OVER)
-        tell([("tokens", late_tokens), ("gpu", late_holds), *early])
+        report_progress([("tokens", late_tokens), ("gpu", late_holds), *early])
         november = billing_month("2026-11", "Asia/Shanghai")
-        second = assess(window=november, zone="Asia/Shanghai", ordinal=None)
+        second = rate_period(window=november, zone="Asia/Shanghai", ordinal=None)
         period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 1, tzinfo=UTC))
         assert all(proof.holds for month in ("2026-10", "2026-11") for proof in period_verify(month=month))
     both: dict[tuple[Any, ...], Decimal] = october(first)
@@ -320,7 +322,7 @@ def test_a_hold_told_piece_by_piece_across_a_close_is_billed_exactly_once(
     assert charged == 8 * ((until - start) // MICROSECOND)
 
 
-def october(assessment: Assessment) -> dict[tuple[Any, ...], Decimal]:
+def october(assessment: RatingResult) -> dict[tuple[Any, ...], Decimal]:
     return {
         (key.team, key.kind, key.namespace, key.consumer, key.sku, key.token_class, key.price_version): quantity
         for key, quantity in ((charge.key, charge.usage_quantity) for charge in assessment.charges)

@@ -12,19 +12,21 @@ from django.db import transaction
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from billing.invoicing.models import BillingPeriod, Invoice, Note
-from billing.invoicing.services import invoices_issue, period_close, period_verify
-from billing.invoicing.services.corrections import LineCredit
-from billing.invoicing.services.retroactive import (
+from billing.closing.services.closing import period_close
+from billing.corrections.services.corrections import LineCredit
+from billing.corrections.services.proof import period_verify
+from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
     retroactive_propose,
 )
-from billing.rating.assessment import assess_slice
-from billing.rating.selectors import billed_slices, books_known
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoicing.models import BillingPeriod, Invoice, Note
+from billing.rating.assessment import rate_slice
+from billing.rating.selectors import billed_slices, reference_data_known
 from billing.usage.selectors import last_ordinal
 from metering.intervals import billing_month
-from tests.correction_makers import credit, people
+from tests.correction_factories import credit, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db
@@ -110,7 +112,7 @@ def change(draw: st.DrawFn, number: int) -> dict[str, Any]:
     return {"kind": kind, "fact": facts[kind], "valid_from": first, "valid_until": last, "name": f"c{number}"}
 
 
-def tell(records: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> None:
+def report_progress(records: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> None:
     for kind, record in records:
         (ingest_tokens if kind == "tokens" else ingest_allocations)(record, now=now)
 
@@ -143,10 +145,10 @@ def rated_again() -> dict[str, Decimal]:
     """What each team owes if every close had known what is known now."""
     sums = dict.fromkeys(TEAMS, Decimal("0.00"))
     last = last_ordinal()
-    books = books_known(last + 1)
+    reference_data = reference_data_known(last + 1)
     for part in billed_slices(OCTOBER.start, datetime(2027, 1, 1, tzinfo=UTC), last):
-        found = assess_slice(
-            window=part.window, zone=ZONE, books=books, closing=part.closing, correction=part.correction
+        found = rate_slice(
+            window=part.window, zone=ZONE, reference_data=reference_data, closing=part.closing, correction=part.correction
         )
         for one in found.charges:
             sums[one.key.team] += one.amount
@@ -168,7 +170,7 @@ def test_invoices_and_corrections_are_the_invoice_rated_again(
         left = list(records)
         for month in MONTHS:
             cut = data.draw(st.integers(0, len(left)))
-            tell(left[:cut], OVER[month])
+            report_progress(left[:cut], OVER[month])
             left = left[cut:]
             close(month)
             for _ in range(data.draw(st.integers(0, 2))):
@@ -192,7 +194,7 @@ def test_any_order_of_late_arrivals_and_changes_gives_the_same_account(
         if asked["kind"] == "price":
             asked["fact"]["gpu"][0]["price"] = str(data.draw(st.integers(0, 20)))
     with world(directory):
-        tell(records, OVER["2026-10"])
+        report_progress(records, OVER["2026-10"])
         for month in MONTHS:
             close(month)
             if month == "2026-10":
@@ -204,7 +206,7 @@ def test_any_order_of_late_arrivals_and_changes_gives_the_same_account(
         waiting = list(changes)
         for month in MONTHS:
             cut = len(left) if month == MONTHS[-1] else data.draw(st.integers(0, len(left)))
-            tell(left[:cut], OVER[month])
+            report_progress(left[:cut], OVER[month])
             left = left[cut:]
             close(month)
             many = len(waiting) if month == MONTHS[-1] else data.draw(st.integers(0, len(waiting)))
@@ -223,7 +225,7 @@ def test_no_sequence_of_credits_takes_more_than_was_charged(
     """100 GPU-hours at 10; whatever is asked for, what is issued never makes the team a creditor."""
     with world(directory):
         held = allocation_record(quantity=10, started_at=at(0), ended_at=at(10), observed_until=None)
-        tell([("gpu", held)], OVER["2026-10"])
+        report_progress([("gpu", held)], OVER["2026-10"])
         close("2026-10")
         number = str(Invoice.objects.get().number)
         for kind, size in steps:

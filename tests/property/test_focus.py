@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoicing.focus.billing_records import detail_rows, period_rows
-from billing.invoicing.focus.conformance import Conformance, ConformanceError
-from billing.invoicing.focus.cost_and_usage import SplitLine, rows_of
-from billing.invoicing.focus.files import as_text
-from billing.invoicing.focus.shares import Place, shares_of
+from billing.exports.focus.billing_records import detail_rows, period_rows
+from billing.exports.focus.conformance import Conformance, ConformanceError
+from billing.exports.focus.cost_and_usage import SplitLine, rows_of
+from billing.exports.focus.files import as_text
+from billing.exports.focus.shares import Place, shares_of
 from metering.intervals import Interval
 from pricing.money import round_to
 

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.config.set_up_file import Entry, SetUpFileError, read_fields
 from billing.rates.price_list import PriceListError, Sources, parse_price_list
+from billing.setup.file import Entry, SetUpFileError, read_fields
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from metering.names import MAX_NAME_BYTES, as_name, name_problem, visible
 from metering.records import GpuAllocation, TokenUsage, decode_batch

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.invoicing.holds import HeldPart
-from billing.invoicing.journal import Chart, journal_csv, journals_of
-from billing.invoicing.lines import Parties, draft_document, invoice_lines
-from billing.invoicing.note_lines import (
+from billing.corrections.dispute_holdback import HeldPart
+from billing.corrections.note_lines import (
     BilledLine,
     NoteEntry,
     NoteFacts,
@@ -21,7 +19,9 @@ from billing.invoicing.note_lines import (
     reversal,
     withdrawal,
 )
-from billing.tenancy.canonical_json import canonical_json
+from billing.exports.journal import Chart, journal_csv, journals_of
+from billing.invoices.lines import InvoiceParties, draft_document, invoice_lines
+from billing.runtime.canonical_json import canonical_json
 from metering.intervals import billing_month
 from pricing.money import EXACT, MoneyError
 from pricing.number_text import amount_text, amounts_text, energy_text, fixed_text, plain_text, price_text, quantity_text
@@ -32,7 +32,7 @@ KEY = LineKey(
 )
 FACTS = NoteFacts("credit", "AI-INFRA", "nlp", "NLP", "CC-210", "CNY", "price", "wrong", ("N-1", "0" * 64, "2026-10"))
 ZONE = "Asia/Shanghai"
-PARTIES = Parties("AI-INFRA", "nlp", "NLP", "CC-210", "CNY", "2026-10", ZONE, billing_month("2026-10", ZONE))
+PARTIES = InvoiceParties("AI-INFRA", "nlp", "NLP", "CC-210", "CNY", "2026-10", ZONE, billing_month("2026-10", ZONE))
 
 
 def scaled(places: int, largest: int = 10**12) -> st.SearchStrategy[Decimal]:

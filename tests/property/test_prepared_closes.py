@@ -13,10 +13,12 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from billing.config.set_up_file import SetUpFileError
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.preparing import close_prepare
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import BillingPeriod, Invoice
-from billing.invoicing.services import CloseRefusedError, invoices_issue, period_close, period_verify
-from billing.invoicing.services.preparing import close_prepare
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from billing.usage.services import Reporter, capacity_ingest, efficiency_ingest
 from metering.records import EfficiencySample, NodeCapacity, decode_batch
@@ -121,7 +123,7 @@ def capacity(number: int, hour: int) -> Any:
 REPORTS: dict[str, Callable[..., Any]] = {"hold": hold, "tokens": tokens, "sample": sample, "capacity": capacity}
 
 
-def tell(kind: str, facts: dict[str, Any], directory: Path, month: str, *, prepares: bool) -> Any:
+def report_progress(kind: str, facts: dict[str, Any], directory: Path, month: str, *, prepares: bool) -> Any:
     if kind in REPORTS:
         found = REPORTS[kind](**facts)
         return found.accepted, found.duplicates, found.conflicts
@@ -176,7 +178,7 @@ def history(months: list[list[Step]], directory: Path, *, prepares: bool) -> lis
         apply(directory, **HOUSE)
         answers = []
         for month, steps in zip(MONTHS, months, strict=True):
-            answers += [tell(*item, directory, month, prepares=prepares) for item in steps]
+            answers += [report_progress(*item, directory, month, prepares=prepares) for item in steps]
             answers.append(close(month))
         adopted = [entry for entry in AuditEntry.objects.filter(action="period_cut_off") if "prepared_at" in entry.detail]
         assert prepares or not adopted

@@ -10,14 +10,11 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.closing.services.closing import period_close
+from billing.closing.services.reopening import reopening_approve, reopening_request
+from billing.corrections.services.proof import period_verify
+from billing.invoices.services.invoices import invoices_issue
 from billing.invoicing.models import Invoice
-from billing.invoicing.services import (
-    invoices_issue,
-    period_close,
-    period_verify,
-    reopening_approve,
-    reopening_request,
-)
 from billing.usage.models import ClosedWindow
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 

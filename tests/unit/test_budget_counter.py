@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from billing.budgets.counter import Ask, BudgetLine, Counter, Hold, Snapshot
+from billing.budgets.counter import Ask, BudgetLine, Counter, Reservation, Snapshot
 from billing.budgets.follower import WaitingKeys
-from billing.budgets.hold_journal import HoldJournal
+from billing.budgets.reservation_log import ReservationLog
 from billing.budgets.scope import Scope
 from billing.budgets.thresholds import Rung
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
@@ -161,10 +161,11 @@ def test_a_reservation_is_the_price_of_the_tokens_or_of_an_ordinary_request() ->
 
 def test_a_killed_process_leaves_its_holds_to_the_next(tmp_path: Path) -> None:
     directory = tmp_path / "run" / "holds"
-    journal = HoldJournal(directory, NOW)
+    journal = ReservationLog(directory, NOW)
     holds = [
-        Hold("a", Decimal("1.5"), (1, 2), NOW + 60 * SECOND, b"k" * 16), Hold("b", Decimal(2), (1,), NOW + 60 * SECOND),
-        Hold("c", Decimal(3), (1,), NOW + SECOND),
+        Reservation("a", Decimal("1.5"), (1, 2), NOW + 60 * SECOND, b"k" * 16),
+        Reservation("b", Decimal(2), (1,), NOW + 60 * SECOND),
+        Reservation("c", Decimal(3), (1,), NOW + SECOND),
     ]  # fmt: skip
     for hold in holds:
         journal.remember(hold, NOW)
@@ -174,19 +175,19 @@ def test_a_killed_process_leaves_its_holds_to_the_next(tmp_path: Path) -> None:
     with segment.open("ab") as file:
         file.write(b'{"id":"torn')
     made = counter()
-    made.restore(HoldJournal(directory, NOW + 2 * SECOND).read(NOW + 2 * SECOND))
+    made.restore(ReservationLog(directory, NOW + 2 * SECOND).read(NOW + 2 * SECOND))
     assert (made.held_on(1), made.held_on(2), made.waiting_keys()) == (Decimal("1.5"), Decimal("1.5"), [b"k" * 16])
 
 
 def test_segments_of_holds_go_when_all_in_them_is_over(tmp_path: Path) -> None:
-    journal = HoldJournal(tmp_path, NOW)
+    journal = ReservationLog(tmp_path, NOW)
     for number in range(14):
         at = NOW + number * 10 * 60 * SECOND
-        journal.remember(Hold(str(number), Decimal(1), (1,), at + 3600 * SECOND), at)
+        journal.remember(Reservation(str(number), Decimal(1), (1,), at + 3600 * SECOND), at)
     journal.close()
     assert len(list(tmp_path.iterdir())) == 8
     later = NOW + 130 * 60 * SECOND
-    assert {hold.id for hold in HoldJournal(tmp_path, later).read(later)} == {str(number) for number in range(8, 14)}
+    assert {hold.id for hold in ReservationLog(tmp_path, later).read(later)} == {str(number) for number in range(8, 14)}
 
 
 def test_records_are_looked_for_ever_less_often_and_not_for_ever() -> None:

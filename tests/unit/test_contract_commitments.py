@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from billing.invoicing.focus.conformance import Conformance
-from billing.invoicing.focus.contract_commitments import Issue, Terms, commitment_rows
+from billing.exports.focus.conformance import Conformance
+from billing.exports.focus.contract_commitments import Issue, Terms, commitment_rows
 from metering.intervals import Interval
 from pricing.commitments import Commitment as CommittedHours
 

@@ -224,22 +224,22 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
         (
             ["web"],
             "granian --interface wsgi --host 0.0.0.0 --port 8000 --workers 2 --blocking-threads 16 "
-            "--respawn-failed-workers billing.config.wsgi:application",
+            "--respawn-failed-workers billing.settings.wsgi:application",
         ),
         (
             ["check"],
             "uvicorn --host 0.0.0.0 --port 8001 --http billing.api.report_connection:ReportConnection --loop uvloop --ws "
             "none --no-access-log --no-server-header --timeout-graceful-shutdown 5 "
-            "billing.config.budget_check:application",
+            "billing.settings.budget_check:application",
         ),
         (
             ["receiver"],
             "uvicorn --host 0.0.0.0 --port 8002 --http billing.api.report_connection:ReportConnection --loop uvloop --ws "
             "none --no-access-log --no-server-header --timeout-graceful-shutdown 20 "
-            "billing.config.token_receiver:application",
+            "billing.settings.token_receiver:application",
         ),
-        (["worker"], "celery -A billing.config.celery worker --loglevel INFO --concurrency 2"),
-        (["scheduler"], "celery -A billing.config.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
+        (["worker"], "celery -A billing.settings.celery worker --loglevel INFO --concurrency 2"),
+        (["scheduler"], "celery -A billing.settings.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
         (["migrate"], "python manage.py migrate --no-input"),
         (["manage", "period_report", "2026-10"], "python manage.py period_report 2026-10"),
     ],
@@ -274,15 +274,15 @@ def test_an_unknown_part_is_refused_by_name(stubs: str) -> None:
 def test_the_modules_that_are_served_exist() -> None:
     served = set(re.findall(r"billing\.[a-z_.]+(?::\w+)?", ENTRYPOINT))
     assert served == {
-        "billing.config.wsgi:application", "billing.config.budget_check:application", "billing.config.celery",
-        "billing.config.token_receiver:application", "billing.api.report_connection:ReportConnection",
+        "billing.settings.wsgi:application", "billing.settings.budget_check:application", "billing.settings.celery",
+        "billing.settings.token_receiver:application", "billing.api.report_connection:ReportConnection",
     }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
-        assert callable(import_module("billing.config.wsgi").application)
-    assert callable(import_module("billing.config.token_receiver").application)
+        assert callable(import_module("billing.settings.wsgi").application)
+    assert callable(import_module("billing.settings.token_receiver").application)
     assert callable(import_module("billing.api.report_connection").ReportConnection)
-    assert import_module("billing.config.celery").app.main == "suanpan"
+    assert import_module("billing.settings.celery").app.main == "suanpan"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_no_image_is_left_to_chance(name: str) -> None:
 
 
 def test_the_database_is_one_that_the_project_supports() -> None:
-    oldest = import_module("billing.config.embedded.binaries").OLDEST_POSTGRES
+    oldest = import_module("billing.local.embedded.binaries").OLDEST_POSTGRES
     assert int(SERVICES["postgres"]["image"].split(":")[1]) >= oldest
 
 
@@ -399,7 +399,7 @@ def test_the_file_of_secrets_stays_out_of_git() -> None:
 
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_parts_are_given_only_variables_that_they_read(name: str) -> None:
-    settings = (PROJECT / "billing/config/settings.py").read_text()
+    settings = (PROJECT / "billing/settings/base.py").read_text()
     known = set(re.findall(r"\b[A-Z][A-Z_]+\b", settings)) | variables_in(ENTRYPOINT)
     assert set(OURS[name]["environment"]) - known == set()
 
@@ -423,7 +423,7 @@ def test_the_broker_asks_for_its_password_and_keeps_nothing() -> None:
 
 
 def test_the_health_check_of_the_worker_asks_the_same_application() -> None:
-    assert "celery -A billing.config.celery inspect ping" in SERVICES["worker"]["healthcheck"]["test"][1]
+    assert "celery -A billing.settings.celery inspect ping" in SERVICES["worker"]["healthcheck"]["test"][1]
 
 
 def test_compose_itself_accepts_the_file_where_it_is_installed(tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ def test_pages_name_only_commands_and_options_that_exist() -> None:
 
 
 def test_pages_name_only_variables_that_are_read() -> None:
-    settings = (PROJECT / "billing/config/settings.py").read_text()
+    settings = (PROJECT / "billing/settings/base.py").read_text()
     known = set(re.findall(r"\b[A-Z][A-Z_]+\b", settings)) | variables_in(ENTRYPOINT) | set(EXAMPLE)
     for page in PAGES:
         named = set(re.findall(r"(?m)^\| `([A-Z_]+)`", page.read_text()))

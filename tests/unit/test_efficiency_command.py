@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.pricing_desk import POLICY, Desk, desk, workload
+from tests.pricing_cli import POLICY, Desk, desk, workload
 
 __all__ = ["desk"]
 

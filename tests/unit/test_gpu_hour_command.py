@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.golden.registry import SHEET
-from tests.pricing_desk import GPU_HOUR, Desk, desk
+from tests.pricing_cli import GPU_HOUR, Desk, desk
 
 __all__ = ["desk"]
 

@@ -17,7 +17,7 @@ import openpyxl
 import pypdf
 import pytest
 
-from billing.invoicing.documents import (
+from billing.invoices.documents import (
     DocumentError,
     PdfRenderer,
     UnbalancedDocumentError,
@@ -25,8 +25,8 @@ from billing.invoicing.documents import (
     render_pdf,
     render_xlsx,
 )
-from billing.invoicing.documents.content import read_document
-from billing.invoicing.documents.layout import abacus_digits
+from billing.invoices.documents.content import read_document
+from billing.invoices.documents.layout import abacus_digits
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHA256 = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import typst
 
-from billing.invoicing.documents.content import read_document
-from billing.invoicing.documents.fitting import COLUMNS, WIDTHS, is_one_line, width_of
-from billing.invoicing.documents.fonts import packaged_fonts
-from billing.invoicing.documents.layout import Printing, page_content
-from billing.invoicing.documents.pdf import PdfRenderer
+from billing.invoices.documents.content import read_document
+from billing.invoices.documents.fitting import COLUMNS, WIDTHS, is_one_line, width_of
+from billing.invoices.documents.fonts import packaged_fonts
+from billing.invoices.documents.layout import Printing, page_content
+from billing.invoices.documents.pdf import PdfRenderer
 from tests.unit.test_invoice_documents import ISSUED, gpu, invoice, reward, tokens
 
 MEASURE = b"""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from billing.invoicing.journal import COLUMNS, Chart, Journal, JournalError, journal_csv, journal_of
+from billing.exports.journal import COLUMNS, Chart, Journal, JournalError, journal_csv, journal_of
 
 F14 = Chart(provider_cost_center="CC-900", company_code="1000")
 

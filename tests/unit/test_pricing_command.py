@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.golden.registry import SHEET
-from tests.pricing_desk import GPU_HOUR, PLAN, POLICY, SLA, Desk, desk, load_test, workload
+from tests.pricing_cli import GPU_HOUR, PLAN, POLICY, SLA, Desk, desk, load_test, workload
 
 __all__ = ["desk"]
 

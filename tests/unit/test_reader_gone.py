@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from billing.config.command_line import NOBODY_READS
+from billing.local.command_line import NOBODY_READS
 from tests.cli import PROJECT
 
 

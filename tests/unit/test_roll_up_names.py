@@ -6,7 +6,9 @@ from pathlib import Path
 import billing
 
 ROLL_UP = re.compile(r"\btoken_(hour|day)(_delta)?\b")
-READERS = ("portal", "api", "budgets", "invoicing", "rating", "tenancy")
+READERS = (
+    "portal", "api", "budgets", "closing", "exports", "corrections", "invoices", "invoicing", "rating", "tenancy", "runtime",
+)  # fmt: skip
 
 
 def test_only_the_room_of_usage_names_the_roll_ups() -> None:

@@ -26,7 +26,7 @@ IN_THE_IMAGE = {"STATIC_ROOT"}
 NEVER_IN_PRODUCTION = {"SUANPAN_DEBUG"}
 """Tracebacks in the browser; extraEnv can still set it for a moment."""
 SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
-MADE_BY_THE_CHART = {"BUDGET_CHECK_URL", "BUDGET_HOLDS", "INGEST_RECENT_KEYS"}
+MADE_BY_THE_CHART = {"BUDGET_CHECK_URL", "BUDGET_RESERVATION_DIR", "INGEST_DEDUP_CACHE_PATH"}
 """Addresses and folders inside the release, which nobody has to choose."""
 FILLED = {"SECRET_KEY": "x", "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker:6379/0"}
 SHOWN = """from importlib import import_module
@@ -74,8 +74,8 @@ def test_what_compose_passes_by_default_is_the_default_of_the_setting() -> None:
     assert {name: defaults[name] for name in numbers if name in passed()} == {
         name: default for name, default in numbers.items() if name in passed()
     }
-    assert (defaults["OIDC_NAME"], defaults["OIDC_GROUPS_CLAIM"], defaults["HOUSE_LANGUAGE"]) == (
-        table()["OIDC_NAME"], table()["OIDC_GROUPS_CLAIM"], table()["HOUSE_LANGUAGE"],
+    assert (defaults["OIDC_NAME"], defaults["OIDC_GROUPS_CLAIM"], defaults["DEFAULT_LANGUAGE"]) == (
+        table()["OIDC_NAME"], table()["OIDC_GROUPS_CLAIM"], table()["DEFAULT_LANGUAGE"],
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_the_settings_load_with_what_compose_passes_by_default() -> None:
 def test_the_settings_load_with_all_of_identity_and_mail() -> None:
     filled = {
         "OIDC_SERVER_URL": "https://id.example.org", "OIDC_CLIENT_ID": "suanpan", "OIDC_CLIENT_SECRET": "x",
-        "OIDC_ROLES": '{"gpu-finance": "finance"}', "REQUIRE_TWO_FACTOR": "1", "HOUSE_LANGUAGE": "zh-hans",
+        "OIDC_ROLES": '{"gpu-finance": "finance"}', "REQUIRE_TWO_FACTOR": "1", "DEFAULT_LANGUAGE": "zh-hans",
         "MAIL_URL": "smtp+tls://user:password@mail.example.org:587", "MAIL_FROM": "billing@example.org",
     }  # fmt: skip
     environment = {**dict(re.findall(r"(?m)^([A-Z_]+)=(.*)$", EXAMPLE)), **FILLED, **filled}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.pricing_desk import FIELDS, SLA, ZERO, Desk, costs, desk, load_test
+from tests.pricing_cli import FIELDS, SLA, ZERO, Desk, costs, desk, load_test
 
 __all__ = ["desk"]
 

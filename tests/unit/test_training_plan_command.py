@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.pricing_desk import PLAN, Desk, desk
+from tests.pricing_cli import PLAN, Desk, desk
 
 __all__ = ["desk"]
 

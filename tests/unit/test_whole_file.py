@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from billing.invoicing.whole_file import drafts_sweep, whole_file, whole_files
+from billing.runtime.atomic_file import drafts_sweep, whole_file, whole_files
 
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from billing.invoicing.whole_file import whole_file
+from billing.runtime.atomic_file import whole_file
 with whole_file(Path(sys.argv[1])) as draft:
     draft.write_bytes(b"half of")
     print("writing", flush=True)

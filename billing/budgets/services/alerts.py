@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
-from billing.budgets.contracted import contracted_ahead
+from billing.budgets.minimum_commitment import contracted_ahead
 from billing.budgets.models import Alert, BudgetStanding, Channel, Delivery
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.services.standings import standings_refresh

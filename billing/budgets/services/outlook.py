@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection, transaction
 from django.db.models import Q, Sum
 
-from billing.budgets.bought import Bought, as_billed, bought_ahead
+from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import Forecast, Progress, forecast, withheld
 from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, counted_through, last_stored_day, past_until
 from billing.budgets.models import BudgetStanding, CountedDays, SpendDay, TeamSpendDay
@@ -20,7 +20,7 @@ from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.spending import Running, Spent, by_team, local_days, running_jobs, spent_in
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
-from billing.rating.selectors import books_known
+from billing.rating.selectors import reference_data_known
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
 from billing.usage.selectors import last_ordinal
@@ -113,7 +113,7 @@ def forecasts_update(*, now: datetime) -> int:
 
 def _bought(until: datetime, now: datetime, zone: str) -> list[Bought]:
     buyers = {one.team for one in commitment_book().commitments}
-    return bought_ahead(until, books_known(last_ordinal() + 1), buyers, now=now, zone=zone) if buyers else []
+    return bought_ahead(until, reference_data_known(last_ordinal() + 1), buyers, now=now, zone=zone) if buyers else []
 
 
 def _until(bought: list[Bought], end: datetime, zone: str) -> list[Bought]:

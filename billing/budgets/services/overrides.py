@@ -7,7 +7,7 @@ from django.db import transaction
 
 from billing.budgets.models import Budget, CapOverride
 from billing.budgets.services.budgets import BudgetError
-from billing.invoicing.authority import require_right, require_second_person
+from billing.invoices.approval_limits import require_right, require_second_person
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 

@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 FORWARD = """
 CREATE FUNCTION invoicing_journal_guard() RETURNS trigger LANGUAGE plpgsql AS $$

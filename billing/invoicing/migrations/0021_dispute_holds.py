@@ -4,7 +4,7 @@ import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 JOURNAL_GUARD = """
 CREATE OR REPLACE FUNCTION invoicing_journal_guard() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -8,7 +8,7 @@ from billing.invoicing.models.invoices import BillingPeriod
 class CheckedClose(models.Model):
     """A closed month that gave the charges that it has when it was last rated again.
 
-    While `fingerprint` (`billing.rating.made_of`) is the same, rating it once more would give the same.
+    While `fingerprint` (`billing.rating.input_fingerprint`) is the same, rating it once more would give the same.
     """
 
     period = models.OneToOneField(BillingPeriod, on_delete=models.CASCADE, related_name="checked")

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from django.db import models
 
-from billing.tenancy.canonical_json import canonical_json
+from billing.runtime.canonical_json import canonical_json
 
 
 class DraftField(models.TextField):

@@ -6,7 +6,7 @@ from django.db import models
 class MonthPreview(models.Model):
     """When a month was last assessed for pages, how large it was, and (where it is large) what came of it.
 
-    `facts` and `report` are JSON by the shapes of `billing.invoicing.previews`; `report` empty where nobody made one.
+    `facts` and `report` are JSON by the shapes of `billing.closing.previews`; `report` empty where nobody made one.
     """
 
     month = models.CharField(max_length=7, unique=True)

@@ -14,10 +14,10 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.invoicing.progress import STEPS
 from billing.portal.audit_words import AUDIT
 from billing.portal.input_names import input_name
 from billing.portal.sentences import in_language
+from billing.runtime.progress import STEPS
 from pricing.contexts import class_and_context, priced_class
 
 register = template.Library()

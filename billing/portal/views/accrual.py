@@ -4,8 +4,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from billing.invoicing.journal import Chart, JournalError
-from billing.invoicing.services.accrual import AccrualError, accrual_make
+from billing.closing.services.accrual import AccrualError, accrual_make
+from billing.exports.journal import Chart, JournalError
 from billing.portal.access import page_for
 from billing.portal.months import period_shown
 from billing.portal.views.closing import close_page

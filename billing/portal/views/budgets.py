@@ -17,8 +17,8 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.budgets.alert_quality import alert_quality
-from billing.budgets.contracted import contracted_ahead
 from billing.budgets.forecast import FEWEST_DAYS
+from billing.budgets.minimum_commitment import contracted_ahead
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
 from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put

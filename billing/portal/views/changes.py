@@ -10,14 +10,14 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.effect import TeamMonth, effect_of
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.services.retroactive import (
+from billing.corrections.effect import TeamMonth, effect_of
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
     retroactive_reject,
 )
+from billing.invoices.approval_limits import AuthorityError
 from billing.portal.access import page
 from billing.portal.tables import Column, Table, download
 from billing.rating.models import RetroactiveChange

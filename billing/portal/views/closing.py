@@ -8,23 +8,19 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.invoicing.exception_kinds import WAIVABLE
-from billing.invoicing.kept_report import report_shown
+from billing.closing.cached_report import report_shown
+from billing.closing.exception_kinds import WAIVABLE
+from billing.closing.report import Report, build_report
+from billing.closing.services.accrual import accrual_last
+from billing.closing.services.energy import ReadingError, meter_reading_put
+from billing.closing.services.operations import operation_request
+from billing.closing.services.reopening import why_not_reopenable
+from billing.closing.services.waivers import WaiverError, exception_waive, last_day
+from billing.closing.tasks import operation_wake
+from billing.exports.services.journal import AcknowledgementError, journal_acknowledge
+from billing.invoices.services.invoices import ApprovalError, invoices_approve
+from billing.invoices.services.periods import period_open
 from billing.invoicing.models import BillingPeriod, Invoice, Operation, PeriodReopening
-from billing.invoicing.report import Report, build_report
-from billing.invoicing.services import (
-    exception_waive,
-    invoices_approve,
-    operation_request,
-    period_open,
-)
-from billing.invoicing.services.accrual import accrual_last
-from billing.invoicing.services.energy import ReadingError, meter_reading_put
-from billing.invoicing.services.invoices import ApprovalError
-from billing.invoicing.services.journal import AcknowledgementError, journal_acknowledge
-from billing.invoicing.services.reopening import why_not_reopenable
-from billing.invoicing.services.waivers import WaiverError, last_day
-from billing.invoicing.tasks import operation_wake
 from billing.portal.access import page_for, staff_page
 from billing.portal.charts import pools_chart
 from billing.portal.fresh import page_freshness

@@ -13,14 +13,20 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.invoicing.acceptance import acceptance_of, due_of
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.billed import credited_by_position
+from billing.corrections.credited_lines import credited_by_position
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.corrections import (
+    LineCredit,
+    Wanted,
+    correction_approve,
+    correction_issue,
+    correction_void,
+    credit_note_draft,
+)
+from billing.invoices.acceptance import acceptance_of, due_of
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.selectors import document_of, mails_of
 from billing.invoicing.models import Correction, Invoice, Note
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.selectors import document_of, mails_of
-from billing.invoicing.services import correction_approve, correction_issue, correction_void, credit_note_draft
-from billing.invoicing.services.corrections import LineCredit, Wanted
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, download

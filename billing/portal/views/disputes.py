@@ -11,12 +11,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.invoicing.authority import AuthorityError
-from billing.invoicing.disputed import dispute_figures, disputes_of, overdue
-from billing.invoicing.holds import AgedDisputes, aged, hold_of, why_not_held
-from billing.invoicing.models import Dispute
-from billing.invoicing.note_lines import NoteError
-from billing.invoicing.services.disputes import (
+from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, why_not_held
+from billing.corrections.disputed import dispute_figures, disputes_of, overdue
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.dispute_holdback import HoldError, dispute_hold, dispute_let_go
+from billing.corrections.services.disputes import (
     Claim,
     DisputeError,
     dispute_add_evidence,
@@ -28,7 +27,8 @@ from billing.invoicing.services.disputes import (
     dispute_uphold,
     dispute_withdraw,
 )
-from billing.invoicing.services.holds import HoldError, dispute_hold, dispute_let_go
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoicing.models import Dispute
 from billing.portal.access import invoice_or_404, page, team_or_404
 from billing.portal.tables import Column, Table, download
 from billing.portal.totals import aged_total, dispute_totals

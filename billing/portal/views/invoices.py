@@ -12,21 +12,21 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.invoicing.acceptance import acceptance_of, due_of, printed_until
-from billing.invoicing.disputed import disputes_of
-from billing.invoicing.documents import render_csv, render_pdf, render_xlsx
-from billing.invoicing.holds import held_now
+from billing.corrections.dispute_holdback import held_now
+from billing.corrections.disputed import disputes_of
+from billing.corrections.services.proof import period_verify
+from billing.invoices.acceptance import acceptance_of, due_of, printed_until
+from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.selectors import document_of, mails_of, state_of
 from billing.invoicing.models import BillingPeriod, Invoice, Note
-from billing.invoicing.selectors import document_of, mails_of, state_of
-from billing.invoicing.services import period_verify
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
 from billing.portal.tables import Column, Table
 from billing.portal.tables import download as download_table
 from billing.portal.totals import invoice_totals
+from billing.runtime.canonical_json import canonical_json
 from billing.tenancy.access import Right, access_of, teams_visible_to
-from billing.tenancy.canonical_json import canonical_json
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 

@@ -10,8 +10,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.invoicing.price_preview import last_month, month_effect
-from billing.invoicing.selectors import period_of
+from billing.closing.price_preview import last_month, month_effect
+from billing.invoices.selectors import period_of
 from billing.portal.access import page, page_for
 from billing.portal.price_form import GPU_PRICES, PriceForm, form_of_content, form_of_post
 from billing.portal.price_lists import (

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.first_run import steps
+from billing.portal.onboarding import steps
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.services import ISSUER_FACTS, billing_setup_put

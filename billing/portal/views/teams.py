@@ -14,8 +14,8 @@ from billing.invoicing.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
 from billing.portal.charts import days_chart, trend_chart
+from billing.portal.drilldown_tables import level_tables
 from billing.portal.fresh import page_freshness, scope_of_team
-from billing.portal.levels import level_tables
 from billing.portal.months import month_choice
 from billing.portal.open_months import open_months
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
@@ -138,7 +138,7 @@ def _idle(month: MonthStatements, team: Team, line: StatementLine, period: Billi
 def _device_levels(
     request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements, judged: Sequence[AnyVerdict]
 ) -> dict[str, Any]:
-    scope = drilldown.scope_of(line, period, month.books, kept=month.as_of is not None)
+    scope = drilldown.scope_of(line, period, month.reference_data, kept=month.as_of is not None)
     verdicts = [verdict for verdict in judged if _made(verdict, line)]
     jobs = [verdict.job for verdict in verdicts] if line.key.kind == "efficiency" else None
     by_workload = drilldown.workloads(line, scope, jobs)
@@ -162,7 +162,7 @@ def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
 def _token_levels(
     request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements
 ) -> dict[str, Any]:
-    scope = drilldown.scope_of(line, period, month.books, kept=month.as_of is not None)
+    scope = drilldown.scope_of(line, period, month.reference_data, kept=month.as_of is not None)
     by_day = drilldown.days_of_tokens(line, scope)
     found: dict[str, Any] = {"by_day": by_day, "levels": {"days": by_day}}
     if "day" not in request.GET:

@@ -8,9 +8,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, page_for
+from billing.portal.audit_queries import Asked, asked_in, entries, facts_of, kinds, why_of
 from billing.portal.documents_found import SHOWN, Found, documents_found
 from billing.portal.tables import Column, Table, download
-from billing.portal.trail import Asked, asked_in, entries, facts_of, kinds, why_of
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
 

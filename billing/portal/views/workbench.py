@@ -8,10 +8,10 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.invoicing.price_preview import last_month
+from billing.closing.price_preview import last_month
 from billing.portal.access import page, page_for
 from billing.portal.bench_tables import bench_tables
-from billing.portal.own_runs import own_mfu_p90
+from billing.portal.mfu_baseline import own_mfu_p90
 from billing.portal.planner import in_groups, planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
 from billing.portal.sheet_effect import ShownEffect, sheet_effect

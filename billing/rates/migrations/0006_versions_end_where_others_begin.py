@@ -5,7 +5,7 @@ Checked at commit: a version ends before the next one is written. Writes beside 
 
 from django.db import migrations
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 FORWARD = """
 CREATE FUNCTION rates_end_is_a_beginning() RETURNS trigger LANGUAGE plpgsql AS $$

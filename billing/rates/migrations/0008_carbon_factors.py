@@ -4,7 +4,7 @@ import billing.tenancy.models
 import django.contrib.postgres.constraints
 from django.db import migrations, models
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 FORWARD = """
 CREATE FUNCTION rates_carbon_guard() RETURNS trigger LANGUAGE plpgsql AS $$

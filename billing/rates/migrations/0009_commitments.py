@@ -5,7 +5,7 @@ import django.contrib.postgres.constraints
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 FORWARD = """
 CREATE FUNCTION rates_commitment_guard() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -5,7 +5,7 @@ import django.db.models.functions.text
 import django.db.models.lookups
 from django.db import migrations, models
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 FORWARD = """
 CREATE FUNCTION rates_commitment_draft_guard() RETURNS trigger LANGUAGE plpgsql AS $$

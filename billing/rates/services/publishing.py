@@ -1,7 +1,7 @@
 """Published price versions. A published version is never edited; another one follows it.
 
 Whoever publishes checks in the same transaction that no closed period changes with it
-(`billing.invoicing.services.closed_periods_check`): this room does not know which periods are closed.
+(`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Changes of facts of closed time: proposed by one person, taken note of by the teams, approved by another.
 
-What follows for issued documents is the business of `billing.invoicing.services.retroactive`, which calls these in one
+What follows for issued documents is the business of `billing.corrections.services.retroactive`, which calls these in one
 transaction with the notes that correct them.
 """
 

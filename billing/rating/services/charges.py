@@ -5,11 +5,11 @@ from operator import attrgetter
 from typing import Any, Final
 
 from billing.rating.allocation import capacity_of
-from billing.rating.assessment import Assessment
+from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import EfficiencyVerdict, IdleShare, PoolCapacity, PoolTime
-from billing.tenancy.copying import rows_copy
+from billing.runtime.bulk_copy import rows_copy
 from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
 
@@ -22,7 +22,7 @@ VERDICT: Final = (
 _told: Final = attrgetter(*VERDICT)
 
 
-def charges_write(*, assessment: Assessment, ordinal: int) -> None:
+def charges_write(*, assessment: RatingResult, ordinal: int) -> None:
     """Store the charges and verdicts of a close, in the transaction that makes its drafts."""
     rows_copy(ChargeRow, CHARGE, (_charge(ordinal, charge) for charge in assessment.charges))
     verdicts = (_verdict(ordinal, verdict) for verdict in assessment.verdicts)
@@ -35,7 +35,7 @@ def charges_drop(*, ordinal: int) -> None:
         model._default_manager.filter(closing=ordinal).delete()
 
 
-def idle_shares_write(*, assessment: Assessment, ordinal: int) -> None:
+def idle_shares_write(*, assessment: RatingResult, ordinal: int) -> None:
     """Store what part of each pool's idle time falls to each team, once per close."""
     IdleShare.objects.bulk_create(
         IdleShare(
@@ -47,7 +47,7 @@ def idle_shares_write(*, assessment: Assessment, ordinal: int) -> None:
     )  # fmt: skip
 
 
-def pool_times_write(*, assessment: Assessment, ordinal: int) -> None:
+def pool_times_write(*, assessment: RatingResult, ordinal: int) -> None:
     """Store what became of the time of each pool, when a close is through."""
     PoolTime.objects.bulk_create(
         PoolTime(closing=ordinal, cluster=cluster, accelerator=accelerator, **asdict(time))

@@ -13,7 +13,7 @@ from billing.rates.services.commitment_drafts import (
 )
 from billing.rates.services.commitments import CommitmentTerms
 from billing.rating.selectors import closed_until
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import ingest_lock_shared
 
 
 def terms_propose(*, terms: CommitmentTerms, actor: str, now: datetime, reason: str) -> CommitmentDraft:
@@ -29,7 +29,7 @@ def terms_propose_end(*, name: str, at: datetime, actor: str, now: datetime, rea
 def terms_approve(*, draft_id: int, actor: str, now: datetime, reason: str = "") -> CommitmentDraft:
     """Approve proposed terms as a second person, as long as the time they change is open.  Raises RateError."""
     with transaction.atomic():
-        epoch_enter()  # no period is cut off before this ends
+        ingest_lock_shared()  # no period is cut off before this ends
         return commitment_draft_approve(
             draft_id=draft_id, actor=actor, now=now, closed_until=closed_until(), reason=reason
         )

@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.tenancy.audit_watch import watched
+from billing.tenancy.audit_trigger import watched
 
 FORWARD = """
 ALTER TABLE tenancy_auditentry ALTER COLUMN transaction SET DEFAULT pg_current_xact_id()::text::bigint;

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
 from billing.usage.contents import ALLOCATION, content_sha256
-from billing.usage.epochs import epoch_enter, epoch_spoil
+from billing.usage.epochs import epoch_spoil, ingest_lock_shared
 from billing.usage.models import AcceptedRows
 from billing.usage.services.accepted import accepted_note
 from billing.usage.services.ends import ends_put
@@ -176,7 +176,7 @@ def allocations_ingest(
         else:
             admitted.append(item)
     with transaction.atomic(), connection.cursor() as cursor:
-        epoch = epoch_enter()
+        epoch = ingest_lock_shared()
         admitted = shares_resolve(cursor, admitted, reporter, outcome)
         repeated = _insert_new(cursor, admitted, epoch, outcome, from_file)
         _merge_known(cursor, repeated, epoch, outcome)

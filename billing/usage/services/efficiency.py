@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from billing.usage.contents import SAMPLE, content_sha256
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
 from billing.usage.services.accepted import accepted_note
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
@@ -34,7 +34,7 @@ def efficiency_ingest(
     outcome = IngestOutcome()
     outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
     with transaction.atomic(), connection.cursor() as cursor:
-        epoch = epoch_enter()
+        epoch = ingest_lock_shared()
         for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
             subject = f"{record.cluster}/{record.pod_uid or record.workload_name}/{record.start.isoformat()}"
             if reporter.source and record.cluster != reporter.source:

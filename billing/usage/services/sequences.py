@@ -22,7 +22,7 @@ JOIN = """
 """
 
 
-class Stretch(NamedTuple):
+class SequenceRange(NamedTuple):
     """Numbers `first` to `last` of a run, without a hole; the times are those of the records at both ends."""
 
     source: str
@@ -33,21 +33,21 @@ class Stretch(NamedTuple):
     last_time: datetime
 
 
-def stretches(records: Iterable[TokenUsage]) -> Iterator[Stretch]:
+def stretches(records: Iterable[TokenUsage]) -> Iterator[SequenceRange]:
     """The unbroken stretches of the numbers of these records, whatever their order; records without one are passed over."""
     numbered = sorted(
         (record.source, record.sequence_run or "", record.sequence, record.time)
         for record in records
         if record.sequence is not None
     )
-    current: Stretch | None = None
+    current: SequenceRange | None = None
     for source, run, number, time in numbered:
         if current is not None and (source, run) == current[:2] and number <= current.last + 1:
             current = current._replace(last=number, last_time=time)
             continue
         if current is not None:
             yield current
-        current = Stretch(source, run, number, number, time, time)
+        current = SequenceRange(source, run, number, number, time, time)
     if current is not None:
         yield current
 

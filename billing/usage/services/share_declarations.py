@@ -11,7 +11,7 @@ import msgspec
 from django.db import transaction
 
 from billing.tenancy.audit import audit_record
-from billing.usage.epochs import epoch_enter
+from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import ShareDeclaration, UnknownShare
 from billing.usage.services.allocations import allocations_ingest
 from billing.usage.services.outcome import Reporter
@@ -35,7 +35,7 @@ def share_declare(
     _check(cluster, resource, device_fraction, reason)
     facts = {"cluster": cluster, "resource": resource, "accelerator": accelerator, "why": why}
     with transaction.atomic():
-        epoch_enter()
+        ingest_lock_shared()
         row, made = ShareDeclaration.objects.get_or_create(
             **facts,
             defaults={"device_fraction": device_fraction, "product": product, "declared_by": actor[:200], "reason": reason},

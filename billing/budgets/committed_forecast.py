@@ -1,0 +1,162 @@
+"""What bought hours change of a forecast at list price: the close uses them up first, at their own price, the rest at list.
+
+The running month's lines say the whole commitment already, used and unused (`billing.rating`): until what is left of it is
+used up, further use adds nothing to what a team pays. A month to come adds its whole commitment, and its use is beyond it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+from billing.budgets.forecast import METHODS, Forecast, Progress, line
+from billing.budgets.history import DAY, Past
+from billing.budgets.scope import Scope
+from billing.budgets.spending import Running, Spent
+from billing.rating.commitments import Slice, covered_usage, owned_usage
+from billing.rating.interruptions import interrupted_usage
+from billing.rating.reference_data import ReferenceData
+from billing.usage.selectors import EpochFilter, gpu_sums
+from metering.intervals import Interval, billing_month, month_of, next_month
+from pricing.commitments import KIND, CommitmentBook
+from pricing.rating import MICROSECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """Hours of one commitment that one month has left, for use on local days in [first, until).
+
+    `price` of such an hour, and `list_price` of now; `to_come`: the month has not begun, nothing of it is spent yet.
+    """
+
+    team: str
+    accelerator: str
+    first: date
+    until: date
+    hours: Fraction
+    price: Fraction
+    list_price: Fraction
+    to_come: bool
+
+    def counts(self, scope: Scope) -> bool:
+        """Whether a scope pays for the hours that stay unused: their line has an accelerator and no place."""
+        return scope.covers(Spent(self.team, KIND, "", "", "", self.accelerator, self.accelerator, Fraction(0)))
+
+
+def bought_ahead(
+    until: datetime, reference_data: ReferenceData, teams: Collection[str], *, now: datetime, zone: str
+) -> list[Bought]:
+    """What is left of every commitment of some teams in the months from that of `now` to `until`, in the order of time.
+
+    The running month's usage is read only where one of them has a commitment in it.
+    """
+    reference_data = replace(
+        reference_data,
+        commitments=CommitmentBook(one for one in reference_data.commitments.commitments if one.team in teams),
+    )
+    found, month, where = list[Bought](), month_of(now, zone), ZoneInfo(zone)
+    while (window := billing_month(month, zone)).start < until:
+        to_come = window.start > now
+        left = {} if to_come else _left(reference_data, window, month)
+        for one in reference_data.commitments.of_month(window):
+            part, listed = one.part_of(window), reference_data.card.list_price(one.accelerator, now)
+            hours = Fraction(one.bought(window) if to_come else left.get(one.name, 0)) / MICROSECONDS_PER_HOUR
+            if part is not None and listed:
+                first, last = (at.astimezone(where).date() for at in (part.start, part.end))
+                found.append(
+                    Bought(one.team, one.accelerator, first, last, hours, Fraction(one.price), Fraction(listed), to_come)
+                )
+        month = next_month(month)
+    return found
+
+
+def _left(reference_data: ReferenceData, window: Interval, month: str) -> Mapping[str, Decimal]:
+    """Device-microseconds by commitment that a close of the running month now would bill as unused."""
+    if not reference_data.commitments.of_month(window):
+        return {}
+    pieces = window.cut(reference_data.device_changes())
+    part = Slice(window, pieces, month, EpochFilter(), correction=False)
+    owned = owned_usage(reference_data, part, gpu_sums(pieces, part.epochs))
+    carried = interrupted_usage(pieces, part.epochs, reference_data, month, correction=False)
+    return {item.commitment.name: item.device_us for item in covered_usage(reference_data, part, owned, carried).unused}
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What is expected of one accelerator of one team on the remaining days, at the list price of now: by the team, and of
+    that by the scope; with the hours that pay for it.
+    """
+
+    days: list[date]
+    team: list[Fraction]
+    scope: list[Fraction]
+    bought: list[Bought]
+
+    def change(self, share: Fraction, scope: Scope, dearer: Mapping[date, Fraction]) -> Fraction:
+        """What bought hours change where so much of the expected use comes; `dearer`: as in Progress."""
+        left = [item.hours for item in self.bought]
+        change = sum((item.hours * item.price for item in self.bought if item.to_come and item.counts(scope)), Fraction(0))
+        for day, of_team, of_scope in zip(self.days, self.team, self.scope, strict=True):
+            for number, item in enumerate(self.bought):
+                if item.first <= day < item.until and share * of_team > 0:
+                    used = min(share * of_team / item.list_price, left[number])
+                    left[number] -= used
+                    own = used * of_scope / of_team
+                    change -= own * item.list_price * dearer.get(day, Fraction(1))
+                    change += Fraction(0) if item.counts(scope) else own * item.price
+        return change
+
+
+def as_billed(
+    answer: Forecast, progress: Progress, scope: Scope, bought: Iterable[Bought], past: Past, jobs: Iterable[Running],
+    by_day: Callable[[list[Running]], Mapping[date, Fraction]],
+) -> Forecast:  # fmt: skip
+    """A forecast of a scope at list price, as the close will bill its period.
+
+    Of 124 hours at 10.00 expected in a month of which 100 are bought at 8.00 and 40 are used, 60 hours of the 84 to come
+    cost nothing more: the forecast at list price, 1240.00, becomes 640.00, beside 400.00 of bought hours that are in what is
+    spent and in no list price. A scope of one namespace has no unused hours: it pays 8.00 for each of the 60.
+
+    `jobs`: those that run, of all teams; `by_day`: what some of them are expected to cost on each day.
+    """
+    running, uses, groups = list(jobs), list[_Use](), defaultdict[tuple[str, str], list[Bought]](list)
+    for item in bought:
+        if item.team in scope.teams:
+            groups[item.team, item.accelerator].append(item)
+    whole = Scope(scope.teams)
+    for (team, accelerator), items in groups.items():
+        own = [job for job in running if (job.team, job.sku) == (team, accelerator)]
+        of_team, of_scope = (
+            _expected(answer.method, progress, past.of_devices(seen, team, accelerator),
+                      by_day([job for job in own if seen.covers(job)])) for seen in (whole, scope)
+        )  # fmt: skip
+        uses.append(_Use([day for day, _ in progress.rest()], of_team, of_scope, items))
+    to_come = answer.p50 - progress.spent
+
+    def billed(end: Fraction) -> Fraction:
+        share = (end - progress.spent) / to_come if to_come else Fraction(1)
+        return sum((use.change(share, scope, progress.dearer) for use in uses), end)
+
+    low, high = (None if end is None else billed(end) for end in (answer.p10, answer.p90))
+    return replace(answer, p50=billed(answer.p50), p10=low, p90=high)
+
+
+def _expected(
+    method: str, progress: Progress, use: Mapping[date, Fraction], encumbered: Mapping[date, Fraction]
+) -> list[Fraction]:
+    """What a part of a scope's spending comes to on each remaining day by the method of the whole, at the prices of now.
+
+    A part of which the method knows too little goes on at its mean rate.
+    """
+    today = progress.start + int(progress.elapsed) * DAY
+    spent = sum((amount for day, amount in use.items() if progress.start <= day <= today), Fraction(0))
+    own = replace(progress, spent=spent, encumbered=encumbered, dearer={})
+    complete = {day: amount for day, amount in use.items() if day < today}
+    end = METHODS[method](own, complete)
+    if end is None:
+        end = line(own, complete) or spent
+    rest = [left for _, left in own.rest()]
+    return [(end - spent) * left / sum(rest, Fraction(0)) for left in rest]

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class ClosingConfig(AppConfig):
+    name = "billing.closing"
+    label = "closing"

@@ -1,0 +1,54 @@
+"""Whether what was issued says one sum everywhere: lines, documents, what pages show, ledger journal, FOCUS."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import F
+
+from billing.exports.journal import Chart, JournalError, journal_of
+from billing.invoices.issued import issued_notes
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums, Note
+
+ZERO = Decimal("0.00")
+PLACEHOLDER = "(none)"
+"""A team without cost centre has no journal until somebody names one; the sum is the same."""
+
+
+def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[str]]:
+    """How many documents were issued in a period, what they come to, and those whose sums differ, in words."""
+    invoices = period.invoices.filter(number__isnull=False).select_related("team").defer("draft").order_by("number")
+    documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)]
+    kept = InvoiceSums.objects.filter(invoice__period=period)
+    shown = dict(kept.values_list("invoice_id", F("gpu") + F("tokens") + F("other")))
+    differing = [told for document in documents if (told := _differs(document, shown))]
+    return len(documents), sum((document.total for document in documents), ZERO), differing
+
+
+def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> str:
+    """In which sum a document differs from its total, in words; empty where all agree. `shown`: by pages, of invoices."""
+    document = document_of(stored)
+    team = document["recipient"]["team"]
+    try:
+        journal = journal_of(document, Chart(cost_centers={team: document["recipient"]["cost_center"] or PLACEHOLDER}))
+    except JournalError as error:
+        return str(error)
+    sums = {
+        "lines": sum((Decimal(line["amount"]) for line in document["lines"]), ZERO),
+        "journal": journal.net_of(Chart().consumer_account),
+        "FOCUS": _in_focus(document, stored.issued_at) if stored.issued_at else ZERO,
+        "document": Decimal(document["total"]),
+    }  # fmt: skip
+    if isinstance(stored, Invoice):
+        sums["pages"] = shown.get(stored.pk, ZERO)
+    wrong = [f"{name} {amount:,}" for name, amount in sums.items() if amount != stored.total]
+    return f"{stored.number} is {stored.total:,}, but {', '.join(wrong)}" if wrong else ""
+
+
+def _in_focus(document: dict[str, Any], issued_at: datetime) -> Decimal:
+    from billing.exports.focus.billing_records import detail_rows  # Arrow, which few who ask for a report need
+
+    billed: list[Decimal] = detail_rows(document, issued_at)["BilledCost"].to_pylist()
+    return sum(billed, ZERO)

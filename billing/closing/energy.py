@@ -1,0 +1,78 @@
+"""What meters of the building counted, against the energy of what was held and what is shared.
+
+The energy of a charge is the power of its device at the building's meter, as the price list says it, times its hours; the
+platform's own use counts like any other. Up to 3 % may differ. A cluster of whose meter nobody told is not compared.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from billing.closing.exceptions import ReportedException
+from billing.invoices.lines import CONSUMING
+from billing.invoicing.models import BillingPeriod
+from billing.rating.assessment import RatingResult
+from pricing.money import round_to
+
+TOLERANCE: Final = Fraction(3, 100)
+KWH_PLACES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyComparison:
+    """KWh of one cluster; `unknown`: devices without a known power, with which nothing can be compared."""
+
+    cluster: str
+    metered: Decimal
+    shared: Decimal
+    charged: Fraction
+    unknown: tuple[str, ...]
+
+    @property
+    def difference(self) -> Decimal:
+        """Metered less charged and shared."""
+        return round_to(Fraction(self.metered) - self.charged - Fraction(self.shared), KWH_PLACES)
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether more differs than may."""
+        return not self.unknown and abs(self.difference) > TOLERANCE * Fraction(self.metered)
+
+    @property
+    def words(self) -> str:
+        """The comparison as the report tells it."""
+        if self.unknown:
+            return f"{self.cluster}: not compared, the power of {', '.join(self.unknown)} is not known"
+        return (
+            f"{self.cluster}: {self.metered:,} kWh metered, {round_to(self.charged, KWH_PLACES):,} charged, "
+            f"{self.shared:,} shared, {self.difference:,} differ"
+        )
+
+
+def energy_compared(period: BillingPeriod, assessment: RatingResult) -> list[EnergyComparison]:
+    """Each cluster of which a reading was told, by name."""
+    readings = {row.cluster: row for row in period.meter_readings.order_by("id")} if period.pk else {}
+    charged: dict[str, Fraction] = defaultdict(Fraction)
+    unknown: dict[str, set[str]] = defaultdict(set)
+    for charge in assessment.charges if readings else ():
+        if charge.key.kind in CONSUMING and charge.key.cluster and not charge.key.correction:
+            if charge.energy_kwh is None:
+                unknown[charge.key.cluster].add(charge.key.sku)
+            else:
+                charged[charge.key.cluster] += charge.energy_kwh
+    return [
+        EnergyComparison(name, row.metered_kwh, row.shared_kwh, charged[name], tuple(sorted(unknown[name])))
+        for name, row in sorted(readings.items())
+    ]
+
+
+def energy_differing(found: Iterable[EnergyComparison], *, blocks: bool) -> list[ReportedException]:
+    """Clusters whose meter differs by more than the tolerance."""
+    return [
+        ReportedException("energy_difference", item.cluster, abs(item.difference), "kWh", blocks, item.words)
+        for item in found
+        if item.exceeds
+    ]

@@ -1,0 +1,40 @@
+"""`manage.py invoice_issue 2026-10`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from billing.closing.services.operations import operation_request, operation_run
+from billing.invoices.selectors import invoices_as_dict, invoices_of
+from billing.invoices.services.invoices import billed
+from billing.invoicing.models import BillingPeriod, Invoice
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+
+
+class Command(AppCommand):
+    help = "Number and issue all approved drafts, once; a second run changes nothing."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        self.add_actor(parser)
+        self.add_json(parser)
+
+    def run(self, *, month: str, by: str | None, json: bool, **_: Any) -> int:
+        period = BillingPeriod.objects.filter(month=month).first()
+        if period is None:
+            fail(f"month {month!r}: no such period; close it first with `manage.py period_close {month}`")
+        if not billed(period):
+            self.stderr.write(f"refused: period {month} is {period.status}; close it first")
+            return DECIDE
+        operation = operation_request(kind="issue", month=month, actor=actor_of(by))
+        operation_run(operation_id=operation.pk, report_progress=self.progress())
+        if json:
+            self.print_json(invoices_as_dict(month))
+        else:
+            for invoice in invoices_of(month):
+                name = invoice.number or f"({'shadow' if invoice.shadow else invoice.status})"
+                self.say(f"  {name:<24} {invoice.team.code:<20} {invoice.total:>16} {invoice.currency}")
+        unapproved = (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)
+        waiting = invoices_of(month).filter(status__in=unapproved, shadow=False).count()
+        if waiting:
+            self.stderr.write(f"{waiting} drafts wait for approval: `manage.py invoice_approve {month} --by USER`")
+        return DECIDE if waiting else DONE

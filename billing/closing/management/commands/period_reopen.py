@@ -1,0 +1,51 @@
+"""`manage.py period_reopen request|approve|reject 2026-10 --by USER`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from billing.closing.services.reopening import ReopeningError, reopening_step
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.selectors import period_of, reopening_as_dict, reopenings_of
+from billing.invoicing.models import PeriodReopening
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.selectors import NoSetupError
+
+
+class Command(AppCommand):
+    help = "Open a closed month of which nothing was issued: one person asks, another one approves."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="request|approve|reject|list")
+        for action, told in (
+            ("request", "ask that a closed month be opened again"), ("approve", "open it, as a second person"),
+            ("reject", "turn the request down"), ("list", "who asked and who decided, the oldest first"),
+        ):  # fmt: skip
+            chosen = actions.add_parser(action, help=told)
+            chosen.add_argument("month", metavar="2026-10")
+            if action in ("request", "reject"):
+                chosen.add_argument("--reason", required=True)
+            if action != "list":
+                self.add_actor(chosen)
+            self.add_json(chosen)
+
+    def run(self, *, action: str, month: str, json: bool, **options: Any) -> int:
+        try:
+            found = reopenings_of(period_of(month)) if action == "list" else [_taken(action, month, options)]
+        except (ReopeningError, AuthorityError, NoSetupError, ValueError) as error:
+            fail(str(error))
+        if json:
+            self.print_json({"period": month, "reopenings": [reopening_as_dict(item) for item in found]})
+            return DONE
+        for item in found:
+            decided = f", {item.status} by {item.decided_by}" if item.decided_by else ", waits for a second person"
+            drafts = "" if item.drafts is None else f", {item.drafts} drafts voided"
+            self.say(f"reopening {item.pk} of {month}: {item.reason} (asked by {item.requested_by}{decided}{drafts})")
+        return DONE
+
+
+def _taken(step: str, month: str, options: dict[str, Any]) -> PeriodReopening:
+    return reopening_step(
+        step=step, month=month, reason=options.get("reason", ""), actor=actor_of(options["by"]), now=timezone.now()
+    )

@@ -1,0 +1,93 @@
+"""A close that holds some teams: what it has billed stays as it is, whatever is changed so that the others can be billed."""
+
+from dataclasses import replace
+from typing import Final
+
+from billing.invoicing.models import BillingPeriod
+from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.efficiency import Verdict
+from billing.rating.models import Charge as ChargeRow
+from billing.rating.models import EfficiencyVerdict
+from metering.intervals import Interval
+
+TEAMS_TOLD: Final = 5
+VERDICT: Final = ("team", "cluster", "namespace", "job_key", "policy")
+
+
+class ClosingChangeError(ValueError):
+    """A change that a month in the middle of its close cannot take; it says what can be done instead."""
+
+
+def closing_check() -> None:
+    """Raise ClosingChangeError if a change reaches further than to the teams that a close holds.
+
+    Called in the transaction of a change of ownership, prices or policies, after it, with the epoch held: no close begins
+    or ends meanwhile.
+    """
+    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("ordinal"):
+        if not period.held_teams.exists():
+            raise ClosingChangeError(
+                f"period {period.month} is being closed: finish `manage.py period_close {period.month}` first, "
+                f"or have two persons open it again with `manage.py period_reopen`"
+            )
+        _require_only_held(period)
+
+
+def _require_only_held(period: BillingPeriod) -> None:
+    """The bills that stand follow again, and nothing else has lost its owner or its price."""
+    window = Interval(period.start, period.end)
+    assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    if assessment.unowned or assessment.unpriced:
+        raise ClosingChangeError(f"this would leave usage of {period.month}, which is being closed, without owner or price")
+    if teams := differing(period, assessment):
+        raise ClosingChangeError(
+            f"this would change what {_told(teams)} owes for {period.month}, whose close holds other teams only: change "
+            f"what concerns {_told(held(period))}, or have two persons open it again while nothing of it is issued"
+        )
+
+
+def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
+    """The teams whose bills of this close would not follow any more.
+
+    A charge that was written stays. One that was not may come to a team that is held, that has none, or to the platform.
+    """
+    stored = _stored(period)
+    again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges}
+    billed = {row.team for row in stored.values() if not row.platform}
+    changed = {row.team for key, row in stored.items() if again.get(key) != (row.usage_quantity, row.unit_price)}
+    added = {
+        charge.key.team
+        for charge in assessment.charges
+        if not charge.key.platform and charge.key.team in billed and charge.key.digest() not in stored
+    }
+    return sorted(changed | added)
+
+
+def unwritten(period: BillingPeriod, assessment: RatingResult) -> RatingResult:
+    """What a close has still to write after it held some teams: charges and verdicts that are not stored yet."""
+    stored = _stored(period)
+    judged = set(EfficiencyVerdict.objects.filter(closing=period.ordinal).values_list(*VERDICT))
+    return replace(
+        assessment,
+        charges=[charge for charge in assessment.charges if charge.key.digest() not in stored],
+        verdicts=[verdict for verdict in assessment.verdicts if _verdict(verdict) not in judged],
+    )
+
+
+def _verdict(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(getattr(verdict, name) for name in VERDICT)
+
+
+def _stored(period: BillingPeriod) -> dict[str, ChargeRow]:
+    rows = ChargeRow.objects.filter(closing=period.ordinal)
+    return {row.line_key: row for row in rows.only("line_key", "team", "platform", "usage_quantity", "unit_price")}
+
+
+def held(period: BillingPeriod) -> list[str]:
+    """Codes of the teams that the close of a period holds."""
+    return list(period.held_teams.values_list("team", flat=True))
+
+
+def _told(teams: list[str]) -> str:
+    more = f" and {len(teams) - TEAMS_TOLD} more" if len(teams) > TEAMS_TOLD else ""
+    return ", ".join(teams[:TEAMS_TOLD]) + more

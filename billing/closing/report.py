@@ -1,0 +1,429 @@
+"""Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from billing.closing.completeness import capacity_exceeded, reports_missing
+from billing.closing.dispute_rollforward import disputes_rolled
+from billing.closing.disputes_found import disputes_left
+from billing.closing.document_reconciliation import documents_disagreeing
+from billing.closing.energy import energy_compared, energy_differing
+from billing.closing.engine_comparison import ModelComparison, compare
+from billing.closing.exceptions import (
+    SCAN_TOLERANCE,
+    ReportedException,
+    as_answered_for,
+    costs_not_measured,
+    ends_estimated,
+    engines_differing,
+    held_twice,
+    in_quarantine,
+    journal_unacknowledged,
+    months_unbilled,
+    not_ended,
+    not_rated,
+    number,
+    numbers_missing,
+    scans_differing,
+    shown,
+    teams_held,
+    unwatched,
+    without_owner,
+    without_price,
+)
+from billing.closing.intercompany import charged_apart
+from billing.closing.unknown_shares import shares_unknown
+from billing.invoices.acceptance import acceptance_counts
+from billing.invoices.selectors import journal_as_dict, last_export, reopening_as_dict, reopenings_of
+from billing.invoicing.models import BillingPeriod, Invoice, JournalExport, PeriodReopening
+from billing.rating.assessment import DeviceTime, RatingResult, rate_period
+from billing.rating.models import Charge as ChargeRow
+from billing.rating.reference_data import gpu_seconds
+from billing.runtime.parallel_reads import deferred_query
+from billing.usage.altered import Altered, usage_altered
+from billing.usage.epochs import one_snapshot
+from billing.usage.reconciliation import engine_days, sequence_gaps
+from billing.usage.selectors import (
+    EpochFilter,
+    ScanSum,
+    capacity_sums,
+    held_devices,
+    scan_sums,
+)
+from billing.usage.token_sums import rollup_difference
+from metering.accelerators import device_share
+from metering.intervals import Interval
+from pricing.allocation import IDLE
+from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
+from pricing.number_text import amount_text
+from pricing.rating import DIVISOR
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One reconciliation: what was compared, whether it agrees, and the figures.
+
+    `compared`: whether there was anything to compare with; what was not compared does not disagree, nor does it agree.
+    `holds`: whether a month in which it does not agree cannot be closed.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    compared: bool = True
+    holds: bool = True
+
+
+@dataclass
+class Report:
+    """The answer for one period. `scans`: what hourly scans listed, of a month that is not closed."""
+
+    period: str
+    status: str
+    checks: list[Check] = field(default_factory=list)
+    exceptions: list[ReportedException] = field(default_factory=list)
+    gpu_seconds: dict[str, Decimal | None] = field(default_factory=dict)
+    pools: list[dict[str, Any]] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+    engines: list[ModelComparison] = field(default_factory=list)
+    scans: list[ScanSum] | None = None
+    energy: list[str] = field(default_factory=list)
+    energy_compared: bool = False
+    journal: JournalExport | None = None
+    reopenings: list[PeriodReopening] = field(default_factory=list)
+    acceptance: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def blocking(self) -> list[ReportedException]:
+        """The exceptions that hold the close."""
+        return [item for item in self.exceptions if item.blocks]
+
+    @property
+    def closable(self) -> bool:
+        """Whether the month can be closed now (or is)."""
+        return not self.blocking and all(check.ok for check in self.checks if check.holds)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every reconciliation agrees, also those that hold no close."""
+        return all(check.ok for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of the contract."""
+        return {
+            "period": self.period,
+            "status": self.status,
+            "closable": self.closable,
+            "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks],
+            "exceptions": [
+                {
+                    "kind": e.kind, "subject": e.subject, "quantity": number(e.quantity), "unit": e.unit,
+                    "blocks": e.blocks, "action": e.action, "waived_by": e.waived_by or None,
+                    "amount": None if e.amount is None else amount_text(e.amount), "owner": e.facts.owner.value,
+                    "solution": str(e.facts.solution), "link": e.facts.link(self.period),
+                    "waived_until": e.waived_until.isoformat() if e.waived_until else None,
+                    "waiver_reason": e.waiver_reason or None, "waiver_expired": e.waiver_expired,
+                }
+                for e in self.exceptions
+            ],
+            "gpu_seconds": {name: None if v is None else number(v) for name, v in self.gpu_seconds.items()},
+            "pools": self.pools,
+            "tokens": self.tokens,
+            "reopenings": [reopening_as_dict(item) for item in self.reopenings],
+            "acceptance": self.acceptance,
+            "journal": None if self.journal is None else journal_as_dict(self.journal),
+            "engines": [
+                {
+                    "model": e.model, "days": e.days, "days_not_covered": e.not_covered, "difference": e.total.difference,
+                    "gateway": {"input_tokens": e.total.gateway_input, "output_tokens": e.total.gateway_output},
+                    "engine": {"input_tokens": e.total.engine_input, "output_tokens": e.total.engine_output},
+                }
+                for e in self.engines
+            ],
+        }  # fmt: skip
+
+
+def build_report(
+    period: BillingPeriod, *, now: datetime, thorough: bool = True, assessment: RatingResult | None = None
+) -> Report:
+    """Assess the period as a close now would (or, once closed, as its close did). `thorough` also sums all events.
+
+    `assessment` where the caller has made it already.
+    """
+    with one_snapshot():
+        return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
+
+
+def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
+    """Of all that can hold a month, what is found without summing its usage: asked again while no usage can come in."""
+    window, report = Interval(period.start, period.end), Report(period.month, period.status)
+    report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
+    report.exceptions += shares_unknown(window) + costs_not_measured(period)
+    report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)] + scans_differing(scan_sums(window))
+    report.exceptions += held_twice(window, blocks=True)
+    _waive(report, period, now)
+    return report
+
+
+def found_without_sums(period: BillingPeriod, *, now: datetime) -> Report:
+    """Of an open month all that can hold it but usage without owner or price, for which somebody has looked."""
+    report = found_at_once(period, now=now)
+    report.engines = compare(engine_days(Interval(period.start, period.end), period.zone))
+    report.exceptions += engines_differing(report.engines, blocks=True)
+    _waive(report, period, now)
+    report.checks.append(_engines_agree(report))
+    return report
+
+
+def found_beforehand(period: BillingPeriod, *, now: datetime) -> Report:
+    """Of an open month what is found neither from its names nor by what comes in: missing reports, too many devices."""
+    window, report = Interval(period.start, period.end), Report(period.month, period.status)
+    report.exceptions += reports_missing(window, min(window.end, now)) + capacity_exceeded(window, {}, blocks=True)
+    _waive(report, period, now)
+    return report
+
+
+def accounted(assessment: RatingResult, held: Decimal) -> list[Check]:
+    """Whether what is to be billed is all that was used; `held`: device-microseconds in one sum that nothing cuts."""
+    return [_all_accounted(assessment, held), _all_tokens_accounted(assessment)]
+
+
+def held_uncut(window: Interval, before: int | None) -> Callable[[], Decimal]:
+    """Begin to sum what was held in the window, as the `before`-th close sees it, in device-microseconds."""
+    return deferred_query(held_devices, window, EpochFilter() if before is None else EpochFilter(before=before))
+
+
+def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
+    """What was found of a period under its waivers and with its journal: both can change without any usage."""
+    report.exceptions += teams_held(period)
+    if thorough:
+        report.journal = last_export(period)
+        report.reopenings = reopenings_of(period)
+        report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
+        report.exceptions += journal_unacknowledged(report.journal, now)
+        rolled = disputes_rolled(period, now)
+        report.exceptions += disputes_left(period) if rolled.upheld else []
+    _waive(report, period, now)
+    report.checks.insert(2, _engines_agree(report))
+    if report.scans is not None:
+        report.checks.insert(4, _scans_agree(report, report.scans))
+    report.checks.append(_energy_agrees(report))
+    if thorough:
+        report.checks.append(Check("disputes before + opened - decided = open at the end", rolled.agrees, rolled.detail))
+    return report
+
+
+def found_in(
+    period: BillingPeriod, now: datetime, assessment: RatingResult | None = None, *, thorough: bool = True
+) -> Report:
+    """Everything that was found in usage, owners and prices, as if nobody answered for any of it."""
+    window = Interval(period.start, period.end)
+    assessment = assessment or rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    report = Report(period.month, period.status, tokens=_tokens(assessment))
+    report.engines = compare(engine_days(window, period.zone))
+    if period.ordinal is None:
+        report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
+        report.exceptions += charged_apart(assessment) + costs_not_measured(period)
+        report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
+        report.exceptions += shares_unknown(window)
+        report.exceptions += reports_missing(window, min(window.end, now))
+        report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]
+        report.scans = scan_sums(window)
+        report.exceptions += scans_differing(report.scans)
+    report.exceptions += not_rated(assessment, period)
+    if period.status == BillingPeriod.Status.CLOSING:
+        report.exceptions += without_owner(assessment) + without_price(assessment)
+    report.exceptions += held_twice(window, blocks=period.ordinal is None)
+    report.exceptions += ends_estimated(window, period.zone)
+    report.exceptions += engines_differing(report.engines, blocks=period.ordinal is None)
+    energy = energy_compared(period, assessment)
+    report.energy, report.energy_compared = [item.words for item in energy], any(not item.unknown for item in energy)
+    report.exceptions += energy_differing(energy, blocks=period.ordinal is None)
+    if thorough:
+        report.exceptions += months_unbilled(period)
+    report.checks += accounted(assessment, held_uncut(window, period.ordinal)())
+    _account_capacity(report, assessment, window)
+    if thorough or period.ordinal is None:
+        pools = [pool for pool in report.pools if pool["idle"] is not None]
+        idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
+        report.exceptions += capacity_exceeded(window, idle, blocks=period.ordinal is None)
+    report.checks.append(_capacity_check(report))
+    report.checks.append(as_reported(usage_altered(window)))
+    if thorough:
+        report.checks.append(_rollups_equal_events(window))
+    if period.status == BillingPeriod.Status.CLOSED:
+        report.checks += _charges_agree(period, assessment, thorough=thorough)
+    return report
+
+
+def _documents_agree(period: BillingPeriod) -> Check:
+    """What was issued comes to one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
+    count, total, differing = documents_disagreeing(period)
+    detail = "; ".join(differing[:5]) or f"{count} documents, {total:,}"
+    return Check("lines = documents = ledger journal = FOCUS", not differing, detail)
+
+
+def _engines_agree(report: Report) -> Check:
+    """Whether what gateways told is what inference servers counted, where servers were read, or somebody took it on."""
+    name = "gateway tokens = inference servers' counters (0.5 %)"
+    if not report.engines:
+        return Check(name, True, "no counters were reported", compared=False)
+    open_differences = {item.subject for item in report.blocking if item.kind == "engine_difference"}
+    told = [
+        f"{item.model}: {item.total.difference:,} of {item.total.engine_input + item.total.engine_output:,} tokens differ, "
+        f"{item.days} of {item.days + item.not_covered} days compared"
+        for item in report.engines
+    ]  # fmt: skip
+    return Check(name, not open_differences, "; ".join(told), compared=any(item.days for item in report.engines))
+
+
+def _energy_agrees(report: Report) -> Check:
+    agree = not any(item.kind == "energy_difference" and item.blocks for item in report.exceptions)
+    detail = "; ".join(report.energy) or "no meter was read: `manage.py meter_reading`"
+    return Check("energy at the meter = charged + shared (within 3%)", agree, detail, compared=report.energy_compared)
+
+
+def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
+    name = f"watched holds = hourly scans (within {SCAN_TOLERANCE:.1%})"
+    if not scans:
+        return Check(name, True, "no scan was reported", compared=False)
+    scanned, differing = sum(scan.scanned for scan in scans), sum(scan.differing for scan in scans)
+    agree = not any(item.kind == "scan_difference" and item.blocks for item in report.exceptions)
+    return Check(name, agree, f"{scanned:,} units in {sum(scan.scans for scan in scans):,} scans, {differing:,} differ")
+
+
+def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
+    waivers = period.waivers.all() if period.pk else ()
+    waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
+    asked = now if period.ordinal is None else None  # once the close is done its waivers stay what they were
+    report.exceptions = [as_answered_for(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
+
+
+def _tokens(assessment: RatingResult) -> dict[str, int]:
+    return {name: count for name, count in sorted(assessment.tokens.items())}
+
+
+def _all_accounted(assessment: RatingResult, held: Decimal) -> Check:
+    """What nodes held, summed without any cut, is what was charged, the platform's, unowned or unpriced."""
+    parts = reduce(
+        EXACT.add,
+        (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),
+        Decimal(0),
+    )
+    detail = f"{shown(gpu_seconds(held))} GPU-seconds held, {shown(gpu_seconds(parts))} accounted for"
+    return Check("held GPU time = charged + platform + unowned + unpriced", held == parts, detail)
+
+
+def _all_tokens_accounted(assessment: RatingResult) -> Check:
+    """Tokens reported are in a charge, unowned or unpriced."""
+    reported = sum(assessment.tokens.values())
+    charged = sum(
+        int(charge.usage_quantity)
+        for charge in assessment.charges
+        if charge.key.kind == "tokens" and not charge.key.correction
+    )
+    left, held = assessment.tokens_left, assessment.tokens_held
+    detail = f"{reported:,} tokens reported, {charged:,} charged, {left:,} unowned or unpriced"
+    if held:
+        detail += f", {held:,} of teams that cannot be rated"
+    return Check("tokens = charged + unowned + unpriced", reported == charged + left + held, detail)
+
+
+def _account_capacity(report: Report, assessment: RatingResult, window: Interval) -> None:
+    """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
+    offered: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    for item in capacity_sums(window):
+        offered[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
+    sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
+    allocated = _allocated(assessment)
+    idle = capacity = Decimal(0)
+    for cluster, accelerator in sorted(offered.keys() | assessment.device_time.keys()):
+        time = assessment.device_time.get((cluster, accelerator), DeviceTime())
+        used = {name: gpu_seconds(getattr(time, name)) for name in sums}
+        for name, value in used.items():
+            sums[name] = EXACT.add(sums[name], value)
+        known = offered.get((cluster, accelerator))
+        pool: dict[str, Any] = {"cluster": cluster, "accelerator": accelerator}
+        pool |= {name: number(value) for name, value in used.items()}
+        if known is None:
+            report.pools.append(pool | {"idle": None, "capacity": None})
+            continue
+        pool_capacity = round_to(known / 1_000_000, 6)
+        pool_idle = EXACT.subtract(pool_capacity, sum(used.values(), Decimal(0)))
+        capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
+        pool |= {"idle": number(pool_idle), "capacity": number(pool_capacity)}
+        report.pools.append(pool | allocated.get((cluster, accelerator), {}))
+    report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
+
+
+def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]]:
+    """Per pool the idle GPU-seconds that fall to each team, and the amount of them that a policy bills, or None."""
+    billed: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for charge in assessment.charges:
+        if charge.key.kind == IDLE and not charge.key.correction:
+            billed[charge.key.cluster, charge.key.accelerator] += charge.amount
+    return {
+        (pool.cluster, pool.accelerator): {
+            "idle_shares": {team: number(round_to(gpu_seconds(share), 6)) for team, share in pool.shares.items()},
+            "idle_billed": amount_text(billed[name]) if (name := (pool.cluster, pool.accelerator)) in billed else None,
+        }
+        for pool in assessment.pools
+    }
+
+
+def _capacity_check(report: Report) -> Check:
+    """What is not held is idle: that comes to the capacity wherever no more was held than nodes offered."""
+    name = "charged + platform + idle = capacity"
+    if report.gpu_seconds["capacity"] is None:
+        return Check(name, True, "capacity unknown: no capacity was reported", compared=False, holds=False)
+    beyond = [item for item in report.exceptions if item.kind == "over_capacity"]
+    unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
+    detail = f"{shown(report.gpu_seconds['capacity'])} GPU-seconds offered"
+    if beyond:
+        detail += f"; more was held than offered in {', '.join(item.subject for item in beyond)}"
+    if unknown:
+        detail += f"; capacity unknown for {', '.join(unknown)}"
+    return Check(name, not beyond, detail, holds=False)
+
+
+def as_reported(altered: Sequence[Altered]) -> Check:
+    """Stored usage is what was reported: nobody has changed, added or removed any in the database."""
+    detail = "; ".join(item.detail for item in altered) or "every row has the hash of its report"
+    return Check("stored usage = reported usage", not altered, detail)
+
+
+def _rollups_equal_events(window: Interval) -> Check:
+    difference = {name: count for name, count in rollup_difference(window).items() if count}
+    detail = ", ".join(f"{name} {count:+d}" for name, count in difference.items()) or "equal in every count"
+    return Check("token roll-ups = token events", not difference, detail)
+
+
+def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough: bool) -> list[Check]:
+    """What a close stored, against its usage rated again and against its invoices; and what of them is issued."""
+    columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
+    stored, charged = {}, Decimal("0.00")
+    for key, quantity, platform, unit, price in ChargeRow.objects.filter(closing=period.ordinal).values_list(*columns):
+        stored[key] = quantity
+        charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
+    live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))
+    checks = [_charges_follow(stored, assessment), _invoices_equal_charges([total for total, _ in live], charged)]
+    return checks + ([_documents_agree(period)] if thorough and any(number for _, number in live) else [])
+
+
+def _charges_follow(stored: Mapping[str, Decimal], assessment: RatingResult) -> Check:
+    again = {charge.key.digest(): charge.usage_quantity for charge in assessment.charges}
+    return Check(
+        "rating the stored usage again gives the same charges", stored == again,
+        f"{len(stored)} charges, {len(stored.items() ^ again.items())} differ",
+    )  # fmt: skip
+
+
+def _invoices_equal_charges(totals: Sequence[Decimal], charged: Decimal) -> Check:
+    invoiced = sum(totals, Decimal("0.00"))
+    return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced:,}, charges {charged:,}")

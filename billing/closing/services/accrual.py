@@ -1,0 +1,132 @@
+"""Estimating an open month for a book close before its bills. The same estimate is handed out until another is asked for."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+from django.db import transaction
+
+from billing.closing.accrual import AccrualFacts, accrual_csv, accrual_of
+from billing.closing.report import Report, build_report
+from billing.exports.journal import Chart
+from billing.invoices.issued import issued_notes
+from billing.invoices.lines import draft_document, invoice_lines
+from billing.invoices.selectors import document_of
+from billing.invoices.services.drafts import charges_by_invoice, parties_of
+from billing.invoices.services.periods import period_open
+from billing.invoicing.models import Accrual, BillingPeriod
+from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.freshness import freshness
+from billing.runtime.canonical_json import canonical_json, document_hash
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup
+from billing.usage.scope import EVERYTHING
+from metering.intervals import Interval
+from pricing.number_text import plain_text
+
+
+class AccrualError(Exception):
+    """A month that needs no estimate, or none yet."""
+
+
+@dataclass(frozen=True)
+class Accrued:
+    """A stored estimate; `created` says whether this call made it."""
+
+    accrual: Accrual
+    created: bool
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The estimate as it was stored."""
+        document: dict[str, Any] = json.loads(self.accrual.document)
+        return document
+
+    @property
+    def csv(self) -> bytes:
+        """The file for the ledger, the same bytes every time."""
+        return accrual_csv(self.document)
+
+
+def accrual_make(*, month: str, chart: Chart, actor: str, now: datetime, again: bool = False) -> Accrued:
+    """The estimate of an open month, made if there is none; with `again` a new revision as of now.
+
+    A new revision takes the place of the one before it, and its file takes back what that one posted.
+
+    Raises AccrualError for a month that is closed or has not begun, JournalError where a team has no cost centre.
+    """
+    period_open(month=month)
+    with transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        last = period.accruals.order_by("-revision").first()
+        if last is not None and not again:
+            return Accrued(last, created=False)
+        _refuse(period, now)
+        accrual = _store(period, last, chart, actor, now)
+    return Accrued(accrual, created=True)
+
+
+def accrual_last(period: BillingPeriod) -> Accrued | None:
+    """The estimate of a month that counts, or None."""
+    last = period.accruals.order_by("-revision").first()
+    return None if last is None else Accrued(last, created=False)
+
+
+def _refuse(period: BillingPeriod, now: datetime) -> None:
+    if period.status != BillingPeriod.Status.OPEN:
+        raise AccrualError(f"period {period.month} is {period.status}: export its journal instead of an estimate")
+    if now < period.start:
+        raise AccrualError(f"period {period.month} has not begun: there is nothing to estimate")
+
+
+def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str, now: datetime) -> Accrual:
+    setup, revision = billing_setup(), last.revision + 1 if last else 1
+    name = f"ACC-{setup.issuer}-{period.month}-{revision}"
+    ends = period.end.astimezone(ZoneInfo(period.zone)).date()
+    assessment = rate_period(window=Interval(period.start, period.end), zone=period.zone, ordinal=None, isolate=True)
+    left_out = _left_out(build_report(period, now=now, thorough=False), assessment)
+    fresh = freshness(EVERYTHING, Interval(period.start, period.end), now)
+    before = json.loads(last.document) if last else None
+    facts = AccrualFacts(name, period.month, now, ends, left_out, before, fresh.data_through)
+    text = canonical_json(accrual_of(_documents(period, name, assessment), chart, facts))
+    accrual = Accrual.objects.create(
+        period=period, revision=revision, name=name, as_of=now, document=text, sha256=document_hash(text), created_by=actor
+    )
+    audit_record(actor=actor, action="accrual_make", subject=name, detail={"sha256": accrual.sha256})
+    return accrual
+
+
+def _documents(period: BillingPeriod, name: str, assessment: RatingResult) -> Iterator[dict[str, Any]]:
+    """The preview of each team that is charged, then the notes that the open month has issued, as if numbered."""
+    setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
+    for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items()):
+        if not shadow:
+            parties = parties_of(period, setup, teams[code])
+            draft = msgspec.to_builtins(draft_document(parties, invoice_lines(charges)))
+            yield {**draft, "number": f"{name}-{code}"}
+    for note in issued_notes(period.month):
+        document = document_of(note)
+        yield {**document, "number": f"{name}-{document['number']}"}
+
+
+def _left_out(report: Report, assessment: RatingResult) -> list[dict[str, Any]]:
+    """Usage that nobody owns or prices, gaps, teams that cannot be rated: the estimate is without them, and says so."""
+    sums: dict[tuple[str, str], list[Decimal]] = defaultdict(list)
+    for item in report.blocking:
+        if item.kind != "team_unrated":
+            sums[item.kind, item.unit].append(item.quantity)
+    unrated = [
+        {"kind": "team_unrated", "unit": "teams", "exceptions": 1, "quantity": "1", "team": team, "problem": problem}
+        for team, problem in sorted(assessment.faults.items())
+    ]
+    return unrated + [
+        {"kind": kind, "unit": unit, "exceptions": len(found), "quantity": plain_text(sum(found, Decimal(0)))}
+        for (kind, unit), found in sorted(sums.items())
+    ]

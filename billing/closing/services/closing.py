@@ -1,0 +1,272 @@
+"""Closing a month: once, completely, or not at all.
+
+The month is looked at while usage goes on coming in. Two transactions follow. The first holds all ingest for an instant,
+in which it asks whether that look still holds and sets the cut-off; the second rates what was learned before the cut-off
+and writes charges and drafts. Whoever dies between them leaves a period in `closing`, which the next run finishes with
+the same result.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from billing.closing.partial_close import differing, unwritten
+from billing.closing.precheck import ClosePrecheck, precheck, requires_full_rating
+from billing.closing.prepared import standing
+from billing.closing.report import (
+    Report,
+    accounted,
+    as_reported,
+    build_report,
+    found_beforehand,
+    found_without_sums,
+    held_uncut,
+)
+from billing.closing.services.per_team_write import BlockedTeam, as_detail, write_teams
+from billing.invoices.lines import (
+    invoice_lines,
+)
+from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
+from billing.invoices.services.periods import PeriodError, period_open
+from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, PreparedClose
+from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
+from billing.runtime.gc_pause import collector_paused
+from billing.runtime.parallel_reads import deferred_query, parallel_reads
+from billing.runtime.progress import ProgressCallback, no_progress
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup
+from billing.usage.altered import usage_altered
+from billing.usage.digests import usage_digest
+from billing.usage.epochs import epoch_adopt, epoch_advance, epoch_withdraw, ingest_lock_exclusive
+from metering.intervals import Interval
+from pricing.number_text import amounts_text
+from pricing.rating import Charge
+
+TEAMS_TOLD = 5
+"""How many teams that are held a message names; the report names all."""
+
+
+class TeamsBlockedError(PeriodError):
+    """Teams whose facts are broken are held; the others are billed. The period is closing until these are, too."""
+
+    def __init__(self, month: str, held: list[BlockedTeam], billed: int) -> None:
+        first = "; ".join(f"{item.team}: {item.problem}" for item in held[:TEAMS_TOLD])
+        more = f"; and {len(held) - TEAMS_TOLD} more" if len(held) > TEAMS_TOLD else ""
+        super().__init__(
+            f"period {month} is not closed: {len(held)} of its teams cannot be billed, {billed} invoices of others are "
+            f"drafted; repair the facts, then close again; {first}{more}"
+        )
+        self.held = held
+
+
+class CloseRefusedError(Exception):
+    """Exceptions that are neither solved nor waived hold the close."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"period {report.period} cannot be closed: {_held_by(report)}")
+        self.report = report
+
+
+def _held_by(report: Report) -> str:
+    """The exceptions that hold a close, by their number; where there is none, the reconciliation that fails."""
+    count = len(report.blocking)
+    failing = next((check for check in report.checks if check.holds and not check.ok), None)
+    if not count and failing is not None:
+        return f"{failing.name}: {failing.detail}"
+    return "1 exception holds it" if count == 1 else f"{count} exceptions hold it"
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What a close brought about."""
+
+    period: BillingPeriod
+    invoices: int
+    changed: bool
+
+
+def period_close(*, month: str, actor: str, now: datetime, report_progress: ProgressCallback = no_progress) -> Closed:
+    """Close the month and build its drafts; a closed month is left as it is. `report_progress` hears how far it is.
+
+    Raises CloseRefusedError; TeamsHeldError once the others are billed; PeriodError.
+    """
+    period = period_open(month=month)
+    report_progress("look", 0, 0)
+    if adopted := _adopt(month, actor, now):
+        return adopted
+    looked = precheck(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
+    if looked is not None and not looked.report.closable:
+        raise CloseRefusedError(looked.report)
+    report_progress("cut_off", 0, 0)
+    if not _cut_off(month, actor, now, looked):
+        period = BillingPeriod.objects.get(month=month)
+        return Closed(period, _live(period).count(), changed=False)
+    with collector_paused():
+        return _bill(month, now, report_progress)
+
+
+def _adopt(month: str, actor: str, now: datetime) -> Closed | None:
+    """Close an open month with what is prepared of it, at once; None where it has to be rated, or cannot be closed."""
+    waiting = PreparedClose.objects.filter(period__month=month, ready=True).select_related("period").first()
+    if waiting is None or waiting.period is None or not found_beforehand(waiting.period, now=now).closable:
+        return None
+    with transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status != BillingPeriod.Status.OPEN or requires_full_rating(period):
+            return None
+        ingest_lock_exclusive()
+        prepared = standing(period, locked=True)
+        if prepared is None or not found_without_sums(period, now=now).closable:
+            return None
+        ordinal = prepared.ordinal or 0
+        epoch_adopt(ordinal=ordinal)
+        invoices = Invoice.everything.filter(prepared=prepared).update(period=period, prepared=None)
+        prepared.delete()
+        period.ordinal, period.closed_by = ordinal, actor
+        detail = {"ordinal": ordinal, "prepared_at": prepared.tried_at.isoformat()}
+        audit_record(actor=actor, action="period_cut_off", subject=month, detail=detail)
+        _closed(period, now, prepared.usage)
+    return Closed(period, invoices, changed=True)
+
+
+def _cut_off(month: str, actor: str, now: datetime, looked: ClosePrecheck | None = None) -> bool:
+    """Set the cut-off if the month is complete; False where it is closed already."""
+    with transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status == BillingPeriod.Status.CLOSED:
+            return False
+        if period.status == BillingPeriod.Status.CLOSING:
+            return True
+        ingest_lock_exclusive()
+        report = looked.still_holds(period, now=now) if looked else precheck(period, now=now).report
+        if not report.closable:
+            raise CloseRefusedError(report)
+        period.ordinal = epoch_advance(start=period.start, end=period.end)
+        capacity_freeze(window=Interval(period.start, period.end), ordinal=period.ordinal)
+        period.status = BillingPeriod.Status.CLOSING
+        period.closed_by = actor
+        period.save()
+        audit_record(actor=actor, action="period_cut_off", subject=month, detail={"ordinal": period.ordinal})
+        return True
+
+
+def _bill(month: str, now: datetime, report_progress: ProgressCallback) -> Closed:
+    """Write charges and drafts of a period whose cut-off is set."""
+    with parallel_reads(), transaction.atomic():
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status == BillingPeriod.Status.CLOSED:
+            return Closed(period, _live(period).count(), changed=False)
+        if period.status == BillingPeriod.Status.OPEN:
+            raise PeriodError(f"period {month} was opened again while it was being closed: look at it, then close again")
+        report_progress("rate", 0, 0)
+        window = Interval(period.start, period.end)
+        uncut = held_uncut(window, period.ordinal)
+        altered, usage = deferred_query(usage_altered, window), deferred_query(usage_digest, window, period.ordinal or 0)
+        assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+        lost = unbillable(assessment, uncut()) or bool(altered())
+        held = [] if lost else _write(period, assessment, now, report_progress)
+        if lost:
+            _take_cut_off_back(period, assessment, now)
+        elif not held:
+            pool_times_write(assessment=assessment, ordinal=period.ordinal)
+            _closed(period, now, usage())
+    if lost:
+        raise CloseRefusedError(build_report(period, now=now, thorough=False))
+    if held:
+        raise TeamsBlockedError(month, held, _live(period).count())
+    return Closed(period, _live(period).count(), changed=True)
+
+
+def unbillable(assessment: RatingResult, held: Decimal) -> bool:
+    """Whether not all usage could be billed, so that nobody is; `held`: device-microseconds in one sum that nothing cuts."""
+    missing = assessment.unowned or assessment.unpriced or assessment.entangled
+    return bool(missing) or not all(check.ok for check in accounted(assessment, held))
+
+
+def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: datetime) -> None:
+    """Open a month again of which nothing was written: usage came in at the last moment that has no owner or no price,
+    or a team cannot be rated on which hangs what others pay.
+
+    Left in `closing` it could not be helped, since owners and prices wait for its bill.  Raises PeriodError where teams
+    are billed already.
+    """
+    if _live(period).exists():
+        if assessment.entangled:
+            raise PeriodError(
+                f"period {period.month}: what others pay hangs on teams that cannot be rated; repair the facts, then close "
+                f"again; {'; '.join(f'{team}: {problem}' for team, problem in sorted(assessment.faults.items()))}"
+            )
+        if altered := usage_altered(Interval(period.start, period.end)):
+            failing = as_reported(altered)
+            raise PeriodError(f"period {period.month} cannot be closed: {failing.name}: {failing.detail}")
+        raise PeriodError(f"period {period.month} lost an owner or a price after its cut-off: put it back, then close again")
+    ingest_lock_exclusive()
+    epoch_withdraw(ordinal=period.ordinal or 0, now=now)
+    audit_record(
+        actor=period.closed_by, action="period_cut_off_withdraw", subject=period.month, detail={"ordinal": period.ordinal}
+    )
+    period.status, period.ordinal, period.closed_by = BillingPeriod.Status.OPEN, None, ""
+    period.save()
+
+
+def _write(
+    period: BillingPeriod, assessment: RatingResult, now: datetime, report_progress: ProgressCallback
+) -> list[BlockedTeam]:
+    """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
+    ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
+    if before and (moved := differing(period, assessment)):
+        raise PeriodError(
+            f"the repair changed what is billed already of {', '.join(moved[:TEAMS_TOLD])} in {period.month}: change only "
+            f"what concerns the teams that are held, or have two persons open {period.month} again with `period_reopen`"
+        )
+
+    def write(part: RatingResult) -> list[Invoice]:
+        report_progress("write", 0, 0)
+        charges_write(assessment=part, ordinal=ordinal)
+        return draft_all(period, part.charges, report_progress)
+
+    written = write_teams(unwritten(period, assessment) if before else assessment, write)
+    if not before:
+        idle_shares_write(assessment=assessment, ordinal=ordinal)
+    period.held_teams.all().delete()
+    HeldTeam.objects.bulk_create(
+        HeldTeam(period=period, team=item.team, problem=item.problem, amount=item.amount, held_at=now)
+        for item in written.held
+    )
+    if written.held:
+        audit_record(actor=period.closed_by, action="period_hold", subject=period.month, detail=as_detail(written.held))
+    return written.held
+
+
+def _closed(period: BillingPeriod, now: datetime, usage: Mapping[str, str]) -> None:
+    """Mark a period closed; `usage`: the digest of what was billed, for the audit chain."""
+    period.status, period.closed_at = BillingPeriod.Status.CLOSED, now
+    period.save()
+    totals = list(_live(period).values_list("total", flat=True))
+    audit_record(
+        actor=period.closed_by, action="period_close", subject=period.month,
+        detail={"invoices": len(totals), "total": amounts_text(totals), "ordinal": period.ordinal, "usage": dict(usage)},
+    )  # fmt: skip
+
+
+def _live(period: BillingPeriod) -> QuerySet[Invoice]:
+    return period.invoices.exclude(status=Invoice.Status.VOID)
+
+
+def draft_all(
+    period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback, prepared: PreparedClose | None = None
+) -> list[Invoice]:
+    """Store the drafts of a month, or those of its `prepared` close."""
+    setup, drafts = billing_setup(), []
+    teams = Team.objects.in_bulk(field_name="code")
+    grouped = charges_by_invoice(charges)
+    for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
+        drafts.append((invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow))
+        report_progress("draft", number, len(grouped))
+    return drafts_write(period, setup, teams, drafts, prepared)

@@ -1,0 +1,52 @@
+"""Telling what a meter of the building counted."""
+
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+
+from django.db import transaction
+
+from billing.closing.energy import KWH_PLACES
+from billing.invoices.services.periods import period_open
+from billing.invoicing.models import MeterReading
+from billing.tenancy.audit import audit_record
+from pricing.money import round_to
+
+MOST = Decimal("1e12")
+
+
+class ReadingError(ValueError):
+    """A reading that cannot be."""
+
+
+def meter_reading_put(
+    *, month: str, cluster: str, metered: str, shared: str, source: str, actor: str, now: datetime
+) -> MeterReading:
+    """Tell how many kWh a cluster took in a month at the building's meter, and how many of them are shared by plan.
+
+    The last one told counts; of a closed month it only informs.  Raises ReadingError.
+    """
+    if not cluster.strip() or len(cluster) > 512:
+        raise ReadingError("cluster: name the cluster as its agent does")
+    if not source.strip() or len(source) > 500:
+        raise ReadingError("source: say which meter was read, in at most 500 characters")
+    kwh, part = _kwh("metered_kwh", metered), _kwh("shared_kwh", shared or "0")
+    if not kwh or part > kwh:
+        raise ReadingError(f"metered_kwh {kwh}: must be above 0, and the shared {part} a part of it")
+    with transaction.atomic():
+        reading = MeterReading.objects.create(
+            period=period_open(month=month), cluster=cluster.strip(), metered_kwh=kwh, shared_kwh=part,
+            source=source.strip(), told_by=actor, told_at=now,
+        )  # fmt: skip
+        detail = {"metered_kwh": str(kwh), "shared_kwh": str(part), "source": reading.source}
+        audit_record(actor=actor, action="meter_reading_put", subject=f"{month} {reading.cluster}", detail=detail)
+    return reading
+
+
+def _kwh(name: str, text: str) -> Decimal:
+    try:
+        value = Decimal(text.strip().replace(",", ""))
+    except InvalidOperation as error:
+        raise ReadingError(f"{name} {text[:40]!r} is not a decimal") from error
+    if not value.is_finite() or not 0 <= value <= MOST or round_to(value, KWH_PLACES) != value:
+        raise ReadingError(f"{name} {text[:40]!r}: must be 0 or more, with at most {KWH_PLACES} decimals")
+    return value

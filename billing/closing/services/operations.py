@@ -1,0 +1,125 @@
+"""Operations: the intent lives in the database, so that neither the broker nor any worker can lose it.
+
+Whoever runs one holds a session-level advisory lock on (kind, month): PostgreSQL gives it back when the runner dies,
+and what the runner does is itself idempotent. A wake-up that the broker loses is sent again by the scheduler.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from zlib import crc32
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.closing.services.previews import month_assess
+from billing.invoices.issued import NotIssuedError
+from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.services.periods import PeriodError
+from billing.invoicing.models import Operation
+from billing.runtime.progress import ProgressCallback, no_progress, report_to_all, saved_with_operation
+
+OPERATION_LOCK = 0x4F50
+
+
+def _close(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+    closed = period_close(month=operation.month, actor=operation.requested_by, now=now, report_progress=report_progress)
+    return f"{_invoices(closed.invoices)} drafted" if closed.changed else "was closed already"
+
+
+def _issue(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+    issued = invoices_issue(month=operation.month, actor=operation.requested_by, now=now, report_progress=report_progress)
+    return f"{_invoices(issued)} issued"
+
+
+def _assess(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+    report_progress("assess", 0, 0)
+    return month_assess(month=operation.month, now=now)
+
+
+def _focus(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+    from billing.exports.focus.conformance import ConformanceError  # 50 MB of Arrow, which no other operation needs
+    from billing.exports.services.focus import UnexplainedError
+    from billing.exports.services.focus_rows import focus_make
+
+    report_progress("focus", 0, 0)
+    try:
+        rows = focus_make(month=operation.month, now=now, report_progress=report_progress)
+    except (NotIssuedError, UnexplainedError, ConformanceError) as error:
+        raise PeriodError(str(error)) from error
+    return f"{rows} rows of FOCUS made"
+
+
+def _invoices(count: int) -> str:
+    return "1 invoice" if count == 1 else f"{count} invoices"
+
+
+KINDS: dict[str, Callable[[Operation, datetime, ProgressCallback], str]] = {
+    "close": _close, "issue": _issue, "assess": _assess, "focus": _focus,
+}  # fmt: skip
+
+
+def operation_request(
+    *, kind: str, month: str, actor: str, wake: Callable[[int], None] | None = None, parameters: dict[str, Any] | None = None
+) -> Operation:
+    """Record what is to be done; `wake` is called with its id once that is committed."""
+    if kind not in KINDS:
+        raise ValueError(f"operation {kind!r} is none of {', '.join(KINDS)}")
+    with transaction.atomic():
+        operation = Operation.objects.create(kind=kind, month=month, requested_by=actor, parameters=parameters or {})
+        if wake is not None:
+            transaction.on_commit(lambda: wake(operation.pk))
+    return operation
+
+
+def operations_pending() -> list[int]:
+    """Ids of what is still to be done, oldest first."""
+    return list(Operation.objects.filter(status=Operation.Status.PENDING).order_by("id").values_list("id", flat=True))
+
+
+def operation_run(*, operation_id: int, wait: bool = True, report_progress: ProgressCallback = no_progress) -> Operation:
+    """Bring an operation about, unless it is done; with `wait=False` leave it to whoever is at work on it. How far it
+    is stands in its row, and `report_progress` hears it.
+
+    A refusal of the close is an outcome, told in `message`; any other error leaves the operation pending for the next
+    runner and is raised.
+    """
+    operation = Operation.objects.get(pk=operation_id)
+    with _claim(operation, wait) as claimed:
+        operation.refresh_from_db()
+        if not claimed or operation.status != Operation.Status.PENDING:
+            return operation
+        Operation.objects.filter(pk=operation.pk).update(attempts=operation.attempts + 1)
+        try:
+            with saved_with_operation(operation.pk) as kept:
+                message = KINDS[operation.kind](operation, timezone.now(), report_to_all(kept, report_progress))
+            status = Operation.Status.DONE
+        except CloseRefusedError as refusal:
+            message, status = str(refusal), Operation.Status.REFUSED
+        except PeriodError as error:
+            message, status = str(error), Operation.Status.FAILED
+        Operation.objects.filter(pk=operation.pk).update(
+            status=status, message=message, finished_at=timezone.now()
+        )
+    operation.refresh_from_db()
+    return operation
+
+
+@contextmanager
+def _claim(operation: Operation, wait: bool) -> Any:
+    key = crc32(f"{operation.kind} {operation.month}".encode()) - 2**31
+    with connection.cursor() as cursor:
+        if wait:
+            cursor.execute("SELECT pg_advisory_lock(%s, %s)", [OPERATION_LOCK, key])
+            claimed = True
+        else:
+            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [OPERATION_LOCK, key])
+            claimed = bool(cursor.fetchone()[0])
+    try:
+        yield claimed
+    finally:
+        if claimed:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [OPERATION_LOCK, key])

@@ -1,0 +1,74 @@
+"""Waivers: somebody answers for an exception that cannot be solved, with a reason and until a day."""
+
+from datetime import date, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+
+from billing.closing.exception_kinds import WAIVABLE
+from billing.closing.report import build_report
+from billing.invoicing.models import BillingPeriod, ExceptionWaiver
+from billing.tenancy.audit import audit_record
+from metering.names import visible
+
+
+class WaiverError(ValueError):
+    """An exception that may not be waived."""
+
+
+DEFAULT_DAYS: Final = 31
+LONGEST_DAYS: Final = 366
+
+
+def exception_waive(
+    *, period: BillingPeriod, kind: str, subject: str, reason: str, actor: str, now: datetime, until: date | None = None
+) -> ExceptionWaiver:
+    """Let the close go on despite an exception, up to its present quantity and until a local day, that day included
+    (31 days on where none is given): what comes on top, or a close after that day, is held again.
+
+    Usage without owner or price cannot be waived: it must be solved.  Raises WaiverError.
+    """
+    if kind not in WAIVABLE:
+        raise WaiverError(f"{kind} cannot be waived (only {', '.join(WAIVABLE)}): solve it")
+    if not reason.strip():
+        raise WaiverError("a waiver needs a reason")
+    if period.ordinal is not None and period.waivers.filter(kind=kind, subject=subject).exists():
+        raise WaiverError(f"period {period.month} is closed: its waiver of {kind} {subject} stays")
+    expires_at = _expiry(period, until, now)
+    reported = build_report(period, now=now, thorough=False).exceptions
+    of_kind = [item for item in reported if item.kind == kind]
+    as_shown = [item for item in of_kind if visible(item.subject) == visible(subject)]
+    found = next((item for item in of_kind if item.subject == subject), as_shown[0] if as_shown else None)
+    if found is None:
+        raise WaiverError(f"period {period.month} has no exception {kind} {subject}")
+    subject = found.subject
+    facts = {"reason": reason, "waived_by": actor, "quantity": found.quantity, "expires_at": expires_at}
+    with transaction.atomic():
+        waiver, _ = ExceptionWaiver.objects.update_or_create(
+            period=period, kind=kind, subject=subject, defaults=facts
+        )
+        detail = {"reason": reason, "quantity": str(found.quantity), "expires_at": expires_at.isoformat()}
+        told = f"{period.month} {kind} {subject}"
+        audit_record(actor=actor, action="exception_waive", subject=told, detail=detail)
+    return waiver
+
+
+def _expiry(period: BillingPeriod, last_day: date | None, now: datetime) -> datetime:
+    """Local midnight after the last day.  Raises WaiverError."""
+    zone = ZoneInfo(period.zone)
+    today = now.astimezone(zone).date()
+    day = today + timedelta(days=DEFAULT_DAYS) if last_day is None else last_day
+    if not today <= day <= today + timedelta(days=LONGEST_DAYS):
+        raise WaiverError(f"until {day.isoformat()}: choose a day from today on, within {LONGEST_DAYS} days")
+    return datetime.combine(day + timedelta(days=1), time(), zone)
+
+
+def last_day(text: str | None) -> date | None:
+    """A day as people write it, None for nothing.  Raises WaiverError."""
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise WaiverError(f"until {text[:20]!r}: write a day as 2026-11-30") from error

@@ -1,0 +1,55 @@
+"""Celery's side of operations: a message is only a wake-up, its loss costs seconds, its repetition nothing."""
+
+import logging
+
+from celery import shared_task
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from billing.closing.services.operations import operation_run, operations_pending
+from billing.closing.services.preparing import closes_prepare
+from billing.closing.services.previews import previews_refresh
+from billing.invoices.services.mails import mails_send
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task
+def operation_execute(operation_id: int) -> str:
+    """Bring one operation about, unless somebody is at work on it or it is done."""
+    return operation_run(operation_id=operation_id, wait=False).status
+
+
+@shared_task
+def operations_resume() -> int:
+    """Wake every pending operation again: whatever a lost broker or a killed worker left behind."""
+    pending = operations_pending()
+    for operation_id in pending:
+        operation_execute.delay(operation_id)
+    return len(pending)
+
+
+@shared_task
+def documents_send() -> int:
+    """Send the mails of documents that are due; returns how many the server took."""
+    return mails_send(now=timezone.now())
+
+
+@shared_task
+def months_assess() -> int:
+    """Assess large months again for their pages, where it is time to; returns how often it assessed."""
+    return previews_refresh()
+
+
+@shared_task
+def months_prepare() -> bool:
+    """Prepare the close of a large month that is over, where it is time to; whether it was."""
+    return closes_prepare(now=timezone.now())
+
+
+def operation_wake(operation_id: int) -> None:
+    """Tell a worker at once where the broker can be reached; otherwise the scheduler will."""
+    try:
+        operation_execute.delay(operation_id)
+    except OperationalError:
+        logger.warning("the broker cannot be reached: operation %s waits for the scheduler", operation_id)

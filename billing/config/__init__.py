@@ -1,1 +1,0 @@
-"""Settings, services and entry points of the house."""

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class CorrectionsConfig(AppConfig):
+    name = "billing.corrections"
+    label = "corrections"

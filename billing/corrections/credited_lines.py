@@ -1,0 +1,129 @@
+"""Reading: the lines that were charged, with their exact usage and what was credited of them since."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from billing.corrections.note_lines import BilledLine, NoteError
+from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
+from billing.rating.models import Charge
+from billing.rating.selectors import changes_known, last_change
+from pricing.rating import LineKey
+
+ZERO = Decimal("0.00")
+UNDECIDED = (Correction.Status.DRAFT, Correction.Status.APPROVED)
+
+
+def document_numbered(number: str) -> Invoice | Note:
+    """The issued invoice or note of that number.  Raises NoteError."""
+    found = Invoice.objects.select_related("team", "period").filter(number=number).first()
+    note = Note.objects.select_related("team", "correction", "invoice").filter(number=number).first()
+    document = found or note
+    if document is None:
+        raise NoteError(f"document {number!r}: no invoice or note of that number is issued")
+    return document
+
+
+def row_key(row: InvoiceLine | NoteLine, team: str, *, correction: bool) -> LineKey:
+    """The key of the charge behind a stored line."""
+    return LineKey(
+        team=team, platform=False, correction=correction, charge_period=row.charge_period, kind=row.kind,
+        cluster=row.cluster, namespace=row.namespace, consumer=row.consumer, accelerator=row.accelerator, sku=row.sku,
+        token_class=row.token_class, unit=row.unit, price_version=row.price_version, policy=row.policy,
+        reason=row.reason,
+    )  # fmt: skip
+
+
+def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = None) -> list[BilledLine]:
+    """Lines of an issued document that can be credited, locked until the calling transaction ends."""
+    if isinstance(document, Note):
+        return _rebilled(document, positions)
+    rows = _at(InvoiceLine.objects.filter(invoice=document), positions).select_for_update().order_by("id")
+    keys = {row.pk: row_key(row, document.team.code, correction=row.correction) for row in rows}
+    known = last_change(changes_known(document.period.ordinal or 0))
+    charges = {
+        charge.line_key: charge
+        for charge in Charge.objects.filter(
+            closing=document.period.ordinal, line_key__in=[key.digest() for key in keys.values()]
+        )
+    }
+    return [
+        BilledLine(
+            document=str(document.number), position=row.position, closing=document.period.ordinal or 0,
+            key=keys[row.pk], quantity=row.quantity, unit_price=row.unit_price, amount=row.amount,
+            usage_quantity=charges[keys[row.pk].digest()].usage_quantity,
+            facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh, known=known, row=row,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _rebilled(note: Note, positions: Iterable[int] | None) -> list[BilledLine]:
+    rows = _at(NoteLine.objects.filter(note=note, style=NoteLine.Style.REBILL), positions)
+    months = month_of_closing()
+    return [
+        BilledLine(
+            document=str(note.number), position=row.position, closing=row.closing,
+            key=row_key(row, note.team.code, correction=row.charge_period != months[row.closing]),
+            quantity=given(row.quantity), unit_price=given(row.unit_price), amount=row.amount,
+            usage_quantity=given(row.usage_quantity), facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
+            known=row.known, row=row,
+        )
+        for row in rows.select_for_update().order_by("id")
+    ]  # fmt: skip
+
+
+def given(value: Decimal | None) -> Decimal:
+    """A figure that every line that charges or reverses usage has, zero included.  Raises ValueError for none."""
+    if value is None:
+        raise ValueError("a line that charges or reverses usage has neither usage nor price")
+    return value
+
+
+def _at(rows: QuerySet[Any], positions: Iterable[int] | None) -> QuerySet[Any]:
+    return rows if positions is None else rows.filter(position__in=list(positions))
+
+
+def month_of_closing() -> dict[int, str]:
+    """The month that each close closed."""
+    return dict(BillingPeriod.objects.exclude(ordinal=None).values_list("ordinal", "month"))
+
+
+def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Decimal]:
+    """What was credited of each line by issued notes, by document and position.
+
+    Raises NoteError where an undecided correction touches one of them: two would credit the same money.
+    """
+    sums: dict[tuple[str | None, int], Decimal] = defaultdict(lambda: ZERO)
+    for field, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
+        mine = {line.row.pk: line for line in lines if isinstance(line.row, model)}
+        credits = NoteLine.objects.filter(**{f"{field}__in": list(mine)}).exclude(
+            note__correction__status=Correction.Status.VOID
+        )
+        waiting = credits.filter(note__correction__status__in=UNDECIDED).exclude(style=NoteLine.Style.REBILL).first()
+        if waiting is not None:
+            line = mine[getattr(waiting, f"{field}_id")]
+            raise NoteError(
+                f"line {line.position} of {line.document}: correction {waiting.note.correction_id} of it is not decided "
+                "yet: issue or void it first"
+            )
+        for pk, amount in credits.values_list(field).annotate(sum=Sum("amount")):
+            sums[mine[pk].document, mine[pk].position] = amount
+    return sums
+
+
+def credited_by_position(invoice: Invoice) -> dict[int, Decimal]:
+    """What issued notes credited of each line of an invoice, negative, by position."""
+    credits = NoteLine.objects.filter(invoice_line__invoice=invoice, note__number__isnull=False)
+    return dict(credits.values_list("invoice_line__position").annotate(sum=Sum("amount")))
+
+
+def left_of(lines: Sequence[BilledLine]) -> dict[int, Decimal]:
+    """What is left of charged lines after their credits, by position; rewards, which are negative, are left out."""
+    credited = credited_of(lines)
+    return {
+        line.position: max(line.amount + credited.get((line.document, line.position), ZERO), ZERO) for line in lines
+    }

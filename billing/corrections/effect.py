@@ -1,0 +1,216 @@
+"""Reading: what a change of closed time does to what was billed: charged, should have been charged, and the lines.
+
+For every close whose usage the change reaches, the slice is assessed twice, as it was known until now and with the
+change; where both differ, the line that stands in a document is to be reversed and the other one billed.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from billing.corrections.credited_lines import billed_lines, credited_of
+from billing.corrections.note_lines import BilledLine, NoteError
+from billing.invoices.showback import billing_modes
+from billing.invoicing.models import (
+    BillingPeriod,
+    Correction,
+    Invoice,
+    InvoiceLine,
+    Note,
+    NoteLine,
+)
+from billing.rating.assessment import RatingResult, rate_slice
+from billing.rating.models import RetroactiveChange
+from billing.rating.reference_data import ReferenceData
+from billing.rating.selectors import BilledSlice, billed_slices, changes_through, reference_data_with
+from billing.usage.selectors import last_ordinal
+from pricing.number_text import amount_text
+from pricing.rating import Charge, LineKey
+
+ZERO = Decimal("0.00")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Charges of one close that the change takes away and puts in their place."""
+
+    closing: int
+    before: Sequence[Charge]
+    after: Sequence[Charge]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamMonth:
+    """What a team was charged for a month of usage in the lines that move, and what it should have been."""
+
+    team: str
+    month: str
+    charged: Decimal
+    should_be: Decimal
+
+    @property
+    def difference(self) -> Decimal:
+        """Negative where the team gets money back."""
+        return self.should_be - self.charged
+
+
+@dataclass(frozen=True)
+class Effect:
+    """All that moves, by close.
+
+    `unrated` says why teams cannot be rated: what moves of them is unknown, and nothing of them is in here. With
+    `entangled` what others pay hangs on them: then nothing at all is.
+    """
+
+    moved: Sequence[Moved] = field(default_factory=list)
+    unrated: Mapping[str, str] = field(default_factory=dict)
+    entangled: bool = False
+
+    @property
+    def teams(self) -> list[str]:
+        """Every team that something is taken from or given to."""
+        return sorted({charge.key.team for item in self.moved for charge in (*item.before, *item.after)})
+
+    def by_team_and_month(self) -> list[TeamMonth]:
+        """Charged and should-be amounts, by team and month of usage."""
+        sums: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
+        for item in self.moved:
+            for column, charges in enumerate((item.before, item.after)):
+                for charge in charges:
+                    sums[charge.key.team, charge.key.charge_period][column] += charge.amount
+        return [TeamMonth(team, month, *amounts) for (team, month), amounts in sorted(sums.items())]
+
+
+def effect_of(change: RetroactiveChange) -> Effect:
+    """What a change does (or, once approved, did) to the closes made before it."""
+    before = changes_through((change.ordinal or 2**31 - 1) - 1)
+    through = last_ordinal() if change.epoch is None else change.epoch
+    reference_data = reference_data_with(before), reference_data_with([*before, change])
+    unrated, entangled = dict[str, str](), False
+    moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
+    for part in billed_slices(change.valid_from, change.valid_until, through):
+        assessed = [_assessed(part, book) for book in reference_data]  # of one slice at a time: years may be in question
+        for one in assessed:
+            unrated |= one.faults
+            entangled |= one.entangled
+        was, will = map(_charges, assessed)
+        moved[part.closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
+        moved[part.closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
+    if entangled:
+        return Effect([], unrated, entangled=True)
+    rated = ((closing, *(_without(unrated, side) for side in sides)) for closing, sides in sorted(moved.items()))
+    return Effect([Moved(*item) for item in rated if any(item[1:])], unrated)
+
+
+def _without(teams: Collection[str], charges: Iterable[Charge]) -> list[Charge]:
+    return [charge for charge in charges if charge.key.team not in teams]
+
+
+def _assessed(part: BilledSlice, reference_data: ReferenceData) -> RatingResult:
+    zone = BillingPeriod.objects.get(ordinal=part.closing).zone
+    return rate_slice(
+        window=part.window,
+        zone=zone,
+        reference_data=reference_data,
+        closing=part.closing,
+        correction=part.correction,
+        isolate=True,
+    )
+
+
+def _charges(assessed: RatingResult) -> dict[LineKey, Charge]:
+    modes = billing_modes()
+    return {
+        charge.key: charge
+        for charge in assessed.charges
+        if not charge.key.platform and not modes.shadow(charge.key.team, charge.key.charge_period)
+    }
+
+
+def _differs(other: Charge | None, charge: Charge) -> bool:
+    return other is None or (other.usage_quantity, other.unit_price) != (charge.usage_quantity, charge.unit_price)
+
+
+@dataclass(frozen=True)
+class StandingLines:
+    """The lines of one team and close that stand in issued documents now, with what was credited of each (negative)."""
+
+    invoice: Invoice | None
+    lines: Mapping[LineKey, BilledLine]
+    credited: Mapping[tuple[str | None, int], Decimal]
+
+    def line(self, charge: Charge) -> BilledLine:
+        """The line of a charge.  Raises NoteError where a person took it back already."""
+        found = self.lines.get(charge.key)
+        if found is None:
+            key = charge.key
+            raise NoteError(
+                f"{key.team} {key.charge_period} {key.sku} {key.price_version}: its line was credited in full by hand; "
+                "this change cannot say what is due there: bill or credit it by hand and leave that time out"
+            )
+        return found
+
+    def credit(self, line: BilledLine) -> Decimal:
+        """What was credited of a line, negative or zero."""
+        return self.credited.get((line.document, line.position), ZERO)
+
+
+def standing_lines(closing: int, team: str) -> StandingLines:
+    """What stands of the `closing`-th close for a team; locked.  Raises NoteError where its invoice is not issued."""
+    invoices = Invoice.objects.filter(period__ordinal=closing, team__code=team, shadow=False)
+    invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
+    if invoice is not None and invoice.status != Invoice.Status.ISSUED:
+        raise NoteError(
+            f"the invoice of {team} for {invoice.period.month} is {invoice.status}: issue it first, then correct it"
+        )
+    documents: list[Invoice | Note] = [invoice] if invoice is not None else []
+    notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__closing=closing)
+    documents += notes.select_related("team", "invoice__period").distinct().order_by("id")
+    lines = [line for document in documents for line in billed_lines(document) if line.closing == closing]
+    reversed_rows = _reversed(lines)
+    standing = [line for line in lines if (type(line.row), line.row.pk) not in reversed_rows]
+    return StandingLines(invoice, {line.key: line for line in standing}, credited_of(standing))
+
+
+def _reversed(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
+    """The rows of lines that a note took back as a whole."""
+    reversals = NoteLine.objects.filter(style=NoteLine.Style.REVERSAL).exclude(
+        note__correction__status=Correction.Status.VOID
+    )
+    found: set[tuple[type, int]] = set()
+    for field_name, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
+        mine = [line.row.pk for line in lines if isinstance(line.row, model)]
+        taken = reversals.filter(**{f"{field_name}__in": mine}).values_list(f"{field_name}_id", flat=True)
+        found |= {(model, pk) for pk in taken}
+    return found
+
+
+def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
+    """One change of closed time for programs: what it says, what it does or did, and the notes that it made."""
+    notes = Note.objects.filter(correction__change=change, number__isnull=False).order_by("kind", "sequence")
+    effect = effect_of(change)
+    return {
+        "id": change.pk,
+        "kind": change.kind,
+        "name": change.name,
+        "status": change.status,
+        "valid_from": change.valid_from.isoformat(),
+        "valid_until": change.valid_until.isoformat(),
+        "fact": change.fact,
+        "reason": change.reason,
+        "evidence": change.evidence or None,
+        "requested_by": change.requested_by,
+        "acknowledged": change.acknowledged,
+        "approvers": change.approvers,
+        "effect": [
+            {
+                "team": row.team, "month": row.month, "charged": amount_text(row.charged),
+                "should_be": amount_text(row.should_be), "difference": amount_text(row.difference),
+            }
+            for row in effect.by_team_and_month()
+        ],
+        "unrated": [{"team": team, "problem": problem} for team, problem in sorted(effect.unrated.items())],
+        "notes": list(notes.values_list("number", flat=True)),
+    }  # fmt: skip

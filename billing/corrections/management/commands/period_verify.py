@@ -1,0 +1,52 @@
+"""`manage.py period_verify 2026-10`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from billing.corrections.services.proof import period_verify
+from billing.invoicing.models import BillingPeriod
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
+
+
+class Command(AppCommand):
+    help = (
+        "Rate closed months again from their usage and compare every document's hash, and the usage with what was reported "
+        "and what the close saw; 3 if one differs."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("month", metavar="2026-10", nargs="?")
+        which.add_argument("--all", action="store_true", dest="every", help="every closed month, in the order of closes")
+        self.add_json(parser)
+
+    def run(self, *, month: str | None, every: bool, json: bool, **_: Any) -> int:
+        if month is not None:
+            return self._verify(month, json=json)
+        closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal")
+        return max((self._verify(one, json=json) for one in closed.values_list("month", flat=True)), default=DONE)
+
+    def _verify(self, month: str, *, json: bool) -> int:
+        try:
+            proofs = period_verify(month=month)
+        except BillingPeriod.DoesNotExist:
+            fail(f"month {month!r}: is not closed")
+        documents = [proof for proof in proofs if not proof.of_usage]
+        changed = [proof for proof in proofs if proof.of_usage]
+        if json:
+            self.print_json({
+                "period": month,
+                "proofs": [
+                    {"team": p.team, "number": p.number, "sha256": p.stored, "recomputed": p.recomputed, "ok": p.holds}
+                    for p in documents
+                ],
+                "usage": [{"expected": p.stored, "found": p.recomputed} for p in changed],
+            })  # fmt: skip
+        else:
+            for proof in documents:
+                mark = "ok  " if proof.holds else "FAIL"
+                self.say(f"  {mark} {proof.number or '(draft)':<24} {proof.team:<20} {proof.stored}")
+            for proof in changed:
+                self.say(f"  FAIL the usage of {month}: {proof.stored} expected, found {proof.recomputed}")
+            self.say(f"{sum(proof.holds for proof in documents)} of {len(documents)} documents follow from their usage")
+        return DONE if all(proof.holds for proof in proofs) else DECIDE

@@ -1,0 +1,225 @@
+"""PURE: lines of issued documents -> the lines, sums and text of the notes that correct them.
+
+A credit note reverses a line with its quantity and price, so that it mirrors the charge to the cent; a rebill charges
+the same usage again, as it should have been. An allowance takes an amount off a line and leaves its usage alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from billing.invoices.lines import CONSUMING, KIND_ORDER, energy_told, token_class_fields
+from pricing.money import round_to
+from pricing.number_text import (
+    ENERGY_PLACES,
+    QUANTITY_PLACES,
+    amount_text,
+    amounts_text,
+    energy_text,
+    price_text,
+    quantity_text,
+)
+from pricing.rating import Charge, LineKey
+
+SCHEMA = "suanpan/note/1"
+REVERSAL, WITHDRAWAL, ALLOWANCE, REBILL = "reversal", "withdrawal", "allowance", "rebill"
+CREDIT_KIND = "credit"
+ZERO = Decimal("0.00")
+
+
+class NoteError(ValueError):
+    """A correction that cannot be made as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class BilledLine:
+    """A line that was charged: `document` and `position` say where, `closing` by which close, `key` for what.
+
+    Quantity, price and amount are as printed; `usage_quantity` is the exact usage in base units. No `document` is the
+    note itself that names the line; `row` is where it is stored, for whoever stored it.
+    """
+
+    document: str | None
+    position: int
+    closing: int
+    key: LineKey
+    quantity: Decimal
+    unit_price: Decimal
+    amount: Decimal
+    usage_quantity: Decimal
+    facility_kw: Decimal | None = None
+    energy_kwh: Decimal | None = None
+    known: int = 0
+    row: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEntry:
+    """One line of a note. `of` is the line it takes from; a rebill has none."""
+
+    style: str
+    key: LineKey
+    closing: int
+    amount: Decimal
+    quantity: Decimal | None = None
+    unit_price: Decimal | None = None
+    usage_quantity: Decimal | None = None
+    facility_kw: Decimal | None = None
+    energy_kwh: Decimal | None = None
+    known: int = 0
+    of: BilledLine | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of the line in the document: amounts taken off are credits, whatever they are taken off."""
+        return CREDIT_KIND if self.style in (ALLOWANCE, WITHDRAWAL) else self.key.kind
+
+    def as_dict(self, position: int) -> dict[str, Any]:
+        """The line of the canonical document: the same fields as a line of an invoice, and what it credits."""
+        key = self.key
+        return {
+            "position": position,
+            "style": self.style,
+            "kind": self.kind,
+            "cluster": key.cluster or None,
+            "namespace": key.namespace or None,
+            "consumer": key.consumer or None,
+            "accelerator": key.accelerator or None,
+            "sku": key.sku,
+            **token_class_fields(key.token_class),
+            "quantity": None if self.quantity is None else quantity_text(self.quantity),
+            "unit": key.unit,
+            "unit_price": None if self.unit_price is None else price_text(self.unit_price),
+            "amount": amount_text(self.amount),
+            "price_version": key.price_version,
+            "policy": key.policy or None,
+            "reason": key.reason or None,
+            "charge_period": key.charge_period,
+            "charge_class": "Correction",
+            "energy_kwh": energy_told(self.energy_kwh),
+            "credits": None if self.of is None else {"document": self.of.document, "position": self.of.position},
+        }
+
+
+def reversal(line: BilledLine) -> NoteEntry:
+    """The whole line, taken back: the same quantity, price and amount with the other sign (F07).
+
+    Zero stays zero: a line of no amount has no negative amount.
+    """
+    return NoteEntry(
+        REVERSAL, line.key, line.closing, _negative(line.amount), quantity=_negative(line.quantity),
+        unit_price=line.unit_price, usage_quantity=line.usage_quantity, facility_kw=line.facility_kw,
+        energy_kwh=None if line.energy_kwh is None else _negative(line.energy_kwh), known=line.known, of=line,
+    )  # fmt: skip
+
+
+def _negative(value: Decimal) -> Decimal:
+    return -value if value else abs(value)
+
+
+def withdrawal(line: BilledLine, credited: Decimal) -> NoteEntry:
+    """What was credited of a line before (`credited`, negative), taken back because the line itself is reversed."""
+    return NoteEntry(WITHDRAWAL, line.key, line.closing, -credited, known=line.known, of=line)
+
+
+def allowance(
+    line: BilledLine, amount: Decimal, *, quantity: Decimal | None = None, unit_price: Decimal | None = None
+) -> NoteEntry:
+    """`amount` (positive) off a line; quantity and price explain it where there are any (F18), usage is left alone."""
+    return NoteEntry(
+        ALLOWANCE, line.key, line.closing, -amount, quantity=None if quantity is None else -quantity,
+        unit_price=unit_price, known=line.known, of=line,
+    )  # fmt: skip
+
+
+def rebill(charge: Charge, closing: int, known: int) -> NoteEntry:
+    """The charge that should have been made, for usage that the `closing`-th close billed first.
+
+    `known`: the last change of closed time that its price and owner follow from.
+    """
+    energy = charge.energy_kwh if charge.key.kind in CONSUMING else None
+    return NoteEntry(
+        REBILL, charge.key, closing, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
+        unit_price=charge.unit_price, usage_quantity=charge.usage_quantity, facility_kw=charge.facility_kw,
+        energy_kwh=None if energy is None else round_to(energy, ENERGY_PLACES), known=known,
+    )  # fmt: skip
+
+
+def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantity: Decimal | None) -> NoteEntry:
+    """The line at another price, or with other usage, as a person found it to be right."""
+    charge = Charge(
+        line.key, line.usage_quantity if usage_quantity is None else usage_quantity,
+        line.unit_price if unit_price is None else unit_price, line.facility_kw,
+    )  # fmt: skip
+    return rebill(charge, line.closing, line.known)
+
+
+STYLE_ORDER = {WITHDRAWAL: 0, REVERSAL: 1, REBILL: 2, ALLOWANCE: 3}
+
+
+def ordered(entries: Sequence[NoteEntry]) -> list[NoteEntry]:
+    """In the order of the document: by month of usage, kind and name."""
+    return sorted(
+        entries,
+        key=lambda entry: (entry.key.charge_period, KIND_ORDER.get(entry.kind, 9), STYLE_ORDER[entry.style],
+                           entry.key, entry.closing),
+    )  # fmt: skip
+
+
+def total_of_entries(entries: Sequence[NoteEntry]) -> Decimal:
+    """Sum of the rounded lines."""
+    return sum((entry.amount for entry in entries), ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFacts:
+    """What a note copies, so that it never changes when the facts do. `invoice` is (number, SHA-256, month) or None."""
+
+    kind: str
+    issuer: str
+    team: str
+    team_name: str
+    cost_center: str
+    currency: str
+    reason_code: str
+    reason: str
+    invoice: tuple[str, str, str] | None
+    issuer_facts: Mapping[str, str] = field(default_factory=dict)
+    recipient_facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def note_draft(facts: NoteFacts, entries: Sequence[NoteEntry]) -> dict[str, Any]:
+    """Everything the note will say but its period, number and predecessor."""
+    lines = [entry.as_dict(position) for position, entry in enumerate(entries, start=1)]
+    kinds = list(dict.fromkeys(line["kind"] for line in lines))
+    energies = [entry.energy_kwh for entry in entries if entry.energy_kwh is not None]
+    reference = None
+    if facts.invoice is not None:
+        number, sha256, month = facts.invoice
+        reference = {"number": number, "sha256": sha256, "month": month}
+    return {
+        "schema": SCHEMA,
+        "kind": facts.kind,
+        "issuer": {"name": facts.issuer, **facts.issuer_facts},
+        "recipient": {
+            "team": facts.team, "name": facts.team_name, "cost_center": facts.cost_center, **facts.recipient_facts
+        },
+        "currency": facts.currency,
+        "reason": {"code": facts.reason_code, "text": facts.reason},
+        "invoice": reference,
+        "lines": lines,
+        "subtotals": [
+            {"kind": kind, "amount": amounts_text(entry.amount for entry in entries if entry.kind == kind)}
+            for kind in kinds
+        ],
+        "total": amounts_text(entry.amount for entry in entries),
+        "energy_kwh": energy_text(sum(energies, Decimal(0))) if energies else None,
+    }
+
+
+def note_document(
+    draft: Mapping[str, Any], *, period: Mapping[str, str], number: str | None, previous_sha256: str
+) -> dict[str, Any]:
+    """The note: the draft in the period in which it is issued, with its number and the hash of the note before it."""
+    return {**draft, "period": dict(period), "number": number, "previous_sha256": previous_sha256 or None}

@@ -1,0 +1,114 @@
+"""Reading: an issued note, made again from the documents that it corrects and the usage that it charges."""
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+from billing.corrections.credited_lines import given, month_of_closing, row_key
+from billing.corrections.effect import effect_of
+from billing.corrections.note_lines import (
+    BilledLine,
+    NoteEntry,
+    NoteFacts,
+    allowance,
+    note_document,
+    note_draft,
+    rebill,
+    reversal,
+    withdrawal,
+)
+from billing.invoices.lines import ISSUER_FACTS, RECIPIENT_FACTS, non_empty, period_facts
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import Correction, InvoiceLine, Note, NoteLine
+from billing.runtime.canonical_json import canonical_json, document_hash
+from metering.intervals import Interval
+from pricing.rating import Charge
+
+
+def note_again(note: Note) -> dict[str, Any]:
+    """The document of a note as it follows from what it corrects; quantities and amounts are computed anew.
+
+    Reversals mirror the line in the text of the corrected document, rebills price the exact usage again.
+    """
+    draft, months = note.draft, month_of_closing()
+    invoice = draft["invoice"]
+    facts = NoteFacts(
+        kind=note.kind, issuer=draft["issuer"]["name"], team=draft["recipient"]["team"],
+        team_name=draft["recipient"]["name"], cost_center=draft["recipient"]["cost_center"],
+        currency=draft["currency"], reason_code=draft["reason"]["code"], reason=draft["reason"]["text"],
+        invoice=None if invoice is None else (invoice["number"], invoice["sha256"], invoice["month"]),
+        issuer_facts=non_empty(draft["issuer"], ISSUER_FACTS),
+        recipient_facts=non_empty(draft["recipient"], RECIPIENT_FACTS),
+    )  # fmt: skip
+    rows = note.lines.order_by("position").select_related(
+        "invoice_line__invoice__team", "note_line__note__team", "invoice_line__invoice__period"
+    )
+    entries = [_entry(note, row, months) for row in rows]
+    period = note.correction.period
+    if period is None:
+        raise ValueError(f"note {note.pk} is not issued: there is nothing to prove")
+    return note_document(
+        note_draft(facts, entries), number=str(note.number), previous_sha256=note.previous_sha256,
+        period=period_facts(period.month, period.zone, Interval(period.start, period.end)),
+    )  # fmt: skip
+
+
+def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
+    if row.style == NoteLine.Style.REBILL:
+        key = row_key(row, note.team.code, correction=row.charge_period != months[row.closing])
+        charge = Charge(key, given(row.usage_quantity), given(row.unit_price), row.facility_kw)
+        return rebill(charge, row.closing, row.known)
+    line = _corrected(note, row, months)
+    if row.style == NoteLine.Style.REVERSAL:
+        return reversal(line)
+    if row.style == NoteLine.Style.WITHDRAWAL:
+        return withdrawal(line, -row.amount)
+    quantity = None if row.quantity is None else -row.quantity
+    return allowance(line, -row.amount, quantity=quantity, unit_price=row.unit_price)
+
+
+def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
+    """The line that a row takes from: its figures as the text of its document states them."""
+    stored: InvoiceLine | NoteLine = row.invoice_line or row.note_line  # type: ignore[assignment]
+    document: Any = stored.invoice if isinstance(stored, InvoiceLine) else stored.note
+    own = document.pk == note.pk and isinstance(stored, NoteLine)
+    printed = next(line for line in document_of(document)["lines"] if line["position"] == stored.position)
+    correction = row.charge_period != months[row.closing]
+    return BilledLine(
+        document=None if own else str(document.number), position=stored.position, closing=row.closing,
+        key=row_key(stored, document.team.code, correction=correction), quantity=Decimal(printed["quantity"]),
+        unit_price=Decimal(printed["unit_price"]), amount=Decimal(printed["amount"]),
+        usage_quantity=given(row.usage_quantity) if row.style == NoteLine.Style.REVERSAL else Decimal("0"),
+        facility_kw=row.facility_kw,
+        energy_kwh=None if printed["energy_kwh"] is None else Decimal(printed["energy_kwh"]),
+    )  # fmt: skip
+
+
+def correction_follows(correction: Correction) -> bool:
+    """Whether the charges of a correction follow again from its change of closed time; by hand there is none to follow."""
+    if correction.change is None:
+        return True
+    moved = effect_of(correction.change).moved
+    rows = list(NoteLine.objects.filter(note__correction=correction).select_related("note__team"))
+    months = month_of_closing()
+
+    def charge(row: NoteLine) -> tuple[Any, ...]:
+        key = row_key(row, row.note.team.code, correction=row.charge_period != months[row.closing])
+        return (row.closing, key, row.usage_quantity)
+
+    taken = Counter(charge(row) for row in rows if row.style == NoteLine.Style.REVERSAL)
+    billed = Counter((*charge(row), row.unit_price) for row in rows if row.style == NoteLine.Style.REBILL)
+    return taken == Counter(
+        (item.closing, one.key, one.usage_quantity) for item in moved for one in item.before
+    ) and billed == Counter(
+        (item.closing, one.key, one.usage_quantity, one.unit_price) for item in moved for one in item.after
+    )
+
+
+def note_hashes(note: Note) -> tuple[str, str]:
+    """What is stored, and what the note should be: two hashes, equal where the note is proven."""
+    stored = document_hash(note.document)
+    return (
+        stored if stored == note.sha256 else "hash is broken",
+        document_hash(canonical_json(note_again(note))),
+    )

@@ -1,0 +1,441 @@
+"""Corrections of issued documents: asked for by one person, approved by another, issued as numbered notes at once.
+
+An issued document never changes. What it charged wrongly is taken back by a credit note and, where something else
+should have been charged, charged again by a rebill; both stand in the month that is open when they are issued.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from billing.corrections.credited_lines import billed_lines, credited_of, document_numbered, given
+from billing.corrections.note_lines import (
+    BilledLine,
+    NoteEntry,
+    NoteError,
+    NoteFacts,
+    allowance,
+    note_document,
+    note_draft,
+    ordered,
+    rebilled_line,
+    reversal,
+    total_of_entries,
+    withdrawal,
+)
+from billing.invoices.approval_limits import (
+    CREDITS,
+    PRIOR_YEARS,
+    WRITE_OFFS,
+    Authority,
+    authority_for,
+    has_right,
+    require_right,
+    require_second_person,
+)
+from billing.invoices.lines import issuer_facts, period_facts, recipient_facts
+from billing.invoices.services.mails import mails_queue
+from billing.invoices.services.periods import period_open
+from billing.invoicing.models import (
+    BillingPeriod,
+    Correction,
+    CorrectionApproval,
+    Invoice,
+    InvoiceLine,
+    Note,
+    NoteLine,
+    NumberSeries,
+)
+from billing.rating.models import RetroactiveChange
+from billing.runtime.canonical_json import canonical_json, document_hash
+from billing.tenancy.access import Right, same_person
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import Interval, month_of
+from pricing.money import AMOUNT_PLACES, PRICE_PLACES, round_to, split_amount
+from pricing.number_text import QUANTITY_PLACES
+from pricing.rating import DIVISOR
+
+SERIES_MARK = {Note.Kind.CREDIT: "CN", Note.Kind.REBILL: "RB"}
+ZERO = Decimal("0.00")
+NEED_EVIDENCE = (Correction.Reason.SLA, Correction.Reason.MFU, Correction.Reason.WRITE_OFF)
+
+
+@dataclass(frozen=True, slots=True)
+class LineCredit:
+    """What is wrong with a line: all of it (no `amount`), or an amount of it.
+
+    With a whole line, `rebill_price` or `rebill_quantity` (in the line's unit) say what should have been charged. With
+    an amount, `quantity` and `unit_price` may explain it.
+    """
+
+    position: int
+    amount: Decimal | None = None
+    rebill_price: Decimal | None = None
+    rebill_quantity: Decimal | None = None
+    quantity: Decimal | None = None
+    unit_price: Decimal | None = None
+
+    @property
+    def rebilled(self) -> bool:
+        """Whether something is charged instead."""
+        return self.rebill_price is not None or self.rebill_quantity is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The reason of a correction, and who asks for it when."""
+
+    reason_code: str
+    reason: str
+    evidence: str
+    actor: str
+    now: datetime
+
+
+@dataclass(frozen=True)
+class NotePlan:
+    """A note to be: for a team, of an invoice where there is one, with its lines."""
+
+    kind: str
+    team: Team
+    invoice: Invoice | None
+    entries: Sequence[NoteEntry]
+
+
+def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wanted) -> Correction:
+    """Draft a correction of lines of one issued document; nothing is owed or posted before it is approved and issued.
+
+    Raises NoteError, AuthorityError; then nothing is stored.
+    """
+    _require_reason(wanted)
+    with transaction.atomic():
+        document = document_numbered(number)
+        lines = _lines_asked_for(document, credits)
+        credited = credited_of(lines)
+        entries: list[NoteEntry] = []
+        rebills: list[tuple[NoteEntry, Decimal]] = []
+        for line, credit in zip(lines, credits, strict=True):
+            before = credited[line.document, line.position]
+            entries += line_credits(line, credit, before)
+            if credit.rebilled:
+                rebills.append((_rebill(line, credit), -before))
+        invoice = document if isinstance(document, Invoice) else document.invoice
+        plans = [NotePlan(Note.Kind.CREDIT, document.team, invoice, ordered(entries))]
+        if rebills:
+            plans.append(NotePlan(Note.Kind.REBILL, document.team, invoice, carried_over(rebills)))
+        return correction_store(plans=plans, wanted=wanted)
+
+
+def _require_reason(wanted: Wanted) -> None:
+    if wanted.reason_code not in Correction.Reason.values:
+        raise NoteError(f"reason code {wanted.reason_code!r} is none of {', '.join(Correction.Reason.values)}")
+    if not wanted.reason.strip():
+        raise NoteError("a correction needs a reason in words")
+    if wanted.reason_code in NEED_EVIDENCE and not wanted.evidence.strip():
+        raise NoteError(f"a correction for {wanted.reason_code} needs evidence: a ticket, an incident, a page")
+
+
+def _lines_asked_for(document: Invoice | Note, credits: Sequence[LineCredit]) -> list[BilledLine]:
+    positions = [credit.position for credit in credits]
+    if not positions:
+        raise NoteError("name at least one line to credit")
+    if len(set(positions)) < len(positions):
+        raise NoteError(f"lines {sorted(positions)}: name each line once")
+    lines = {line.position: line for line in billed_lines(document, positions)}
+    missing = [position for position in positions if position not in lines]
+    if missing:
+        raise NoteError(f"line {missing[0]}: {document.number} charges no line of that position")
+    return [lines[position] for position in positions]
+
+
+def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[NoteEntry]:
+    """The entries that take back a line, or an amount of it; `before` was credited already (negative or zero).
+
+    Raises NoteError where nothing or not so much is left.
+    """
+    left = line.amount + before
+    name = f"line {line.position} of {line.document}"
+    if credit.amount is None:
+        if line.amount and not left:
+            raise NoteError(f"{name}: its {line.amount} are credited already")
+        return [*([withdrawal(line, before)] if before else []), reversal(line)]
+    if credit.rebilled:
+        raise NoteError(f"{name}: only a whole line is billed again; leave its amount out")
+    _require_places(name, "amount", credit.amount, AMOUNT_PLACES)
+    if credit.quantity is not None:
+        _require_places(name, "quantity", credit.quantity, QUANTITY_PLACES)
+    if not ZERO < credit.amount <= left:
+        raise NoteError(f"{name}: {credit.amount} is not between 0.01 and the {left} left of its {line.amount}")
+    return [allowance(line, credit.amount, quantity=credit.quantity, unit_price=credit.unit_price)]
+
+
+def _rebill(line: BilledLine, credit: LineCredit) -> NoteEntry:
+    usage = None
+    if credit.rebill_quantity is not None:
+        _require_places(f"line {line.position}", "rebill_quantity", credit.rebill_quantity, QUANTITY_PLACES)
+        if credit.rebill_quantity <= 0:
+            raise NoteError(f"line {line.position}: rebill_quantity {credit.rebill_quantity} must be positive")
+        usage = credit.rebill_quantity * DIVISOR[line.key.unit]
+    if credit.rebill_price is not None:
+        _require_places(f"line {line.position}", "rebill_price", credit.rebill_price, PRICE_PLACES)
+        if credit.rebill_price < 0:
+            raise NoteError(f"line {line.position}: rebill_price {credit.rebill_price} must not be negative")
+    return rebilled_line(line, unit_price=credit.rebill_price, usage_quantity=usage)
+
+
+def _require_places(subject: str, field: str, value: Decimal, places: int) -> None:
+    if round_to(value, places) != value:
+        raise NoteError(f"{subject}: {field} {value} has more than {places} decimals")
+
+
+def carried_over(rebills: Sequence[tuple[NoteEntry, Decimal]]) -> list[NoteEntry]:
+    """Rebilled lines, and after them what had been credited (positive) of the lines that they replace.
+
+    Who was given 640.00 for a fault of the platform keeps them when the price is corrected, up to what is billed.
+    """
+    kept = ordered([entry for entry, _ in rebills])
+    granted = {id(entry): amount for entry, amount in rebills}
+    carried = [
+        allowance(placed(entry, position), min(granted[id(entry)], entry.amount))
+        for position, entry in enumerate(kept, start=1)
+        if granted[id(entry)] > 0 and entry.amount > 0
+    ]
+    return [*kept, *carried]
+
+
+def split_credit(credit: Decimal, entries: Sequence[NoteEntry]) -> list[tuple[NoteEntry, Decimal]]:
+    """`credit` over the rebilled lines in proportion to their amounts, no more than all of them."""
+    charged = [max(entry.amount, ZERO) for entry in entries]
+    total = sum(charged, ZERO)
+    if not total or not credit:
+        return [(entry, ZERO) for entry in entries]
+    return list(zip(entries, split_amount(min(credit, total), charged), strict=True))
+
+
+def placed(entry: NoteEntry, position: int) -> BilledLine:
+    """A rebilled line as a line that can be credited, in its own note."""
+    return BilledLine(
+        document=None, position=position, closing=entry.closing, key=entry.key, quantity=given(entry.quantity),
+        unit_price=given(entry.unit_price), amount=entry.amount, usage_quantity=given(entry.usage_quantity),
+        known=entry.known,
+    )  # fmt: skip
+
+
+def correction_store(
+    *, plans: Sequence[NotePlan], wanted: Wanted, change: RetroactiveChange | None = None
+) -> Correction:
+    """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError."""
+    setup = billing_setup()
+    amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
+    require_right(wanted.actor, f"ask for a credit of {amount} {setup.currency}", Right.CLOSE)
+    correction = Correction.objects.create(
+        reason_code=wanted.reason_code, reason=wanted.reason, evidence=wanted.evidence, currency=setup.currency,
+        amount=amount, requested_by=wanted.actor, requested_at=wanted.now, change=change,
+    )  # fmt: skip
+    for plan in plans:
+        _store_note(correction, plan, setup.issuer)
+    audit_record(
+        actor=wanted.actor, action="correction_draft", subject=f"correction {correction.pk}",
+        detail={
+            "reason_code": wanted.reason_code, "reason": wanted.reason, "evidence": wanted.evidence,
+            "notes": [[plan.kind, plan.team.code, str(total_of_entries(plan.entries))] for plan in plans],
+        },
+    )  # fmt: skip
+    return correction
+
+
+def _authority(amount: Decimal, reason_code: str) -> Authority:
+    return authority_for(amount, WRITE_OFFS if reason_code == Correction.Reason.WRITE_OFF else CREDITS)
+
+
+def prior_year(correction: Correction, now: datetime) -> bool:
+    """Whether it corrects usage of a fiscal year before the one that is running; it is posted in the running one."""
+    first = f"{month_of(now, billing_setup().zone)[:4]}-01"
+    return NoteLine.objects.filter(note__correction=correction, charge_period__lt=first).exists()
+
+
+def _store_note(correction: Correction, plan: NotePlan, issuer: str) -> None:
+    invoice, team = plan.invoice, plan.team
+    reference = None if invoice is None else (str(invoice.number), invoice.sha256, invoice.period.month)
+    facts = NoteFacts(
+        kind=plan.kind, issuer=issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
+        currency=correction.currency, reason_code=correction.reason_code, reason=correction.reason, invoice=reference,
+        issuer_facts=issuer_facts(billing_setup()), recipient_facts=recipient_facts(team),
+    )  # fmt: skip
+    note = Note.objects.create(
+        correction=correction, kind=plan.kind, team=team, invoice=invoice, currency=correction.currency,
+        issuer=issuer, total=total_of_entries(plan.entries), draft=note_draft(facts, plan.entries),
+    )  # fmt: skip
+    entries = list(enumerate(plan.entries, start=1))
+    # one statement: a reversal and the withdrawal of earlier credits are judged together
+    rows = NoteLine.objects.bulk_create(
+        _line_row(note, position, entry, {}) for position, entry in entries if not _of_own_note(entry)
+    )
+    own = {row.position: row for row in rows}
+    NoteLine.objects.bulk_create(
+        _line_row(note, position, entry, own) for position, entry in entries if _of_own_note(entry)
+    )
+
+
+def _of_own_note(entry: NoteEntry) -> bool:
+    return entry.of is not None and entry.of.row is None
+
+
+def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, NoteLine]) -> NoteLine:
+    key, of = entry.key, entry.of
+    row = None if of is None else of.row or own[of.position]
+    return NoteLine(
+        note=note, position=position, style=entry.style, closing=entry.closing, known=entry.known,
+        invoice_line=row if isinstance(row, InvoiceLine) else None,
+        note_line=row if isinstance(row, NoteLine) else None, kind=key.kind, cluster=key.cluster,
+        namespace=key.namespace, consumer=key.consumer, accelerator=key.accelerator, sku=key.sku,
+        token_class=key.token_class, charge_period=key.charge_period, quantity=entry.quantity, unit=key.unit,
+        unit_price=entry.unit_price, amount=entry.amount, usage_quantity=entry.usage_quantity,
+        facility_kw=entry.facility_kw, price_version=key.price_version, policy=key.policy, reason=key.reason,
+        energy_kwh=entry.energy_kwh,
+    )  # fmt: skip
+
+
+def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Correction:
+    """Say yes to a draft: another person than who asked, with the right that its amount takes.
+
+    It is approved once as many persons as its amount takes have said so.  Raises NoteError, AuthorityError.
+    """
+    with transaction.atomic():
+        correction = _draft(correction_id, "approved")
+        what = f"correction {correction.pk} of {correction.amount} {correction.currency}"
+        require_second_person(actor, correction.requested_by, what)
+        authority = _authority(correction.amount, correction.reason_code)
+        if prior_year(correction, now):
+            authority = authority_for(correction.amount, PRIOR_YEARS)
+        require_right(actor, f"approve {what}", *authority.checker)
+        if not any(same_person(actor, said.actor) for said in correction.approvals.all()):
+            CorrectionApproval.objects.create(correction=correction, actor=actor, at=now)
+        audit_record(actor=actor, action="correction_approve", subject=f"correction {correction.pk}")
+        if correction.approvals.count() >= authority.persons:
+            correction.status = Correction.Status.APPROVED
+            correction.decided_by, correction.decided_at = actor, now
+            correction.save(update_fields=["status", "decided_by", "decided_at"])
+    return correction
+
+
+def correction_void(*, correction_id: int, actor: str, reason: str, now: datetime) -> Correction:
+    """Drop a correction before it is issued; what it would have credited is free again.  Raises NoteError."""
+    if not reason.strip():
+        raise NoteError("say why the correction is dropped")
+    with transaction.atomic():
+        correction = _locked(correction_id)
+        if correction.status not in (Correction.Status.DRAFT, Correction.Status.APPROVED):
+            raise NoteError(f"correction {correction.pk} is {correction.status}: only before issue can it be voided")
+        correction.status = Correction.Status.VOID
+        correction.decided_by, correction.decided_at, correction.decision = actor, now, reason
+        correction.save(update_fields=["status", "decided_by", "decided_at", "decision"])
+        audit_record(
+            actor=actor, action="correction_void", subject=f"correction {correction.pk}", detail={"reason": reason}
+        )
+    return correction
+
+
+def _locked(correction_id: int) -> Correction:
+    correction = Correction.objects.select_for_update().filter(pk=correction_id).first()
+    if correction is None:
+        raise NoteError(f"correction {correction_id}: there is none of that id")
+    return correction
+
+
+def _draft(correction_id: int, what: str) -> Correction:
+    correction = _locked(correction_id)
+    if correction.status != Correction.Status.DRAFT:
+        raise NoteError(f"correction {correction.pk} is {correction.status}: only a draft can be {what}")
+    return correction
+
+
+def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
+    """Number and issue all notes of an approved correction in one transaction; False where that was done before.
+
+    Any number of callers may do this at once and die at any point.  Raises NoteError.
+    """
+    for note in Note.objects.filter(correction=correction_id):
+        for year in (now.year, now.year + 1):  # the open month is this one or, rarely, the next
+            NumberSeries.objects.get_or_create(kind=note.kind, issuer=note.issuer, fiscal_year=year)
+    with transaction.atomic():
+        correction = _locked(correction_id)
+        if correction.status == Correction.Status.ISSUED:
+            return False
+        if correction.status != Correction.Status.APPROVED:
+            raise NoteError(f"correction {correction.pk} is {correction.status}: approve it first")
+        period = open_period(now)
+        _require_approver_of_prior_year(correction, now)
+        for note in correction.notes.select_for_update().order_by("kind", "team__code", "id"):
+            _issue_note(note, period, actor, now)
+        correction.status = Correction.Status.ISSUED
+        correction.period, correction.issued_at = period, now
+        correction.save(update_fields=["status", "period", "issued_at"])
+    return True
+
+
+def _require_approver_of_prior_year(correction: Correction, now: datetime) -> None:
+    """What was approved before the year ended and is issued after it needs the approver all the same."""
+    approvers = [said.actor for said in correction.approvals.all()]
+    if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in approvers):
+        raise NoteError(
+            f"correction {correction.pk} is of a year that is over and no approver agreed to it: void it and ask anew"
+        )
+
+
+def open_period(now: datetime) -> BillingPeriod:
+    """The month in which `now` lies, or the first after it that nobody has closed; locked, so that nobody does now."""
+    at = now
+    while True:
+        month = month_of(at, billing_setup().zone)
+        period_open(month=month)
+        period = BillingPeriod.objects.select_for_update().get(month=month)
+        if period.status == BillingPeriod.Status.OPEN:
+            return period
+        at = period.end
+
+
+def _issue_note(note: Note, period: BillingPeriod, actor: str, now: datetime) -> None:
+    year = int(period.month[:4])
+    series, _ = NumberSeries.objects.get_or_create(kind=note.kind, issuer=note.issuer, fiscal_year=year)
+    series = NumberSeries.objects.select_for_update().get(pk=series.pk)
+    note.fiscal_year, note.sequence = year, series.last_number + 1
+    note.number = f"{note.issuer}-{SERIES_MARK[Note.Kind(note.kind)]}-{year}-{note.sequence:06d}"
+    note.previous_sha256 = series.last_sha256
+    note.document = canonical_json(
+        note_document(
+            note.draft, period=facts_of(period), number=note.number, previous_sha256=series.last_sha256
+        )
+    )
+    note.sha256, note.issued_at = document_hash(note.document), now
+    note.save()
+    series.last_number, series.last_sha256 = note.sequence, note.sha256
+    series.save(update_fields=["last_number", "last_sha256"])
+    audit_record(
+        actor=actor, action="note_issue", subject=note.number,
+        detail={"correction": note.correction_id, "total": str(note.total), "sha256": note.sha256},
+    )  # fmt: skip
+    mails_queue(note, now=now)
+
+
+def facts_of(period: BillingPeriod) -> dict[str, str]:
+    """The period as documents state it."""
+    return period_facts(period.month, period.zone, Interval(period.start, period.end))
+
+
+def credits_by_team(correction: Correction) -> dict[str, dict[str, Decimal]]:
+    """What a correction takes back and charges, per team and kind of note."""
+    sums: dict[str, dict[str, Decimal]] = defaultdict(dict)
+    for note in correction.notes.select_related("team"):
+        known: Any = sums[note.team.code].get(note.kind, ZERO)
+        sums[note.team.code][note.kind] = known + note.total
+    return dict(sums)
+
+

@@ -1,0 +1,279 @@
+"""Disputes: opened by a team on lines, looked at by finance, decided by somebody who did not open them.
+
+The document posts meanwhile as it is: a dispute holds no close, and only a large one is kept off the ledger, by
+`billing.corrections.services.dispute_holdback`, until it is decided. What is upheld becomes a correction, which is approved
+and issued like any other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import transaction
+
+from billing.corrections.credited_lines import billed_lines, document_numbered, left_of
+from billing.corrections.dispute_holdback import UNDECIDED
+from billing.corrections.note_lines import BilledLine, NoteError
+from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
+from billing.corrections.services.dispute_holdback import hold_end
+from billing.invoices.acceptance import due_of
+from billing.invoices.approval_limits import AuthorityError, require_right
+from billing.invoices.deadlines import (
+    DECISION_DAYS,
+    DISPUTE_WINDOW_DAYS,
+    TRIAGE_DAYS,
+    BusinessCalendar,
+    end_of_business_day,
+)
+from billing.invoicing.models import Dispute, DisputeStep, DocumentEvent, Invoice, Note
+from billing.tenancy.access import Right, same_person
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup, house_calendar
+from pricing.money import AMOUNT_PLACES, round_to, split_amount
+
+Status = Dispute.Status
+ZERO = Decimal("0.00")
+
+
+class DisputeError(ValueError):
+    """A dispute that cannot be opened or moved as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a team disputes: lines of a document, how much of them (None: all), why, and what shows it."""
+
+    number: str
+    positions: Sequence[int]
+    reason_code: str
+    statement: str
+    evidence: str = ""
+    amount: Decimal | None = None
+
+
+def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | None = None) -> Dispute:
+    """Open a dispute on lines of an issued invoice or rebill, within the window after its issue.
+
+    `acting_for`: the team that a program is bound to, which then needs no account; other teams' documents it cannot name.
+
+    Raises DisputeError, NoteError for a document that nobody issued, AuthorityError.
+    """
+    if claim.reason_code not in Dispute.Reason.values:
+        raise DisputeError(f"reason code {claim.reason_code!r} is none of {', '.join(Dispute.Reason.values)}")
+    if not claim.statement.strip():
+        raise DisputeError("say what is wrong")
+    with transaction.atomic():
+        document = document_numbered(claim.number)
+        if acting_for is None:
+            require_right(actor, f"dispute lines of {document.team.code}", Right.DISPUTE, team=document.team)
+        elif acting_for.pk != document.team_id:
+            raise NoteError(f"document {claim.number}: {acting_for.code} has none of this number")
+        _require_window(document, now)
+        amount = _claimed(document, claim)
+        zone, house = _house()
+        dispute = Dispute.objects.create(
+            team=document.team, invoice=document if isinstance(document, Invoice) else None,
+            note=document if isinstance(document, Note) else None, positions=sorted(claim.positions), amount=amount,
+            currency=document.currency, reason_code=claim.reason_code, statement=claim.statement, opened_by=actor,
+            opened_at=now, triage_due=end_of_business_day(now, TRIAGE_DAYS, zone, house),
+            decision_due=end_of_business_day(now, DECISION_DAYS, zone, house),
+        )  # fmt: skip
+        _step(dispute, "open", actor, now, claim.evidence)
+        _event(dispute, DocumentEvent.Kind.DISPUTED, actor, now)
+    return dispute
+
+
+def _house() -> tuple[str, BusinessCalendar]:
+    """The zone and the business days in which deadlines are told."""
+    setup = billing_setup()
+    return setup.zone, house_calendar(setup)
+
+
+def _require_window(document: Invoice | Note, now: datetime) -> None:
+    end = due_of(document, *_house())
+    if end is None:
+        raise DisputeError(f"{document.number} credits: dispute the invoice or the rebill that charges")
+    if now >= end:
+        raise DisputeError(f"{document.number} could be disputed until {end.isoformat()}: ask finance for a correction")
+
+
+def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
+    """The disputed amount, no more than what is left of the lines.  Raises DisputeError."""
+    lines = {line.position: line for line in billed_lines(document, claim.positions)}
+    missing = [position for position in claim.positions if position not in lines]
+    if not claim.positions or missing or len(set(claim.positions)) < len(claim.positions):
+        wrong = f"line {missing[0]}: {document.number} charges no such line" if missing else "name each line once"
+        raise DisputeError(wrong if claim.positions else "name at least one line")
+    _refuse_again(document, claim)
+    left = sum(left_of(list(lines.values())).values(), ZERO)
+    amount = left if claim.amount is None else claim.amount
+    if not ZERO < amount <= left or round_to(amount, AMOUNT_PLACES) != amount:
+        raise DisputeError(f"amount {amount} is not between 0.01 and the {left} left of these lines")
+    return amount
+
+
+def _refuse_again(document: Invoice | Note, claim: Claim) -> None:
+    """One dispute of a line at a time, and one of a reason: who does not accept a rejection escalates it."""
+    own = {"invoice": document} if isinstance(document, Invoice) else {"note": document}
+    known = Dispute.objects.filter(**own, positions__overlap=list(claim.positions))
+    waiting = known.filter(status__in=UNDECIDED).first()
+    if waiting is not None:
+        raise DisputeError(f"dispute {waiting.pk} is about one of these lines and not decided yet")
+    rejected = known.filter(status=Status.REJECTED, reason_code=claim.reason_code).first()
+    if rejected is not None:
+        raise DisputeError(f"dispute {rejected.pk} of one of these lines was rejected for that reason: escalate it")
+
+
+def dispute_triage(*, dispute_id: int, actor: str, now: datetime, text: str = "") -> Dispute:
+    """Finance has looked: the dispute is understood and somebody is at work on it.  Raises DisputeError."""
+    return _move(dispute_id, (Status.OPEN,), Status.TRIAGED, actor, now, text)
+
+
+def dispute_ask_evidence(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
+    """Finance asks for something that shows what is claimed.  Raises DisputeError."""
+    if not text.strip():
+        raise DisputeError("say which evidence is needed")
+    return _move(dispute_id, (Status.OPEN, Status.TRIAGED), Status.EVIDENCE, actor, now, text)
+
+
+def dispute_add_evidence(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
+    """Add a link, a number, a sentence; by the team or by finance, as long as nothing is decided.  Raises DisputeError."""
+    if not text.strip():
+        raise DisputeError("the evidence is empty")
+    with transaction.atomic():
+        dispute = _locked(dispute_id, UNDECIDED)
+        require_right(actor, "add evidence", Right.DISPUTE, Right.CLOSE, team=dispute.team)
+        if dispute.status == Status.EVIDENCE:
+            dispute.status = Status.TRIAGED
+            dispute.save(update_fields=["status"])
+        _step(dispute, "evidence", actor, now, text)
+    return dispute
+
+
+def _move(
+    dispute_id: int, allowed: Sequence[str], status: str, actor: str, now: datetime, text: str
+) -> Dispute:
+    with transaction.atomic():
+        dispute = _locked(dispute_id, allowed)
+        require_right(actor, f"work on dispute {dispute.pk}", Right.CLOSE)
+        dispute.status = status
+        dispute.save(update_fields=["status"])
+        _step(dispute, status, actor, now, text)
+    return dispute
+
+
+def dispute_uphold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
+    """The team is right: a correction over the disputed amount is drafted, for others to approve and issue.
+
+    Raises DisputeError, NoteError, AuthorityError.
+    """
+    with transaction.atomic():
+        dispute = _decide(dispute_id, Status.UPHELD, actor, now, text)
+        lines = billed_lines(dispute.document, dispute.positions)
+        wanted = Wanted(dispute.reason_code, text, f"dispute {dispute.pk}", _maker(dispute, actor), now)
+        dispute.correction = credit_note_draft(
+            number=str(dispute.document.number), credits=_credits(dispute, lines), wanted=wanted
+        )
+        dispute.save()
+    return dispute
+
+
+def _maker(dispute: Dispute, actor: str) -> str:
+    """Who asks for the credit: whoever decided, or after an escalation the finance person who decided first."""
+    first = dispute.steps.filter(kind=Status.REJECTED).order_by("id").first()
+    return first.actor if dispute.escalated_at and first else actor
+
+
+def _credits(dispute: Dispute, lines: Sequence[BilledLine]) -> list[LineCredit]:
+    """The disputed amount over its lines in proportion to what is left of them; a line in full where it is all of it."""
+    left = left_of(lines)
+    shares = split_amount(dispute.amount, list(left.values()))
+    return [
+        LineCredit(position) if share == line.amount else LineCredit(position, amount=share)
+        for (position, share), line in zip(zip(left, shares, strict=True), lines, strict=True)
+        if share
+    ]
+
+
+def dispute_reject(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
+    """The line is right, for a reason that the team is told.  Raises DisputeError, AuthorityError."""
+    with transaction.atomic():
+        dispute = _decide(dispute_id, Status.REJECTED, actor, now, text)
+        dispute.save()
+    return dispute
+
+
+def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) -> Dispute:
+    """Decide a dispute; an escalated one takes an approver who did not decide it before."""
+    if not text.strip():
+        raise DisputeError("a decision needs its reason")
+    dispute = _locked(dispute_id, UNDECIDED)
+    right = Right.APPROVE if dispute.status == Status.ESCALATED else Right.CLOSE
+    require_right(actor, f"decide dispute {dispute.pk}", right)
+    if any(same_person(actor, name) for name in (dispute.opened_by, dispute.decided_by)):
+        raise AuthorityError(f"{actor} opened dispute {dispute.pk} or decided it before: somebody else must decide")
+    dispute.status, dispute.decided_by, dispute.decided_at, dispute.decision = status, actor, now, text
+    _step(dispute, status, actor, now, text)
+    _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
+    hold_end(dispute=dispute, actor=actor, now=now, reason=text)
+    return dispute
+
+
+def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
+    """The team does not accept a rejection: once, within the window of a dispute.  Raises DisputeError."""
+    if not text.strip():
+        raise DisputeError("say why the decision is wrong")
+    with transaction.atomic():
+        dispute = _locked(dispute_id, (Status.REJECTED,))
+        require_right(actor, f"escalate dispute {dispute.pk}", Right.DISPUTE, team=dispute.team)
+        if dispute.escalated_at is not None:
+            raise DisputeError(f"dispute {dispute.pk} was escalated already: its second decision is the last")
+        zone, house = _house()
+        decided = dispute.decided_at
+        if decided is not None and now >= end_of_business_day(decided, DISPUTE_WINDOW_DAYS, zone, house):
+            raise DisputeError(f"dispute {dispute.pk} was decided more than {DISPUTE_WINDOW_DAYS} business days ago")
+        dispute.status, dispute.escalated_at = Status.ESCALATED, now
+        dispute.decision_due = end_of_business_day(now, DECISION_DAYS, zone, house)
+        dispute.save()
+        _step(dispute, "escalated", actor, now, text)
+        _event(dispute, DocumentEvent.Kind.DISPUTED, actor, now)
+    return dispute
+
+
+def dispute_withdraw(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
+    """The team takes its dispute back.  Raises DisputeError."""
+    with transaction.atomic():
+        dispute = _locked(dispute_id, UNDECIDED)
+        require_right(actor, f"withdraw dispute {dispute.pk}", Right.DISPUTE, team=dispute.team)
+        dispute.status, dispute.decided_by, dispute.decided_at = Status.WITHDRAWN, actor, now
+        dispute.decision = text
+        dispute.save()
+        _step(dispute, "withdrawn", actor, now, text)
+        _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
+        hold_end(dispute=dispute, actor=actor, now=now, reason=text)
+    return dispute
+
+
+def _locked(dispute_id: int, allowed: Sequence[str]) -> Dispute:
+    dispute = Dispute.objects.select_for_update().filter(pk=dispute_id).first()
+    if dispute is None:
+        raise DisputeError(f"dispute {dispute_id}: there is none of that id")
+    if dispute.status not in allowed:
+        raise DisputeError(f"dispute {dispute_id} is {dispute.status}: that can be done while it is {', '.join(allowed)}")
+    return dispute
+
+
+def _step(dispute: Dispute, kind: str, actor: str, now: datetime, text: str) -> None:
+    DisputeStep.objects.create(dispute=dispute, kind=kind, actor=actor, at=now, text=text)
+    audit_record(
+        actor=actor, action=f"dispute_{kind}", subject=f"dispute {dispute.pk} of {dispute.document.number}",
+        detail={"text": text, "amount": str(dispute.amount), "lines": dispute.positions},
+    )  # fmt: skip
+
+
+def _event(dispute: Dispute, kind: str, actor: str, now: datetime) -> None:
+    DocumentEvent.objects.create(
+        invoice=dispute.invoice, note=dispute.note, kind=kind, at=now, actor=actor, reference=f"dispute {dispute.pk}"
+    )

@@ -1,0 +1,152 @@
+"""Proof: every document of a closed period follows again, to the byte, from stored usage, prices and ownership."""
+
+import json
+from dataclasses import dataclass
+
+from billing.corrections.note_proof import correction_follows, note_hashes
+from billing.corrections.usage_proof import usage_faults
+from billing.invoices.issued import issued_notes
+from billing.invoices.lines import (
+    ISSUER_FACTS,
+    RECIPIENT_FACTS,
+    InvoiceParties,
+    draft_document,
+    invoice_lines,
+    non_empty,
+    numbered_document,
+)
+from billing.invoices.services.drafts import charges_by_invoice
+from billing.invoicing.models import BillingPeriod, CheckedClose, Invoice, Note
+from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.input_fingerprint import Facts, Names, facts_now, fingerprint, names_of
+from billing.rating.models import Charge as ChargeRow
+from billing.runtime.canonical_json import canonical_json, document_hash
+from billing.runtime.gc_pause import collector_paused
+from metering.intervals import Interval
+from pricing.number_text import amount_text
+from pricing.rating import Charge
+
+
+class ClosedPeriodError(ValueError):
+    """A change that would alter what a closed period billed."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Outcome for one document: what is stored, and what its usage gives now.
+
+    `of_usage`: of the usage behind all documents, which is of no team: what should be there, and what is.
+    """
+
+    team: str
+    number: str | None
+    stored: str
+    recomputed: str
+    of_usage: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether both are the same document."""
+        return self.stored == self.recomputed
+
+
+def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
+    """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it.
+
+    That of a team which cannot be rated says why, and holds as little as those of others where these hang on it. `usage`:
+    also whether the usage itself is what was reported and what the close saw; what is not gives a proof that does not hold.
+    """
+    period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
+    assessment = _again(period)
+    charges = charges_by_invoice(assessment.charges)
+    live = period.invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period")
+    invoices = {(invoice.team.code, invoice.shadow): invoice for invoice in live}
+    proofs = [
+        _unproven(key[0], invoices.get(key), assessment)
+        if key[0] in assessment.faults or assessment.entangled
+        else _prove(key[0], invoices.get(key), charges.get(key, []))
+        for key in sorted(charges.keys() | invoices.keys())
+    ]
+    notes = issued_notes(month)
+    follow = {note.correction: correction_follows(note.correction) for note in notes}
+    proofs += [_prove_note(note, follow[note.correction]) for note in notes]
+    return proofs + ([Proof("", None, *fault, of_usage=True) for fault in usage_faults(period)] if usage else [])
+
+
+def _prove_note(note: Note, follows: bool) -> Proof:
+    stored, recomputed = note_hashes(note)
+    return Proof(note.team.code, note.number, stored, recomputed if follows else "its change gives other charges")
+
+
+def closed_periods_check(*, thorough: bool = False) -> list[str]:
+    """Raise ClosedPeriodError if any closed period would now be charged otherwise than it was.
+
+    Called after a change of ownership or prices, in the transaction of that change.  Returns the months that were rated
+    again: those of which usage, owners, prices or charges are not what they were when they last were; `thorough`: all.
+    """
+    facts, again = facts_now(), []
+    closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).select_related("checked").order_by("ordinal")
+    for period in closed:
+        known = getattr(period, "checked", None)
+        if thorough or known is None or known.fingerprint != _fingerprint(facts, period, known.names):
+            _rate_again(period)
+            names = names_of(Interval(period.start, period.end), period.ordinal or 0)
+            kept = {"names": names, "fingerprint": _fingerprint(facts, period, names)}
+            CheckedClose.objects.update_or_create(period=period, defaults=kept)
+            again.append(period.month)
+    return again
+
+
+def _fingerprint(facts: Facts, period: BillingPeriod, names: Names) -> str:
+    window = Interval(period.start, period.end)
+    return fingerprint(facts, window=window, zone=period.zone, closing=period.ordinal or 0, names=names)
+
+
+def _rate_again(period: BillingPeriod) -> None:
+    rows = ChargeRow.objects.filter(closing=period.ordinal).values_list("line_key", "usage_quantity", "unit_price")
+    stored = {key: (quantity, price) for key, quantity, price in rows}
+    assessment = _again(period)
+    if assessment.faults:
+        told = "; ".join(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items()))
+        raise ClosedPeriodError(f"period {period.month} is closed, and teams of it cannot be rated again: {told}")
+    again = {
+        charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges
+    }
+    if stored != again:
+        raise ClosedPeriodError(
+            f"this would change {len(stored.items() ^ again.items())} charges of period {period.month}, "
+            "which is closed"
+        )
+
+
+def _again(period: BillingPeriod) -> RatingResult:
+    with collector_paused():
+        window = Interval(period.start, period.end)
+        return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+
+
+def _unproven(code: str, invoice: Invoice | None, assessment: RatingResult) -> Proof:
+    fault = assessment.faults.get(code)
+    why = f"cannot be rated: {fault}" if fault else "hangs on teams that cannot be rated"
+    return Proof(code, invoice.number if invoice else None, invoice.sha256 if invoice else "no document", why)
+
+
+def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
+    if invoice is None:
+        return Proof(code, None, stored="no document", recomputed=f"{len(charges)} charges")
+    facts = invoice.draft
+    parties = InvoiceParties(
+        issuer=facts["issuer"]["name"], team=code, team_name=facts["recipient"]["name"],
+        cost_center=facts["recipient"]["cost_center"], currency=facts["currency"], month=facts["period"]["month"],
+        zone=facts["period"]["zone"], window=Interval(invoice.period.start, invoice.period.end), shadow=invoice.shadow,
+        issuer_facts=non_empty(facts["issuer"], ISSUER_FACTS),
+        recipient_facts=non_empty(facts["recipient"], RECIPIENT_FACTS),
+    )  # fmt: skip
+    draft = draft_document(parties, invoice_lines(charges))
+    if invoice.number is None:
+        return Proof(code, None, document_hash(canonical_json(facts)), document_hash(canonical_json(draft)))
+    document = numbered_document(draft, number=invoice.number, previous_sha256=invoice.previous_sha256)
+    stored = document_hash(invoice.document) if invoice.sha256 == document_hash(invoice.document) else "hash is broken"
+    if json.loads(invoice.document)["total"] != amount_text(invoice.total):
+        stored = "total is broken"
+    return Proof(code, invoice.number, stored, document_hash(canonical_json(document)))

@@ -1,0 +1,196 @@
+"""A change of closed time becomes a fact together with the notes that it makes necessary: all of it, or nothing."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from billing.corrections.effect import Effect, effect_of, standing_lines
+from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
+from billing.corrections.services.corrections import (
+    NotePlan,
+    Wanted,
+    carried_over,
+    correction_issue,
+    correction_store,
+    split_credit,
+)
+from billing.corrections.services.proof import closed_periods_check
+from billing.invoices.approval_limits import CREDITS, authority_for, require_right, require_second_person
+from billing.invoicing.models import BillingPeriod, Correction, CorrectionApproval, Note
+from billing.rating.models import RetroactiveChange
+from billing.rating.services.changes import (
+    ChangeError,
+    change_acknowledge,
+    change_approve,
+    change_propose,
+    change_reject,
+    proposed,
+)
+from billing.tenancy.access import Right
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.services import consumer_ownership_put, namespace_ownership_put
+from billing.usage.epochs import ingest_lock_exclusive, ingest_lock_shared
+from pricing.rating import Charge
+
+Kind = RetroactiveChange.Kind
+NOTHING = Decimal("0.00")
+REASONS = {
+    Kind.PRICE: Correction.Reason.PRICE,
+    Kind.NAMESPACE: Correction.Reason.OWNERSHIP,
+    Kind.CONSUMER: Correction.Reason.OWNERSHIP,
+    Kind.EFFICIENCY: Correction.Reason.MFU,
+}
+
+
+def retroactive_propose(**asked: Any) -> RetroactiveChange:
+    """Propose a change of closed time, as `billing.rating.services.change_propose`; finance does.
+
+    Raises ChangeError, AuthorityError.
+    """
+    require_right(asked["actor"], "propose a change of closed time", Right.CLOSE)
+    return change_propose(**asked)
+
+
+def retroactive_reject(*, change_id: int, actor: str, reason: str, now: datetime) -> RetroactiveChange:
+    """Turn a proposed change down: finance, or an approver.  Raises ChangeError, AuthorityError."""
+    require_right(actor, "reject a change of closed time", Right.CLOSE, Right.APPROVE)
+    return change_reject(change_id=change_id, actor=actor, reason=reason, now=now)
+
+
+def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> RetroactiveChange:
+    """Approve a change of closed time; with the last approval it takes needs, its notes are issued.
+
+    One transaction: the fact, known from this moment on, the credit notes and the rebills. No close can pass between
+    them. Moves of ownership take a note of every team concerned first.
+    Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
+    """
+    with transaction.atomic():
+        if RetroactiveChange.objects.filter(pk=change_id, kind=Kind.EFFICIENCY).exists():
+            ingest_lock_exclusive()  # which samples count is known only while none comes in
+        else:
+            ingest_lock_shared()
+        _refuse_while_closing()
+        change = proposed(change_id)
+        require_second_person(actor, change.requested_by, f"change {change.name}")
+        require_right(actor, f"approve change {change.name}", Right.APPROVE)
+        effect = effect_of(change)
+        _require_rated(change, effect)
+        _require_note_taken(change, effect)
+        taken_back = sum((max(-month.difference, NOTHING) for month in effect.by_team_and_month()), start=NOTHING)
+        persons = authority_for(taken_back, CREDITS).persons
+        if change_approve(change=change, actor=actor, persons=persons, now=now):
+            _bring_about(change, effect, actor, now)
+    return change
+
+
+def _refuse_while_closing() -> None:
+    closing = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).first()
+    if closing is not None:
+        raise ChangeError(
+            f"period {closing.month} is being closed: finish `manage.py period_close {closing.month}` first, or have two "
+            f"persons open it again"
+        )
+
+
+def _require_rated(change: RetroactiveChange, effect: Effect) -> None:
+    """What a change moves of a team that cannot be rated is unknown: notes of the others alone would be half of it."""
+    if effect.unrated:
+        told = "; ".join(f"{team}: {problem}" for team, problem in sorted(effect.unrated.items()))
+        raise ChangeError(f"change {change.name}: what it moves is unknown of teams that cannot be rated: {told}")
+
+
+def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:
+    if change.kind not in (Kind.NAMESPACE, Kind.CONSUMER):
+        return
+    missing = [team for team in effect.teams if team not in change.acknowledged]
+    if missing:
+        raise ChangeError(
+            f"change {change.name} moves charges of {', '.join(effect.teams)}: {', '.join(missing)} has not taken note yet"
+        )
+
+
+def retroactive_acknowledge(*, change_id: int, team: str, actor: str, now: datetime) -> RetroactiveChange:
+    """A team lead (or finance for the team) takes note of a change.  Raises ChangeError, AuthorityError."""
+    found = Team.objects.filter(code=team, is_group=False).first()
+    if found is None:
+        raise ChangeError(f"team {team!r}: there is no such team")
+    require_right(actor, f"take note of a change for {team}", Right.DISPUTE, team=found)
+    return change_acknowledge(change_id=change_id, team=team, actor=actor, now=now)
+
+
+def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: datetime) -> None:
+    plans = _plans(effect, change)
+    if plans:
+        wanted = Wanted(REASONS[Kind(change.kind)], change.reason, change.evidence, change.requested_by, now)
+        correction = correction_store(plans=plans, wanted=wanted, change=change)
+        for approver in change.approvers:
+            CorrectionApproval.objects.create(correction=correction, actor=approver, at=now)
+        correction.status = Correction.Status.APPROVED
+        correction.decided_by, correction.decided_at = actor, now
+        correction.save(update_fields=["status", "decided_by", "decided_at"])
+        audit_record(
+            actor=actor, action="correction_approve", subject=f"correction {correction.pk}",
+            detail={"change": change.name},
+        )  # fmt: skip
+        correction_issue(correction_id=correction.pk, actor=actor, now=now)
+    if change.fact.get("onwards"):
+        _move_onwards(change, actor)
+        closed_periods_check()
+
+
+def _plans(effect: Effect, change: RetroactiveChange) -> list[NotePlan]:
+    """Per close and team a credit note of the lines that were wrong and a rebill of what they should have been."""
+    teams = Team.objects.in_bulk(field_name="code")
+    plans: list[NotePlan] = []
+    for item in effect.moved:
+        before, after = _by_team(item.before), _by_team(item.after)
+        for code in sorted(before.keys() | after.keys()):
+            plans += _team_plans(item.closing, teams[code], before.get(code, []), after.get(code, []), change)
+    return plans
+
+
+def _by_team(charges: Sequence[Charge]) -> dict[str, list[Charge]]:
+    grouped: dict[str, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        grouped[charge.key.team].append(charge)
+    return grouped
+
+
+def _team_plans(
+    closing: int, team: Team, before: list[Charge], after: list[Charge], change: RetroactiveChange
+) -> list[NotePlan]:
+    standing = standing_lines(closing, team.code)
+    credits: list[NoteEntry] = []
+    granted = NOTHING
+    for charge in before:
+        line = standing.line(charge)
+        credited = standing.credit(line)
+        credits += [*([withdrawal(line, credited)] if credited else []), reversal(line)]
+        granted -= credited
+    plans = [NotePlan(Note.Kind.CREDIT, team, standing.invoice, ordered(credits))] if credits else []
+    if after:
+        entries = [rebill(charge, closing, change.ordinal or 0) for charge in after]
+        rebilled = carried_over(split_credit(granted, entries))
+        plans.append(NotePlan(Note.Kind.REBILL, team, standing.invoice, rebilled))
+    return plans
+
+
+def _move_onwards(change: RetroactiveChange, actor: str) -> None:
+    """The new owner also from the end of closed time on."""
+    fact, start = change.fact, change.valid_until
+    team = Team.objects.get(code=fact["team"])
+    if change.kind == Kind.NAMESPACE:
+        namespace_ownership_put(
+            cluster=fact["scope"], namespace=fact["name"], team=team, platform=False, valid_from=start,
+            valid_until=None, actor=actor,
+        )  # fmt: skip
+    elif change.kind == Kind.CONSUMER:
+        consumer_ownership_put(
+            source=fact["scope"], consumer=fact["name"], team=team, valid_from=start, valid_until=None, actor=actor
+        )
+

@@ -1,0 +1,64 @@
+"""The last state of a document: the ledger posted it, under this reference."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from billing.corrections.credited_lines import document_numbered
+from billing.invoices.approval_limits import require_right
+from billing.invoices.selectors import state_of
+from billing.invoicing.models import DocumentEvent, Invoice, Note
+from billing.tenancy.access import Right
+from billing.tenancy.audit import audit_record
+
+Kind = DocumentEvent.Kind
+
+
+class SettlementError(ValueError):
+    """A document that cannot be settled as asked."""
+
+
+def documents_settle(*, numbers: Sequence[str], reference: str, actor: str, now: datetime) -> int:
+    """Settle what a journal posted that the ledger took, in the calling transaction; returns how many were not before.
+
+    The ledger has it, so it is told even where a dispute is open: that ends with a credit note, or leaves it settled.
+    """
+    events = [
+        DocumentEvent(**{field: pk}, kind=Kind.SETTLED, at=now, actor=actor[:200], reference=reference)
+        for field, model in (("invoice_id", Invoice), ("note_id", Note))
+        for pk in model._default_manager.filter(number__in=numbers)
+        .exclude(events__kind=Kind.SETTLED)
+        .order_by("number")
+        .values_list("pk", flat=True)
+    ]
+    DocumentEvent.objects.bulk_create(events, ignore_conflicts=True)  # somebody may settle one by hand just now
+    return len(events)
+
+
+def document_settle(*, number: str, reference: str, actor: str, now: datetime) -> bool:
+    """Record that the ledger posted an issued document; False where that reference is recorded already.
+
+    Raises SettlementError while a dispute is open, or where the document was posted under another reference, NoteError
+    for a number that nobody issued, AuthorityError.
+    """
+    if not reference.strip():
+        raise SettlementError("name the posting in the ledger")
+    require_right(actor, "record a posting", Right.CLOSE)
+    with transaction.atomic():
+        document = document_numbered(number)
+        invoice = document if isinstance(document, Invoice) else None
+        note = None if invoice else document
+        type(document).objects.select_for_update().get(pk=document.pk)
+        known = document.events.filter(kind=Kind.SETTLED).first()
+        if known is not None:
+            if known.reference == reference:
+                return False
+            raise SettlementError(f"{number} was posted as {known.reference} on {known.at:%Y-%m-%d}, not as {reference}")
+        if state_of(document) == "disputed":
+            raise SettlementError(f"{number} is disputed: decide that first")
+        DocumentEvent.objects.create(
+            invoice=invoice, note=note, kind=Kind.SETTLED, at=now, actor=actor, reference=reference
+        )
+        audit_record(actor=actor, action="document_settle", subject=number, detail={"reference": reference})
+    return True

@@ -1,0 +1,76 @@
+"""Credits for faults of the platform: GPU-hours of work lost, up to one checkpoint interval, at the price of the line.
+
+The line says what the hours cost its team: the list price, or that of the commitment that paid for them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from django.db import transaction
+
+from billing.corrections.credited_lines import billed_lines, document_numbered
+from billing.corrections.note_lines import BilledLine, NoteError
+from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
+from billing.invoicing.models import Correction
+from pricing.commitments import KIND as COMMITMENT
+from pricing.commitments import USED
+from pricing.money import round_amount, round_to
+from pricing.number_text import QUANTITY_PLACES
+from pricing.rate_card import MILLION_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class LostWork:
+    """Devices that lost their work, hours since the last checkpoint that survived, and the longest that is credited."""
+
+    gpus: int
+    lost_hours: Decimal
+    cap_hours: Decimal
+
+    @property
+    def gpu_hours(self) -> Fraction:
+        """What is credited.
+
+        >>> LostWork(64, Decimal("3.5"), Decimal("1")).gpu_hours
+        Fraction(64, 1)
+        """
+        return self.gpus * min(Fraction(self.lost_hours), Fraction(self.cap_hours))
+
+
+def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Wanted) -> Correction:
+    """Draft the credit of lost work on a GPU line (F18); reason code and evidence come with `wanted`.
+
+    Raises NoteError where the line is none of GPU hours, or less is left of it than was lost; AuthorityError.
+    """
+    if lost.gpus < 1 or lost.lost_hours <= 0 or lost.cap_hours <= 0:
+        raise NoteError(f"gpus {lost.gpus}, lost_hours {lost.lost_hours}, cap_hours {lost.cap_hours} must be positive")
+    with transaction.atomic():
+        line = next(iter(billed_lines(document_numbered(number), [position])), None)
+        if line is None:
+            raise NoteError(f"line {position}: {number} charges no line of that position")
+        covered = (line.key.kind, line.key.reason) == (COMMITMENT, USED)  # paid for at the committed price
+        if not (covered or line.key.kind == "gpu") or line.key.unit == MILLION_TOKENS:
+            raise NoteError(f"line {position} of {number} charges no GPU hours: credit an amount instead")
+        _refuse_carried_twice(line, billed_lines(document_numbered(number)), lost)
+        credit = LineCredit(
+            position, amount=round_amount(lost.gpu_hours * Fraction(line.unit_price)),
+            quantity=round_to(lost.gpu_hours, QUANTITY_PLACES), unit_price=line.unit_price,
+        )  # fmt: skip
+        return credit_note_draft(number=number, credits=[credit], wanted=wanted)
+
+
+def _refuse_carried_twice(line: BilledLine, of_document: Sequence[BilledLine], lost: LostWork) -> None:
+    """Hours that a policy let the platform carry stand on the invoice already and are not credited once more."""
+    place = line.key.changed(kind="interruption", policy="", reason="")
+    carried = -sum(
+        (one.amount for one in of_document
+         if one.key.kind == "interruption" and one.key.changed(policy="", reason="") == place), Decimal(0)
+    )  # fmt: skip
+    wanted = round_amount(lost.gpu_hours * Fraction(line.unit_price))
+    if carried and wanted > line.amount - carried:
+        raise NoteError(
+            f"line {line.position} of {line.document}: {wanted} is asked for, {line.amount} was charged and the platform "
+            f"carried {carried} of it already by its interruption policy"
+        )

@@ -1,0 +1,105 @@
+"""Writing a data set as CSV and Parquet, batch by batch, so that a large month needs no memory for all of it.
+
+CSV: UTF-8, comma, header, one row a line; text in quotes, nothing at all for null, decimals with all their digits and
+never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps types and texts as they are.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pc_csv
+import pyarrow.parquet as pq
+
+from billing.invoices.documents.delimited import FORMULA_STARTS
+from billing.runtime.atomic_file import whole_file
+
+SHORTEST_SCALE = 2
+FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
+
+
+class DataSetWriter:
+    """Both files of one data set, or the Parquet alone."""
+
+    def __init__(self, csv: pc_csv.CSVWriter | None, parquet: pq.ParquetWriter) -> None:
+        self._csv = csv
+        self._parquet = parquet
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows."""
+        self._parquet.write_table(rows)
+        if self._csv is not None:
+            self._csv.write_table(as_text(rows))
+
+
+@contextmanager
+def data_set_files(
+    directory: Path, name: str, schema: pa.Schema, *, with_csv: bool = True
+) -> Iterator[tuple[DataSetWriter, list[Path]]]:
+    """Writers for `name`.csv and `name`.parquet; the files appear when the block ends well."""
+    with ExitStack() as stack:
+        csv, paths = None, [directory / f"{name}.parquet"]
+        if with_csv:
+            paths.insert(0, directory / f"{name}.csv")
+            texts = pa.schema([(field.name, pa.string()) for field in schema])
+            csv = stack.enter_context(pc_csv.CSVWriter(stack.enter_context(whole_file(paths[0])), texts))
+        draft = stack.enter_context(whole_file(paths[-1]))
+        parquet = stack.enter_context(pq.ParquetWriter(draft, schema, compression="zstd"))
+        yield DataSetWriter(csv, parquet), paths
+
+
+def as_text(rows: pa.Table) -> pa.Table:
+    """The same rows as the text of the CSV."""
+    columns = [_text(rows.column(field.name), field.type) for field in rows.schema]
+    return pa.Table.from_arrays(columns, names=rows.schema.names)
+
+
+def as_records(rows: pa.Table) -> list[dict[str, Any]]:
+    """The same rows for JSON: decimals and instants as the text of the CSV, everything else as Parquet has it."""
+    columns = {
+        field.name: (column if pa.types.is_string(field.type) else _text(column, field.type)).to_pylist()
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_timestamp(kind):
+        return _by_value(column, _instants)
+    if pa.types.is_decimal(kind):
+        return _by_value(column, _trimmed if kind.scale > SHORTEST_SCALE else _plain)
+    return _harmless(column) if pa.types.is_string(kind) else column
+
+
+def _by_value(column: pa.ChunkedArray, text: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """The text of each value, made once: most columns say the same in hundreds of rows."""
+    encoded = column.combine_chunks().dictionary_encode()
+    return text(encoded.dictionary).take(encoded.indices)
+
+
+def _instants(values: pa.Array) -> pa.Array:
+    return pc.strftime(values.cast(pa.timestamp("s", tz="UTC")), format="%Y-%m-%dT%H:%M:%SZ")
+
+
+def _harmless(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text that a spreadsheet would run as a formula gets a leading apostrophe, as in every CSV; Parquet has it as it is."""
+    if not pc.any(pc.match_substring_regex(pc.unique(column), FORMULA)).as_py():
+        return column
+    formulas = pc.match_substring_regex(column, FORMULA)
+    return pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
+
+
+def _trimmed(values: pa.Array) -> pa.Array:
+    return pc.utf8_rtrim(pc.utf8_rtrim(_plain(values), "0"), ".")
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Decimals as text: Arrow writes small ones with an exponent, which FOCUS forbids, so these are written here."""
+    text = pc.cast(values, pa.string())
+    small = pc.match_substring(text, "E")
+    written = [format(value, "f") for value in values.filter(small).to_pylist()]
+    return pc.replace_with_mask(text, small, pa.array(written, type=pa.string())) if written else text

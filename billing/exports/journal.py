@@ -1,0 +1,213 @@
+"""PURE: issued documents -> one balanced general-ledger journal each, and the file that a ledger imports.
+
+An internal recharge moves cost and creates no revenue: the consumer's cost centre is debited, the provider's credited
+with the same amount, per kind of line. A negative sub-total turns both sides, so that no entry is ever negative.
+Ids follow from the invoice number: a file that is imported twice meets its own journals again.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any
+
+from billing.corrections.dispute_holdback import HeldPart
+from billing.invoices.documents.delimited import harmless
+from pricing.number_text import amount_text, amounts_text
+
+COLUMNS = (
+    "journal_id", "line_id", "company_code", "posting_date", "period", "account", "cost_center", "internal_order",
+    "debit", "credit", "currency", "text", "invoice_number", "batch_hash",
+)  # fmt: skip
+KIND_TEXT = {
+    "gpu": "GPU hours", "commitment": "commitments", "tokens": "tokens",
+    "efficiency": "efficiency adjustments",
+    "interruption": "interruptions carried by the platform",
+    "idle": "allocated idle capacity", "shared": "allocated shared cost",
+    "credit": "credits",
+}  # fmt: skip
+ZERO = Decimal("0.00")
+
+
+class JournalError(ValueError):
+    """Documents from which no balanced journal follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Where recharges are posted. What is empty comes from the document: its issuer, its cost centre.
+
+    `cost_centers` and `internal_orders` are by team; `posting_date` defaults to the last local day of the period.
+    """
+
+    consumer_account: str = "internal AI compute"
+    provider_account: str = "internal AI compute recovered"
+    provider_cost_center: str = ""
+    company_code: str = ""
+    posting_date: date | None = None
+    cost_centers: Mapping[str, str] = field(default_factory=dict)
+    internal_orders: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One side of a posting; exactly one of `debit` and `credit` is set, and it is positive."""
+
+    line_id: str
+    account: str
+    cost_center: str
+    internal_order: str
+    debit: Decimal | None
+    credit: Decimal | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The postings of one invoice."""
+
+    journal_id: str
+    company_code: str
+    posting_date: date
+    period: str
+    currency: str
+    invoice_number: str
+    entries: Sequence[Entry]
+
+    @property
+    def debit(self) -> Decimal:
+        """Sum of the debit side."""
+        return sum((entry.debit for entry in self.entries if entry.debit is not None), ZERO)
+
+    @property
+    def credit(self) -> Decimal:
+        """Sum of the credit side."""
+        return sum((entry.credit for entry in self.entries if entry.credit is not None), ZERO)
+
+    def net_of(self, account: str) -> Decimal:
+        """Debits less credits of one account."""
+        ours = [entry for entry in self.entries if entry.account == account]
+        return sum(((entry.debit or ZERO) - (entry.credit or ZERO) for entry in ours), ZERO)
+
+
+
+
+def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = ()) -> list[Journal]:
+    """The journals of one document: all of it, or its undisputed part and each held part whose hold has ended.
+
+    A held part keeps a journal of its own for good, so that what was posted before is posted the same again.
+    Raises JournalError.
+    """
+    if not held:
+        return [journal_of(document, chart)]
+    rest = {item["kind"]: Decimal(item["amount"]) for item in document["subtotals"]}
+    for part in held:
+        for kind, amount in part.amounts.items():
+            rest[kind] = rest.get(kind, ZERO) - amount
+    parts = [("", rest, "without what is disputed")]
+    parts += [(f"-H{part.sequence}", part.amounts, f"dispute {part.dispute}") for part in held if part.ended]
+    journals = [journal_of(_part(document, amounts), chart, suffix, words) for suffix, amounts, words in parts]
+    return [journal for journal in journals if journal.entries]
+
+
+def _part(document: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> dict[str, Any]:
+    subtotals = [{"kind": kind, "amount": amount_text(amount)} for kind, amount in amounts.items()]
+    return {**document, "subtotals": subtotals, "total": amounts_text(amounts.values())}
+
+
+def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "") -> Journal:
+    """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`), or of a part of it, which `words` name.
+
+    Raises JournalError where the document names no cost centre, or its sub-totals are not its total.
+    """
+    number, team = document["number"], document["recipient"]["team"]
+    consumer = chart.cost_centers.get(team) or document["recipient"]["cost_center"]
+    if not consumer:
+        raise JournalError(f"invoice {number}: team {team} has no cost centre; name it under `cost_centers` of the chart")
+    provider = chart.provider_cost_center or document["issuer"]["name"]
+    sides = (
+        (chart.consumer_account, consumer, chart.internal_orders.get(team, "")),
+        (chart.provider_account, provider, ""),
+    )
+    journal = Journal(
+        journal_id=f"GL-{number}{suffix}", company_code=chart.company_code or document["issuer"]["name"],
+        posting_date=chart.posting_date or _last_day(document), period=document["period"]["month"],
+        currency=document["currency"], invoice_number=number,
+        entries=_entries(document, sides, f"GL-{number}{suffix}", words),
+    )  # fmt: skip
+    _check(journal, Decimal(document["total"]), chart)
+    return journal
+
+
+def _last_day(document: Mapping[str, Any]) -> date:
+    """Of the billing zone: the period ends at local midnight of the day after."""
+    return (datetime.fromisoformat(document["period"]["end"]) - timedelta(microseconds=1)).date()
+
+
+def _entries(
+    document: Mapping[str, Any], sides: Sequence[tuple[str, str, str]], journal_id: str, words: str
+) -> list[Entry]:
+    entries: list[Entry] = []
+    for subtotal in document["subtotals"]:
+        amount = Decimal(subtotal["amount"])
+        if not amount:
+            continue
+        kind = KIND_TEXT.get(subtotal["kind"], subtotal["kind"])
+        text = f"{document['number']} {document['recipient']['team']} {document['period']['month']}: {kind}"
+        text += f", {words}" if words else ""
+        for (account, cost_center, order), debited in zip(sides, (amount > 0, amount < 0), strict=True):
+            debit, credit = (abs(amount), None) if debited else (None, abs(amount))
+            line_id = f"{journal_id}-{len(entries) + 1:03d}"
+            entries.append(Entry(line_id, account, cost_center, order, debit, credit, text))
+    return entries
+
+
+def _check(journal: Journal, total: Decimal, chart: Chart) -> None:
+    if journal.debit != journal.credit:
+        raise JournalError(f"journal {journal.journal_id}: debit {journal.debit} is not credit {journal.credit}")
+    if chart.consumer_account != chart.provider_account and journal.net_of(chart.consumer_account) != total:
+        raise JournalError(f"invoice {journal.invoice_number}: its sub-totals are not its total {total}")
+
+
+def journal_csv(journals: Iterable[Journal]) -> bytes:
+    """The file: one row an entry, in the order given, UTF-8 without byte order mark, CRLF.
+
+    Every row carries the hash of all rows, so that a ledger notices a batch that was edited or cut on its way. Text
+    that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    rows, batch = _batch(journals)
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([*row, batch] for row in rows)
+    return sheet.getvalue().encode()
+
+
+def batch_hash(journals: Iterable[Journal]) -> str:
+    """The hash of all rows, as every row of the file carries it: SHA-256, hexadecimal."""
+    return _batch(journals)[1]
+
+
+def _batch(journals: Iterable[Journal]) -> tuple[list[list[str]], str]:
+    rows = [row for journal in journals for row in _rows(journal)]
+    return rows, sha256(json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+def _rows(journal: Journal) -> list[list[str]]:
+    return [
+        [
+            harmless(journal.journal_id), harmless(entry.line_id), harmless(journal.company_code),
+            journal.posting_date.isoformat(), journal.period, harmless(entry.account), harmless(entry.cost_center),
+            harmless(entry.internal_order), _amount(entry.debit), _amount(entry.credit), journal.currency,
+            harmless(entry.text), harmless(journal.invoice_number),
+        ]
+        for entry in journal.entries
+    ]  # fmt: skip
+
+
+def _amount(value: Decimal | None) -> str:
+    return "" if value is None else amount_text(value)

@@ -1,0 +1,76 @@
+"""`manage.py export_journal 2026-10 --out FILE`"""
+
+from argparse import ArgumentParser
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from billing.exports.journal import Chart, JournalError
+from billing.exports.services.journal import ChartError, Exported, Exporter, chart_read, journal_export
+from billing.invoices.issued import NoPeriodError, NotIssuedError
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, amount_text, fail
+
+OPTIONS = ("company_code", "consumer_account", "provider_account", "provider_cost_center", "posting_date")
+
+
+class Command(AppCommand):
+    help = "Write the balanced general-ledger journal of the month's issued invoices as CSV; 3 while drafts wait."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        parser.add_argument("--out", required=True, type=Path, metavar="FILE")
+        parser.add_argument(
+            "--accounts", type=Path, metavar="YAML",
+            help="chart of accounts: the fields of the options below, cost_centers and internal_orders by team",
+        )  # fmt: skip
+        parser.add_argument("--company-code", help="default: the issuer")
+        parser.add_argument("--consumer-account", help=f"debited; default: {Chart().consumer_account}")
+        parser.add_argument("--provider-account", help=f"credited; default: {Chart().provider_account}")
+        parser.add_argument("--provider-cost-center", help="default: the issuer")
+        parser.add_argument(
+            "--posting-date", type=date.fromisoformat, metavar="2026-10-31", help="default: the last day of the month"
+        )
+        parser.add_argument(
+            "--accepted", action="store_true", help="only what its team accepted, or did not dispute for 5 business days"
+        )
+        self.add_actor(parser)
+        self.add_json(parser)
+
+    def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
+        now = timezone.now()
+        try:
+            exported = journal_export(
+                month=month, path=out, chart=_chart(accounts, options), exporter=Exporter(actor_of(by), now),
+                accepted_at=now if options["accepted"] else None,
+            )  # fmt: skip
+        except (NoPeriodError, ChartError) as error:
+            fail(str(error))
+        except (NotIssuedError, JournalError) as error:
+            self.stderr.write(f"refused: {error}")
+            return DECIDE
+        except OSError as error:
+            fail(f"{error.filename or out}: {error.strerror or error}")
+        self._answer(month, out, exported, json)
+        return DONE
+
+    def _answer(self, month: str, out: Path, exported: Exported, json: bool) -> None:
+        if json:
+            self.print_json(
+                {
+                    "period": month, "file": str(out), "journals": len(exported.journals),
+                    "debit": amount_text(exported.debit), "credit": amount_text(exported.credit),
+                    "held": {number: amount_text(amount) for number, amount in exported.held.items()},
+                }
+            )  # fmt: skip
+        else:
+            self.say(f"{len(exported.journals)} journals, debit {exported.debit:,} = credit {exported.credit:,}, in {out}")
+            for number, amount in exported.held.items():
+                self.say(f"  {number}: {amount:,} is disputed and kept off the ledger until that is decided")
+
+
+def _chart(accounts: Path | None, options: dict[str, Any]) -> Chart:
+    """The file first, then what the command line says."""
+    facts = chart_read(accounts) if accounts else {}
+    return Chart(**facts | {name: options[name] for name in OPTIONS if options[name] is not None})

@@ -1,0 +1,295 @@
+"""Exporting a month as FOCUS 1.4: all files, checked, or none."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+
+from billing.corrections.credited_lines import month_of_closing, row_key
+from billing.exports.focus.billing_records import detail_rows, period_rows
+from billing.exports.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
+from billing.exports.focus.conformance import Conformance
+from billing.exports.focus.contract_commitments import Issue, Terms, commitment_rows
+from billing.exports.focus.cost_and_usage import ALLOCATED_PLACES, SplitLine, of_commitment, rows_of
+from billing.exports.focus.files import data_set_files
+from billing.exports.focus.hours import HourlyUsage, UsageOfClose, windows_closed_before
+from billing.exports.focus.shares import shares_of
+from billing.exports.focus.version_1_0 import COST_AND_USAGE_1_0, as_1_0
+from billing.invoices.acceptance import due_of
+from billing.invoices.issued import Issued, issued_documents
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import BillingPeriod, Invoice, Note, NoteLine
+from billing.rates.selectors import commitment_book, commitment_facts, rate_card
+from billing.rating.models import Charge
+from billing.tenancy.selectors import house_calendar
+from metering.intervals import Interval
+from pricing.allocation import ALLOCATED
+from pricing.contexts import priced_class
+from pricing.money import split_amount
+from pricing.rating import LineKey
+
+DOCUMENTS_AT_ONCE = 20
+"""Of which hourly usage is in memory: fewer take less of it, but every reading looks through the hours of the month."""
+DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL, "billing-period": BILLING_PERIOD}
+EARLIER = "1.0-cost-and-usage"
+
+
+class UnexplainedError(Exception):
+    """A line that the stored usage no longer explains."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    files: list[Path]
+    rows: int
+    invoices: int
+    billed_cost: Decimal
+
+
+def focus_export(
+    *, month: str, directory: Path, with_1_0: bool = False, with_csv: bool = True,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Exported:  # fmt: skip
+    """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued documents as CSV and Parquet.
+
+    Contract Commitment is written where a document bills a commitment. with_1_0: also Cost and Usage with the columns of
+    FOCUS 1.0, as a data set of its own.
+
+    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
+    """
+    period, issued = issued_documents(month)
+    sources = _Sources(period)
+    window = Interval(period.start, period.end)
+    conformance = Conformance(window, windows_closed_before(period.ordinal or 0))
+    totals = {document.number or "": document.total for document in issued}
+    count, files = 0, []
+    terms, calendar = _terms(period, issued), house_calendar()
+    with ExitStack() as stack:
+        writers = {}
+        committed = {"contract-commitment": CONTRACT_COMMITMENT} if terms else {}
+        for name, schema in (DATA_SETS | committed | ({EARLIER: COST_AND_USAGE_1_0} if with_1_0 else {})).items():
+            named = f"focus-{name}-{month}"
+            writers[name], paths = stack.enter_context(data_set_files(directory, named, schema, with_csv=with_csv))
+            files += paths
+        for stored, document, split in _split(issued, sources):
+            due = due_of(stored, document["period"]["zone"], calendar)
+            rows, details = rows_of(document, split), detail_rows(document, _issued_at(stored), due)
+            conformance.cost_and_usage(rows)
+            conformance.invoice_detail(details)
+            writers["cost-and-usage"].write(rows)
+            if with_1_0:
+                writers[EARLIER].write(as_1_0(rows))
+            writers["invoice-detail"].write(details)
+            count += len(rows)
+            advance(1)
+        periods = _periods(period, issued)
+        conformance.billing_period(periods)
+        writers["billing-period"].write(periods)
+        if terms:
+            commitments = commitment_rows(terms, _issue(period, issued))
+            conformance.contract_commitment(commitments)
+            writers["contract-commitment"].write(commitments)
+        conformance.finish(totals)
+    return Exported(files, count, len(issued), sum(totals.values(), Decimal("0.00")))
+
+
+def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
+    """The commitments that a document bills, with the list price where they began in the month."""
+    lines = chain.from_iterable(document_of(document)["lines"] for document in documents)
+    named = {line["policy"] for line in lines if of_commitment(line)}
+    if not named:
+        return []
+    book, card, facts = commitment_book(), rate_card(), commitment_facts()
+    window = Interval(period.start, period.end)
+    found = []
+    for one in book.commitments:
+        if one.name in named:
+            part = one.part_of(window)
+            price = card.list_price(one.accelerator, part.start if part else one.valid_from)
+            found.append(Terms(one, *facts[one.name], price))
+    return sorted(found, key=lambda item: item.commitment.name)
+
+
+def _issue(period: BillingPeriod, documents: list[Issued]) -> Issue:
+    first = document_of(documents[0])
+    return Issue(Interval(period.start, period.end), period.zone, first["currency"], first["issuer"]["name"])
+
+
+def _periods(period: BillingPeriod, documents: list[Issued]) -> Any:
+    issued = [_issued_at(document) for document in documents]
+    issuers = sorted({document_of(document)["issuer"]["name"] for document in documents})
+    closed_at = period.closed_at or max(issued)
+    return period_rows(start=period.start, end=period.end, closed_at=closed_at, issued_at=issued, issuers=issuers)
+
+
+def _issued_at(document: Issued) -> Any:
+    return document.issued_at
+
+
+Document = TypeVar("Document", Invoice, Note)
+Split = tuple[Issued, Mapping[str, Any], list[SplitLine]]
+"""A document as it is stored and as it reads, with its lines by hour and job."""
+
+
+def _split(issued: Sequence[Issued], sources: "_Sources") -> Iterator[Split]:
+    """Each document with its lines; the hours of some documents are read at a time, and let go before the next are.
+
+    Raises UnexplainedError.
+    """
+    for invoices in _together([document for document in issued if isinstance(document, Invoice)]):
+        yield from _split_invoices(invoices, sources)
+    for notes in _together([document for document in issued if isinstance(document, Note)]):
+        yield from _split_notes(notes, sources)
+
+
+def _together(documents: Sequence[Document]) -> Iterator[Sequence[Document]]:
+    for first in range(0, len(documents), DOCUMENTS_AT_ONCE):
+        yield documents[first : first + DOCUMENTS_AT_ONCE]
+
+
+def _split_invoices(invoices: Sequence[Invoice], sources: "_Sources") -> Iterator[Split]:
+    documents = [(invoice, document_of(invoice)) for invoice in invoices]
+    source = sources.of_invoices({document["recipient"]["team"] for _, document in documents})
+    for invoice, document in documents:
+        yield invoice, document, source.split(document)
+
+
+def _split_notes(notes: Sequence[Note], sources: "_Sources") -> Iterator[Split]:
+    source = sources.of_notes(notes)
+    for note in notes:
+        document = document_of(note)
+        yield note, document, source.split(note, document)
+
+
+class _Sources:
+    """The usage behind the documents of a period, of some of them at a time."""
+
+    def __init__(self, period: BillingPeriod) -> None:
+        self._period = period
+        self._months = month_of_closing()
+        self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
+        self._closes: dict[tuple[int, int | None], UsageOfClose] = {}
+
+    @cached_property
+    def _charged(self) -> "_Charged":
+        return _Charged(Charge.objects.filter(closing=self._period.ordinal, platform=False))
+
+    def of_invoices(self, teams: Set[str]) -> "_Source":
+        """What invoices of these teams bill."""
+        return _Source(self._close(self._period.ordinal or 0, None).of(teams), self._charged, self._windows)
+
+    def of_notes(self, notes: Sequence[Note]) -> "_NoteSource":
+        """What these notes are about: of the close which charged it first, as the changes until then say."""
+        lines = {note.pk: [(self._key(note, row), row) for row in note.lines.order_by("position")] for note in notes}
+        wanted: dict[tuple[int, int], set[LineKey]] = defaultdict(set)
+        for key, row in chain.from_iterable(lines.values()):
+            wanted[row.closing, row.known].add(key)
+        usage = {
+            (closing, known): self._close(closing, known).of({key.team for key in keys}, only=keys)
+            for (closing, known), keys in wanted.items()
+        }
+        return _NoteSource(lines, usage, self._windows)
+
+    def _close(self, closing: int, known: int | None) -> UsageOfClose:
+        name = (closing, known)
+        if name not in self._closes:
+            period = self._period if closing == self._period.ordinal else BillingPeriod.objects.get(ordinal=closing)
+            self._closes[name] = UsageOfClose(period, known=known)
+        return self._closes[name]
+
+    def _key(self, note: Note, row: NoteLine) -> LineKey:
+        return row_key(row, note.team.code, correction=row.charge_period != self._months[row.closing])
+
+
+class _Charged:
+    """What a close charged, by line."""
+
+    def __init__(self, rows: QuerySet[Charge]) -> None:
+        self.usage = dict(rows.values_list("line_key", "usage_quantity"))
+        self.ratios = _ratios(rows.filter(kind__in=ALLOCATED))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The usage behind the lines of invoices, each line checked against its charge before it is split."""
+
+    usage: HourlyUsage
+    charged: _Charged
+    windows: Mapping[str, Interval]
+
+    def split(self, document: Mapping[str, Any]) -> list[SplitLine]:
+        """The lines of a document by hour and job.  Raises UnexplainedError."""
+        return [self._line(document, line) for line in document["lines"]]
+
+    def _line(self, document: Mapping[str, Any], line: Mapping[str, Any]) -> SplitLine:
+        key = line_key(document["recipient"]["team"], line)
+        places, digest = self.usage.places.get(key, {}), key.digest()
+        if sum(places.values()) != self.charged.usage.get(digest):
+            raise UnexplainedError(
+                f"line {line['position']} of {document['number']} no longer follows from its usage; run "
+                f"`manage.py period_verify {document['period']['month']}`{_unrated(self.usage)}"
+            )
+        shares = shares_of(line, places, self.windows[line["charge_period"]])
+        return SplitLine(line, shares, self.usage.evidence.get(key, {}), self.usage.list_prices.get(key),
+                         self.charged.ratios.get(digest))  # fmt: skip
+
+
+def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
+    """The share that each part of idle time or shared cost is of its whole, by line; those of one whole add up to 1."""
+    wholes: dict[tuple[str, ...], list[tuple[str, Decimal]]] = defaultdict(list)
+    for row in rows.order_by("team"):
+        wholes[row.kind, row.policy, row.cluster, row.sku].append((row.line_key, row.usage_quantity))
+    found: dict[str, Decimal] = {}
+    for parts in wholes.values():
+        ratios = split_amount(Decimal(1), [amount for _, amount in parts], ALLOCATED_PLACES)
+        found |= dict(zip([name for name, _ in parts], ratios, strict=True))
+    return found
+
+
+@dataclass(frozen=True)
+class _NoteSource:
+    """The usage behind the lines of notes: their rows with their keys by note, and the hours by close and changes."""
+
+    lines: Mapping[int, Sequence[tuple[LineKey, NoteLine]]]
+    usage: Mapping[tuple[int, int], HourlyUsage]
+    windows: Mapping[str, Interval]
+
+    def split(self, note: Note, document: Mapping[str, Any]) -> list[SplitLine]:
+        """The lines of a note by hour and job of the usage that they are about.  Raises UnexplainedError."""
+        rows = self.lines[note.pk]
+        return [self._line(note, key, row, line) for (key, row), line in zip(rows, document["lines"], strict=True)]
+
+    def _line(self, note: Note, key: LineKey, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
+        usage = self.usage[row.closing, row.known]
+        places = usage.places.get(key, {})
+        if not places:
+            raise UnexplainedError(
+                f"line {row.position} of {note.number} no longer follows from any usage{_unrated(usage)}"
+            )
+        shares = shares_of(line, places, self.windows[row.charge_period])
+        return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key))
+
+
+def _unrated(usage: HourlyUsage) -> str:
+    return "".join(f"; team {team} cannot be rated: {problem}" for team, problem in sorted(usage.faults.items()))
+
+
+def line_key(team: str, line: Mapping[str, Any]) -> LineKey:
+    """The key of the charge that a document's line states."""
+    return LineKey(
+        team=team, platform=False, correction=line["charge_class"] is not None, charge_period=line["charge_period"],
+        kind=line["kind"], cluster=line["cluster"] or "", namespace=line["namespace"] or "",
+        consumer=line["consumer"] or "", accelerator=line["accelerator"] or "", sku=line["sku"],
+        token_class=priced_class(line["token_class"] or "", line.get("context", "")), unit=line["unit"],
+        price_version=line["price_version"],
+        policy=line["policy"] or "", reason=line["reason"] or "",
+    )  # fmt: skip

@@ -1,0 +1,165 @@
+"""The rows of a month's FOCUS data sets for readers who take them page by page.
+
+The data sets are made once for the documents that are issued, by the same export and checks as the files, and kept until a
+document is issued: those of a month of a few lines by the request that asks for them first, those of a larger one, which
+take minutes, by a worker. A data set is there as a whole or not at all.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from io import BytesIO
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, overload
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from billing.exports.focus.files import as_records
+from billing.exports.services.focus import DATA_SETS, UnexplainedError, focus_export
+from billing.invoices.issued import issued_documents
+from billing.invoicing.models import FocusPart, FocusSet, InvoiceLine, NoteLine, Operation
+from billing.runtime.progress import ProgressCallback, no_progress
+
+AT_ONCE: Final = 1_000
+"""Lines of a month up to which a request may make its data sets: each has up to 744 rows, 20,000 rows take a second."""
+ROWS_OF_PART: Final = 5_000
+STORE_LOCK: Final = 0x464F4355
+MONTHS_KEPT: Final = 3
+ASKED_AGAIN: Final = timedelta(minutes=10)
+"""After a failure, which somebody may have repaired."""
+KIND: Final = "focus"
+Record = dict[str, Any]
+Request = Callable[[str], None]
+"""Has a worker make the data sets of the documents with this hash."""
+
+
+class FocusNotReadyError(Exception):
+    """The data sets of a month are being made; says how far that is."""
+
+
+class FocusRows(Sequence[Record]):
+    """Rows of one data set, read from the database when they are asked for."""
+
+    def __init__(self, kept: FocusSet) -> None:
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return self._kept.rows
+
+    @overload
+    def __getitem__(self, wanted: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, wanted: slice) -> list[Record]: ...
+
+    def __getitem__(self, wanted: int | slice) -> Record | list[Record]:
+        if isinstance(wanted, int):
+            return self[wanted : wanted + 1][0]
+        start, stop, _ = wanted.indices(len(self))
+        found: list[Record] = []
+        parts = self._kept.parts.filter(first__lt=stop, first__gt=start - ROWS_OF_PART).order_by("first")
+        for first, content in parts.values_list("first", "content"):
+            rows = pq.read_table(BytesIO(content))
+            at = max(start - first, 0)
+            found += as_records(rows.slice(at, stop - first - at))
+        return found
+
+
+def focus_rows(*, month: str, data_set: str, now: datetime, request: Request) -> FocusRows:
+    """The rows of "cost-and-usage", "invoice-detail" or "billing-period" of a month whose documents are all issued.
+
+    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError as the export does; FocusNotReadyError where a
+    worker makes them, which `request` asks for.
+    """
+    documents = _hash_of(_issued(month))
+    kept = _kept(month, documents).filter(data_set=data_set).first()
+    if kept is None and _small(month):
+        focus_make(month=month, now=now)
+        kept = _kept(month, documents).filter(data_set=data_set).first()
+    if kept is None:
+        raise _waiting(month, documents, now, request)
+    return FocusRows(kept)
+
+
+def focus_make(*, month: str, now: datetime, report_progress: ProgressCallback = no_progress) -> int:
+    """Make the data sets of a month, in place of what is kept of it; returns how many rows they have.
+
+    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError.
+    """
+    issued = _issued(month)
+    documents, done = _hash_of(issued), count(1)
+
+    def advance(_: int) -> None:
+        report_progress(KIND, next(done), len(issued))
+
+    with TemporaryDirectory() as name:
+        focus_export(month=month, directory=Path(name), with_csv=False, advance=advance)
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])  # two requests may make the same at once
+            FocusSet.objects.filter(month=month).delete()
+            files = {data_set: Path(name, f"focus-{data_set}-{month}.parquet") for data_set in DATA_SETS}
+            rows = sum(_store(month, data_set, documents, path, now) for data_set, path in files.items())
+            latest = FocusSet.objects.order_by("-made_at").values_list("month", flat=True)
+            FocusSet.objects.exclude(month__in=list(dict.fromkeys(latest))[:MONTHS_KEPT]).delete()
+    return rows
+
+
+def _issued(month: str) -> list[str]:
+    """Number and hash of each document: equal ones, equal data sets."""
+    return [f"{document.number} {document.sha256}" for document in issued_documents(month, texts=False)[1]]
+
+
+def _hash_of(issued: list[str]) -> str:
+    return sha256("\n".join(issued).encode()).hexdigest()
+
+
+def _kept(month: str, documents: str) -> QuerySet[FocusSet]:
+    return FocusSet.objects.filter(month=month, documents=documents)
+
+
+def _small(month: str) -> bool:
+    lines = InvoiceLine.objects.filter(invoice__period__month=month)[: AT_ONCE + 1].count()
+    return lines + NoteLine.objects.filter(note__correction__period__month=month).count() <= AT_ONCE
+
+
+def _store(month: str, data_set: str, documents: str, path: Path, now: datetime) -> int:
+    with pq.ParquetFile(path) as file:
+        rows = int(file.metadata.num_rows)
+        kept = FocusSet.objects.create(month=month, data_set=data_set, documents=documents, rows=rows, made_at=now)
+        for first, part in _parts(file):
+            content = BytesIO()
+            pq.write_table(part, content, compression="zstd")
+            FocusPart.objects.create(focus_set=kept, first=first, content=content.getvalue())
+    return rows
+
+
+def _parts(file: pq.ParquetFile) -> Iterator[tuple[int, pa.Table]]:
+    """All rows of a file, so many at a time whatever its row groups are, each with the number of its first."""
+    waiting: list[pa.Table] = []
+    first, held = 0, 0
+    for batch in file.iter_batches(ROWS_OF_PART):
+        waiting.append(pa.Table.from_batches([batch]))
+        held += batch.num_rows
+        while held >= ROWS_OF_PART:
+            together = pa.concat_tables(waiting)
+            yield first, together.slice(0, ROWS_OF_PART)
+            waiting, held, first = [together.slice(ROWS_OF_PART)], held - ROWS_OF_PART, first + ROWS_OF_PART
+    if held:
+        yield first, pa.concat_tables(waiting)
+
+
+def _waiting(month: str, documents: str, now: datetime, request: Request) -> Exception:
+    """Why there are no rows yet; has them made where nobody is asked to."""
+    asked = Operation.objects.filter(kind=KIND, month=month, parameters__documents=documents).order_by("-id").first()
+    failed = asked is not None and asked.status == Operation.Status.FAILED
+    if asked is not None and failed and asked.finished_at and now - asked.finished_at < ASKED_AGAIN:
+        return UnexplainedError(asked.message)
+    if asked is None or asked.status != Operation.Status.PENDING:
+        request(documents)
+    done = f", {asked.done:,} of {asked.total:,} documents so far" if asked is not None and asked.total else ""
+    return FocusNotReadyError(f"the rows of {month} are being made by a worker{done}: ask again later")

@@ -1,0 +1,171 @@
+"""Writing the ledger journal of a month to a file, and reading the chart of accounts it is posted to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.db import transaction
+
+from billing.corrections.dispute_holdback import all_held, held_parts
+from billing.corrections.services.settlement import documents_settle
+from billing.exports.journal import Chart, Journal, batch_hash, journal_csv, journals_of
+from billing.invoices.acceptance import acceptance_of
+from billing.invoices.issued import Issued, NotIssuedError, issued_documents
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import BillingPeriod, JournalExport
+from billing.runtime.atomic_file import whole_file
+from billing.tenancy.audit import audit_record
+from billing.tenancy.selectors import house_calendar
+
+ZERO = Decimal("0.00")
+BY_TEAM = ("cost_centers", "internal_orders")
+
+
+MAX_REFERENCE = 200
+
+
+class AcknowledgementError(ValueError):
+    """An acknowledgement of a journal that does not fit what was exported."""
+
+
+class ChartError(ValueError):
+    """A chart of accounts that says something nobody understands."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What went into the file."""
+
+    journals: list[Journal]
+    debit: Decimal
+    credit: Decimal
+    held: dict[str, Decimal] = field(default_factory=dict)
+    """What disputes keep off the ledger, by number of the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Who hands a journal to the ledger, and when."""
+
+    actor: str
+    now: datetime
+
+
+def journal_export(
+    *, month: str, path: Path, chart: Chart, exporter: Exporter | None = None, accepted_at: datetime | None = None
+) -> Exported:
+    """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
+
+    With `exporter` the ledger's acknowledgement is awaited from then on; without, the file is only for looking. With
+    `accepted_at` only what was accepted at that instant is posted; the rest follows with a later export, and what stands
+    in both carries the same ids.
+
+    Raises NoPeriodError, NotIssuedError, JournalError.
+    """
+    with transaction.atomic():
+        list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))  # no hold comes or goes meanwhile
+        period, documents = issued_documents(month)
+        if accepted_at is not None:
+            documents = _accepted(period, documents, accepted_at)
+        exported = _exported(documents, chart)
+        with whole_file(path) as draft:
+            draft.write_bytes(journal_csv(exported.journals))
+        if exporter is not None:
+            _expect_acknowledgement(period, exported, exporter)
+    return exported
+
+
+def _exported(documents: Sequence[Issued], chart: Chart) -> Exported:
+    parts, journals = held_parts(documents), []
+    for document in documents:
+        journals += journals_of(document_of(document), chart, parts.get(str(document.number), ()))
+    waiting = {number: sum(p.amount for p in held if not p.ended) for number, held in parts.items()}
+    held = {number: amount for number, amount in waiting.items() if amount}
+    return Exported(journals, sum((j.debit for j in journals), ZERO), sum((j.credit for j in journals), ZERO), held)
+
+
+def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> list[Issued]:
+    """Of some documents those that nobody can hold off the ledger any more.  Raises NotIssuedError."""
+    calendar, found = house_calendar(), []
+    for document in documents:
+        acceptance = acceptance_of(document, zone=period.zone, calendar=calendar, now=now)
+        undisputed = acceptance is not None and acceptance.state == "held" and now >= acceptance.until
+        if acceptance is not None and (acceptance.state == "accepted" or (undisputed and all_held(document))):
+            found.append(document)
+    if not found:
+        raise NotIssuedError(f"no document of {period.month} is accepted yet: nothing to post")
+    return found
+
+
+def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter: Exporter) -> None:
+    """Remember the batch, unless the very same was exported before."""
+    numbers = list(dict.fromkeys(journal.invoice_number for journal in exported.journals))
+    facts = {
+        "journals": len(exported.journals), "debit": exported.debit, "exported_at": exporter.now,
+        "exported_by": exporter.actor, "documents": [number for number in numbers if number not in exported.held],
+        "in_part": [number for number in numbers if number in exported.held],
+    }  # fmt: skip
+    batch = batch_hash(exported.journals)
+    with transaction.atomic():
+        _, made = JournalExport.objects.get_or_create(period=period, batch_hash=batch, defaults=facts)
+        if made:
+            detail = {"batch_hash": batch, "debit": str(exported.debit)}
+            audit_record(actor=exporter.actor, action="journal_export", subject=period.month, detail=detail)
+
+
+def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
+    """Record that the ledger took a batch, under its own reference; said again with the same reference, nothing changes.
+
+    What the batch posts in full is settled then; a document that is disputed stays so until that is decided, and one of
+    which a part is kept back until that part is posted.
+    Raises AcknowledgementError for a batch that nobody exported, an empty reference, or another one than is recorded.
+    """
+    reference = reference.strip()
+    if not reference or len(reference) > MAX_REFERENCE:
+        raise AcknowledgementError(f"reference: name the posting in the ledger, in at most {MAX_REFERENCE} characters")
+    with transaction.atomic():
+        exports = JournalExport.objects.select_for_update(of=("self",)).select_related("period")
+        found = exports.filter(period__month=month, batch_hash=batch).first()
+        if found is None:
+            raise AcknowledgementError(f"batch {batch[:64]!r}: no such journal of {month} was exported")
+        if found.acknowledged_at is not None:
+            if found.reference != reference:
+                raise AcknowledgementError(f"journal of {month}: was acknowledged as {found.reference}, not as {reference}")
+            return found
+        found.reference, found.acknowledged_at, found.acknowledged_by = reference, now, actor
+        found.save(update_fields=["reference", "acknowledged_at", "acknowledged_by"])
+        settled = documents_settle(numbers=found.documents, reference=reference, actor=actor, now=now)
+        detail = {"reference": reference, "batch_hash": batch, "settled": settled}
+        audit_record(actor=actor, action="journal_acknowledge", subject=month, detail=detail)
+    return found
+
+
+def chart_read(path: Path) -> dict[str, Any]:
+    """The fields of a chart from a YAML file.  Raises ChartError naming the field."""
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ChartError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict):
+        raise ChartError(f"{path}: must be a mapping of fields")
+    known = [item.name for item in fields(Chart)]
+    for name, value in content.items():
+        if name not in known:
+            raise ChartError(f"{path}: field {str(name)[:40]!r} is none of {', '.join(known)}")
+        _check_value(path, name, value)
+    return content
+
+
+def _check_value(path: Path, name: str, value: object) -> None:
+    if name == "posting_date":
+        if type(value) is not date:
+            raise ChartError(f"{path}: posting_date {value!r} must be a date such as 2026-10-31")
+    elif name in BY_TEAM:
+        if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+            raise ChartError(f"{path}: {name} must map team codes to text; put numbers in quotes")
+    elif not isinstance(value, str):
+        raise ChartError(f"{path}: {name} {value!r} must be text; put a number in quotes")

@@ -1,0 +1,95 @@
+"""Reading: until when a document can be objected to, and since when it counts as accepted.
+
+Silence for five business days accepts a document; whoever disputes a line within them holds it until that is decided.
+A line can still be disputed to the end of the tenth day, when the amount stands: that is the day on which it is due.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.db.models import Max
+
+from billing.invoices.deadlines import (
+    ACCEPTANCE_DAYS,
+    DISPUTE_WINDOW_DAYS,
+    end_of_business_day,
+)
+from billing.invoices.selectors import document_of
+from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import house_calendar
+from pricing.business_days import BusinessCalendar
+
+State = Literal["waiting", "held", "accepted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Whether a document is accepted `at` an instant, waits for `until`, or is held by a dispute from before `until`."""
+
+    state: State
+    until: datetime
+    at: datetime | None
+
+
+def due_of(document: Invoice | Note, zone: str, calendar: BusinessCalendar) -> datetime | None:
+    """When the time to object ends and the amount stands; a credit note asks for nothing and has no such day."""
+    if document.issued_at is None or _credits(document):
+        return None
+    return end_of_business_day(document.issued_at, DISPUTE_WINDOW_DAYS, zone, calendar)
+
+
+def printed_until(document: Invoice | Note, setup: BillingSetup | None = None) -> datetime | None:
+    """The end of the time to object as a document prints it; None before its issue, and where there is none."""
+    if document.issued_at is None or _credits(document):
+        return None
+    return due_of(document, document_of(document)["period"]["zone"], house_calendar(setup))
+
+
+def acceptance_of(
+    document: Invoice | Note, *, zone: str, calendar: BusinessCalendar, now: datetime
+) -> Acceptance | None:
+    """How far the acceptance of an issued document is; None before its issue. Nobody can object to a credit note."""
+    issued_at = document.issued_at
+    if issued_at is None:
+        return None
+    if _credits(document):
+        return Acceptance("accepted", issued_at, issued_at)
+    until = end_of_business_day(issued_at, ACCEPTANCE_DAYS, zone, calendar)
+    events = sorted((event for event in document.events.all() if event.at <= now), key=lambda event: (event.at, event.pk))
+    opened = [event for event in events if event.kind == DocumentEvent.Kind.DISPUTED]
+    decided = [event for event in events if event.kind == DocumentEvent.Kind.DECIDED]
+    if not any(event.at < until for event in opened):
+        return Acceptance("waiting", until, None) if now < until else Acceptance("accepted", until, until)
+    if len(opened) > len(decided):
+        return Acceptance("held", until, None)
+    at = max(until, decided[-1].at)
+    return Acceptance("waiting", until, None) if now < at else Acceptance("accepted", until, at)
+
+
+def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
+    """How many issued invoices of a month wait, are held by a dispute, and are accepted; empty before any is issued."""
+    rows = period.invoices.filter(number__isnull=False).only("issued_at", "number", "period")  # of no other column is asked
+    issued = list(rows.prefetch_related("events"))
+    if not issued:
+        return {}
+    calendar = house_calendar()
+    found = (acceptance_of(invoice, zone=period.zone, calendar=calendar, now=now) for invoice in issued)
+    counts = Counter(item.state for item in found if item is not None)
+    return {state: counts[state] for state in ("waiting", "held", "accepted")}
+
+
+def last_deadline(calendar: BusinessCalendar, zone: str) -> datetime | None:
+    """The end of the last deadline that a document told, None before any document was issued."""
+    last = [
+        issued
+        for model in (Invoice, Note)
+        if (issued := model._default_manager.aggregate(last=Max("issued_at"))["last"]) is not None
+    ]
+    return end_of_business_day(max(last), DISPUTE_WINDOW_DAYS, zone, calendar) if last else None
+
+
+def _credits(document: Invoice | Note) -> bool:
+    return isinstance(document, Note) and document.kind == Note.Kind.CREDIT

@@ -1,0 +1,257 @@
+"""PURE: charges of one team -> the lines, subtotals and total of its invoice, and the canonical document.
+
+Rounding happens here once per line, inside `Charge.amount`; the total is the sum of the rounded lines.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from billing.runtime.canonical_json import canonical_json
+from metering.intervals import Interval
+from pricing.contexts import SEPARATOR, class_and_context, in_order
+from pricing.money import round_to
+from pricing.number_text import (
+    ENERGY_PLACES,
+    QUANTITY_PLACES,
+    amount_text,
+    amounts_text,
+    energy_text,
+    price_text,
+    quantity_text,
+)
+from pricing.rating import Charge, LineKey
+
+SCHEMA = "suanpan/invoice/1"
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line as the document states it; `quantity` is shown with 6 decimals, `amount` is of the exact quantity."""
+
+    position: int
+    charge: Charge
+    quantity: Decimal
+    amount: Decimal
+    energy_kwh: Decimal | None
+    co2_location_kg: Decimal | None = None
+    co2_market_kg: Decimal | None = None
+
+    @property
+    def key(self) -> LineKey:
+        return self.charge.key
+
+    def told(self) -> "DocumentLine":
+        """The line as the canonical document says it."""
+        key = self.charge.key
+        priced = key.token_class
+        token_class, context = class_and_context(priced) if SEPARATOR in priced else (priced, "")
+        carbon = self.co2_location_kg is not None and self.co2_market_kg is not None
+        return DocumentLine(  # by place, which is made in a third of the time
+            self.position, key.kind, key.cluster or None, key.namespace or None, key.consumer or None,
+            key.accelerator or None, key.sku, token_class or None, quantity_text(self.quantity), key.unit,
+            price_text(self.charge.unit_price), amount_text(self.amount), key.price_version, key.policy or None,
+            key.reason or None, key.charge_period, "Correction" if key.correction else None, energy_told(self.energy_kwh),
+            context or UNSET, energy_text(self.co2_location_kg) if carbon else UNSET,
+            energy_text(self.co2_market_kg) if carbon else UNSET,
+        )  # fmt: skip
+
+
+class DocumentLine(msgspec.Struct, frozen=True, gc=False):
+    """A line of a document: null where something does not apply, UNSET where older documents have no word of it.
+
+    Numbers are texts of `pricing.number_text`.
+    """
+
+    position: int
+    kind: str
+    cluster: str | None
+    namespace: str | None
+    consumer: str | None
+    accelerator: str | None
+    sku: str
+    token_class: str | None
+    quantity: str
+    unit: str
+    unit_price: str
+    amount: str
+    price_version: str
+    policy: str | None
+    reason: str | None
+    charge_period: str
+    charge_class: str | None
+    energy_kwh: str | None
+    context: str | UnsetType = UNSET
+    co2_location_kg: str | UnsetType | None = UNSET
+    co2_market_kg: str | UnsetType | None = UNSET
+
+
+def token_class_fields(priced: str) -> dict[str, str | None]:
+    """The class of tokens of a line, and `context`, the bucket of prompt lengths, where its price depends on it."""
+    token_class, context = class_and_context(priced)
+    return {"token_class": token_class or None, **({"context": context} if context else {})}
+
+
+def _carbon_fields(location_kg: Decimal | None, market_kg: Decimal | None) -> dict[str, str]:
+    """Fields that a document has only where something is known: older documents keep their bytes."""
+    if location_kg is None or market_kg is None:
+        return {}
+    return {"co2_location_kg": energy_text(location_kg), "co2_market_kg": energy_text(market_kg)}
+
+
+def energy_told(energy_kwh: Decimal | None) -> str | None:
+    """The text of energy, None where it is unknown."""
+    return None if energy_kwh is None else energy_text(energy_kwh)
+
+
+def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
+    """Lines in the order of the document: regular before corrections, then by kind and name."""
+    return [
+        Line(
+            position=position,
+            charge=charge,
+            quantity=charge.rounded_quantity(QUANTITY_PLACES),
+            amount=charge.amount,
+            energy_kwh=_energy(charge),
+            co2_location_kg=round_to(charge.carbon.location_kg, ENERGY_PLACES) if charge.carbon else None,
+            co2_market_kg=round_to(charge.carbon.market_kg, ENERGY_PLACES) if charge.carbon else None,
+        )
+        for position, charge in enumerate(sorted(charges, key=_order), start=1)
+    ]
+
+
+KIND_ORDER = {
+    "gpu": 0, "commitment": 1, "tokens": 2, "efficiency": 3, "interruption": 4, "idle": 5, "shared": 6, "credit": 7,
+}  # fmt: skip
+CONSUMING = ("gpu", "commitment")
+"""Kinds of lines whose usage takes energy."""
+
+
+def _order(charge: Charge) -> tuple[Any, ...]:
+    key = charge.key
+    if SEPARATOR in key.token_class:
+        key = key.changed(token_class=in_order(key.token_class))
+    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key)
+
+
+def _energy(charge: Charge) -> Decimal | None:
+    if charge.key.kind not in CONSUMING or charge.energy_kwh is None:
+        return None
+    return round_to(charge.energy_kwh, ENERGY_PLACES)
+
+
+def total_of(lines: Sequence[Line]) -> Decimal:
+    """Sum of the rounded lines."""
+    return sum((line.amount for line in lines), Decimal("0.00"))
+
+
+ISSUER_FACTS = ("legal_entity", "address", "tax_id", "contact")
+RECIPIENT_FACTS = ("legal_entity", "attention")
+
+
+def non_empty(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Of a party, what it says of these; nothing of what is empty."""
+    return {name: party[name] for name in names if party.get(name)}
+
+
+def issuer_facts(setup: Any) -> dict[str, str]:
+    """What the billing set-up says of the issuer beside its name."""
+    return non_empty({name: getattr(setup, name) for name in ISSUER_FACTS}, ISSUER_FACTS)
+
+
+def recipient_facts(team: Any) -> dict[str, str]:
+    """What is said of a team beside its name and cost centre."""
+    return non_empty({"legal_entity": team.legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceParties:
+    """The facts that an invoice copies, so that it never changes when they do.
+
+    `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention): where the house
+    has said them. A document has no word of what nobody said, so that older ones keep their bytes.
+    """
+
+    issuer: str
+    team: str
+    team_name: str
+    cost_center: str
+    currency: str
+    month: str
+    zone: str
+    window: Interval
+    shadow: bool = False
+    issuer_facts: Mapping[str, str] = field(default_factory=dict)
+    recipient_facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, Any]:
+    """Everything the document will say but its number and its predecessor; each line as LineTold, for `canonical_json`."""
+    by_kind: dict[str, Decimal] = {}
+    for line in lines:
+        kind = line.charge.key.kind
+        by_kind[kind] = by_kind.get(kind, Decimal("0.00")) + line.amount
+    energies = [line.energy_kwh for line in lines if line.energy_kwh is not None]
+    return {
+        **({"shadow": True} if parties.shadow else {}),
+        "schema": SCHEMA,
+        "issuer": {"name": parties.issuer, **parties.issuer_facts},
+        "recipient": {
+            "team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center, **parties.recipient_facts
+        },
+        "period": period_facts(parties.month, parties.zone, parties.window),
+        "currency": parties.currency,
+        "lines": [line.told() for line in lines],
+        "subtotals": [{"kind": kind, "amount": amount_text(amount)} for kind, amount in by_kind.items()],
+        "total": amounts_text(line.amount for line in lines),
+        "energy_kwh": energy_text(sum(energies, Decimal(0))) if energies else None,
+        **_carbon_fields(_sum_of(line.co2_location_kg for line in lines), _sum_of(line.co2_market_kg for line in lines)),
+    }
+
+
+def _sum_of(values: Iterable[Decimal | None]) -> Decimal | None:
+    known = [value for value in values if value is not None]
+    return sum(known, Decimal(0)) if known else None
+
+
+def period_facts(month: str, zone: str, window: Interval) -> dict[str, str]:
+    """The billing period as documents state it: local bounds with their offset, and in UTC."""
+    local = window.in_zone(zone)
+    return {
+        "month": month,
+        "zone": zone,
+        "start": local[0].isoformat(),
+        "end": local[1].isoformat(),
+        "start_utc": window.start.isoformat().replace("+00:00", "Z"),
+        "end_utc": window.end.isoformat().replace("+00:00", "Z"),
+    }
+
+
+def numbered_document(draft: dict[str, Any], *, number: str, previous_sha256: str) -> dict[str, Any]:
+    """The invoice: the draft with its number and the hash of the document before it in the series."""
+    return {**draft, "number": number, "previous_sha256": previous_sha256 or None}
+
+
+def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
+    """The canonical text of the invoice, made from that of its draft; what the draft says is neither read nor written again.
+
+    >>> numbered_text('{"lines":[1],"total":"1.00"}', number="A-1", previous_sha256="")
+    '{"lines":[1],"number":"A-1","previous_sha256":null,"total":"1.00"}'
+    """
+    told: dict[str, Any] = msgspec.json.decode(draft, type=dict[str, Raw])
+    return canonical_json(numbered_document(told, number=number, previous_sha256=previous_sha256))
+
+
+
+
+
+
+
+
+def hours_shown(microseconds: Decimal) -> Decimal:
+    """Device-microseconds as GPU-hours with 6 decimals, for display only."""
+    return round_to(Fraction(microseconds) / 3_600_000_000, QUANTITY_PLACES)

@@ -1,0 +1,38 @@
+"""`manage.py export_invoices 2026-10 --out DIR`"""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from billing.invoices.services.documents import invoices_export
+from billing.invoicing.models import BillingPeriod
+from billing.tenancy.app_command import DONE, AppCommand, fail, progress
+
+
+class Command(AppCommand):
+    help = "Write PDF, CSV and XLSX of each issued invoice of the month."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+        parser.add_argument("--language", choices=("zh-en", "zh", "en"), default="zh-en")
+        self.add_json(parser)
+
+    def run(self, *, month: str, out: Path, language: str, json: bool, **_: Any) -> int:
+        period = BillingPeriod.objects.filter(month=month).first()
+        if period is None:
+            fail(f"month {month!r}: no such period")
+        issued = period.invoices.filter(status="issued").count()
+        if not issued:
+            fail(f"month {month!r}: no invoice is issued yet; `manage.py invoice_issue {month}` does that")
+        try:
+            written = invoices_export(
+                month=month, directory=out, language=language, advance=progress(issued, "writing invoices")
+            )
+        except OSError as error:
+            fail(f"--out {out}: {error.strerror or error}")
+        if json:
+            self.print_json({"period": month, "documents": [str(path) for path in written]})
+        else:
+            self.say(f"{len(written)} files of {issued} invoices in {out}")
+        return DONE

@@ -1,0 +1,30 @@
+"""`manage.py invoice_approve 2026-10 [--team T] --by USER`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from billing.invoices.services.invoices import ApprovalError, invoices_approve
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+
+
+class Command(AppCommand):
+    help = "Approve the drafts of a closed month, where the set-up says `review: four-eyes`."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("month", metavar="2026-10")
+        parser.add_argument("--team", help="only the draft of this team")
+        parser.add_argument("--by", required=True, metavar="USER", help="who approves; not who closed")
+        self.add_json(parser)
+
+    def run(self, *, month: str, team: str | None, by: str, json: bool, **_: Any) -> int:
+        try:
+            invoices = invoices_approve(month=month, actor=actor_of(by), team=team)
+        except ApprovalError as error:
+            fail(str(error))
+        if json:
+            self.print_json({"period": month, "approved": [invoice.team.code for invoice in invoices], "by": by})
+            return DONE
+        for invoice in invoices:
+            self.say(f"approved {invoice.team.code}: {invoice.total} {invoice.currency}")
+        self.say(f"{len(invoices)} drafts approved by {by}")
+        return DONE

@@ -1,0 +1,109 @@
+"""Charges of a close -> drafts of invoices, with their lines and sums."""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from operator import attrgetter
+from typing import Any, Final
+
+from billing.invoices.line_rollups import encoded, line_rollups
+from billing.invoices.lines import (
+    InvoiceParties,
+    Line,
+    draft_document,
+    issuer_facts,
+    recipient_facts,
+    total_of,
+)
+from billing.invoices.showback import billing_modes
+from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums, PreparedClose
+from billing.runtime.bulk_copy import instances_copy, rows_copy
+from billing.tenancy.models import BillingSetup, Team
+from metering.intervals import Interval
+from pricing.rating import Charge
+
+
+def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list[Charge]]:
+    """The charges of teams by (team, shadow): usage of a month that was only shown is never charged, however late."""
+    modes = billing_modes()
+    grouped: dict[tuple[str, bool], list[Charge]] = {}
+    for charge in charges:
+        if not charge.key.platform:
+            shadow = modes.shadow(charge.key.team, charge.key.charge_period)
+            grouped.setdefault((charge.key.team, shadow), []).append(charge)
+    return grouped
+
+
+def drafts_write(
+    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team],
+    drafts: list[tuple[list[Line], InvoiceParties, bool]], prepared: PreparedClose | None = None,
+) -> list[Invoice]:  # fmt: skip
+    """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
+    approved = setup.review == BillingSetup.Review.NONE
+    regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
+    invoices = [
+        Invoice(
+            period=None if prepared else period,
+            prepared=prepared,
+            team=teams[parties.team],
+            shadow=shadow,
+            status=Invoice.Status.PREVIEW if shadow else regular,
+            approved_by="review: none" if approved and not shadow else "",
+            currency=setup.currency,
+            issuer=setup.issuer,
+            total=total_of(lines),
+            draft=draft_document(parties, lines),
+        )
+        for lines, parties, shadow in drafts
+    ]
+    instances_copy(invoices)
+    rows_copy(
+        InvoiceLine, LINE,
+        (line_row(invoice, line) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True) for line in lines),
+    )  # fmt: skip
+    rows_copy(
+        InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"),
+        (sums_row(invoice, lines) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)),
+    )  # fmt: skip
+    return invoices
+
+
+def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow: bool = False) -> InvoiceParties:
+    """The facts that an invoice of `team` copies."""
+    return InvoiceParties(
+        issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
+        currency=setup.currency, month=period.month, zone=period.zone, window=Interval(period.start, period.end),
+        shadow=shadow,
+        issuer_facts=issuer_facts(setup), recipient_facts=recipient_facts(team),
+    )  # fmt: skip
+
+
+KEY: Final = (
+    "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period", "correction", "unit",
+    "price_version", "policy", "reason",
+)  # fmt: skip
+
+
+_named: Final = attrgetter(*KEY)
+
+
+LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
+
+
+def line_row(invoice: Invoice, line: Line) -> tuple[Any, ...]:
+    """The stored row of a line, in the order of LINE."""
+    charge = line.charge
+    return (
+        invoice.pk, line.position, *_named(charge.key), line.quantity, charge.unit_price, line.amount, line.energy_kwh,
+    )  # fmt: skip
+
+
+KINDS_SUMMED: Final = ("gpu", "tokens", "other")
+
+
+def sums_row(invoice: Invoice, lines: list[Line]) -> tuple[Any, ...]:
+    """The stored sums of an invoice."""
+    sums = dict.fromkeys(KINDS_SUMMED, Decimal("0.00"))
+    facets = line_rollups(lines)
+    for item in facets:
+        sums[item.kind if item.kind in sums else "other"] += item.amount
+    return (invoice.pk, *sums.values(), encoded(facets).decode())

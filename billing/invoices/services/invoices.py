@@ -1,0 +1,199 @@
+"""Approving and issuing. The number comes from a counter row that is locked inside the issuing transaction."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import psycopg
+from django.db import connection, transaction
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
+
+from billing.invoices.lines import invoice_lines, numbered_text
+from billing.invoices.selectors import drafts_of_close
+from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
+from billing.invoices.services.mails import mails_queue
+from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
+from billing.rating.assessment import rate_period
+from billing.runtime.canonical_json import document_hash
+from billing.runtime.gc_pause import collector_paused
+from billing.runtime.progress import ProgressCallback, no_progress
+from billing.tenancy.access import same_person
+from billing.tenancy.audit import audit_record, audit_record_each
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import Interval
+
+ISSUE_BATCH: Final = 250
+
+
+class ApprovalError(ValueError):
+    """An approval that the four-eyes rule forbids, or that has nothing to approve."""
+
+
+def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
+    """Approve the drafts of a closed month, by somebody else than who closed it; `team` names one of them.
+
+    Raises ApprovalError. Approving again changes nothing.
+    """
+    with transaction.atomic():
+        period = BillingPeriod.objects.filter(month=month).first()
+        if period is None or not billed(period):
+            raise ApprovalError(f"period {month} is not closed: there is nothing to approve")
+        if same_person(actor, period.closed_by):
+            raise ApprovalError(f"{actor} closed {month}: somebody else must approve")
+        waiting = (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)
+        drafts = period.invoices.select_for_update().filter(status__in=waiting, shadow=False).order_by("team__code")
+        if team is not None:
+            if not period.invoices.filter(team__code=team).exists():
+                raise ApprovalError(f"team {team!r}: has no invoice of {month}")
+            drafts = drafts.filter(team__code=team)
+        invoices = list(drafts)
+        for invoice in invoices:
+            invoice.status = Invoice.Status.APPROVED
+            invoice.approved_by = actor
+            invoice.save(update_fields=["status", "approved_by"])
+            audit_record(actor=actor, action="invoice_approve", subject=f"{month} {invoice.team.code}")
+    return invoices
+
+
+def billed(period: BillingPeriod) -> bool:
+    """Whether a period has its drafts: it is closed, or its close holds some teams and has billed the others."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        return True
+    return period.status == BillingPeriod.Status.CLOSING and period.held_teams.exists()
+
+
+def invoices_preview(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
+    """Show the drafts of a closed month to their teams before anybody approves them.  Raises ApprovalError."""
+    with transaction.atomic():
+        drafts = _of_month(month).select_for_update().filter(status=Invoice.Status.DRAFT)
+        invoices = list(drafts.filter(team__code=team) if team is not None else drafts)
+        for invoice in invoices:
+            invoice.status = Invoice.Status.PREVIEW
+            invoice.save(update_fields=["status"])
+            audit_record(actor=actor, action="invoice_preview", subject=f"{month} {invoice.team.code}")
+    return invoices
+
+
+def invoice_void(*, month: str, team: str, reason: str, actor: str) -> Invoice:
+    """Drop a draft that is not issued; `invoice_rebuild` makes it again.  Raises ApprovalError."""
+    if not reason.strip():
+        raise ApprovalError("say why the draft is voided")
+    with transaction.atomic():
+        live = _of_month(month).select_for_update().filter(team__code=team, shadow=False)
+        invoice = live.exclude(status=Invoice.Status.VOID).first()
+        if invoice is None:
+            raise ApprovalError(f"team {team} has no draft of {month}")
+        if invoice.status == Invoice.Status.ISSUED:
+            raise ApprovalError(f"invoice {invoice.number} is issued: it is never voided; credit it with a note")
+        invoice.status, invoice.void_reason, invoice.approved_by = Invoice.Status.VOID, reason, ""
+        invoice.save(update_fields=["status", "void_reason", "approved_by"])
+        audit_record(actor=actor, action="invoice_void", subject=f"{month} {team}", detail={"reason": reason})
+    return invoice
+
+
+def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
+    """Build a voided draft again from the usage of its close, with the team's name and cost centre as they are now.
+
+    Raises ApprovalError.
+    """
+    with transaction.atomic():
+        invoices = _of_month(month).select_for_update(of=("self",)).filter(team__code=team, shadow=False)
+        known = [] if not invoices else list(invoices.filter(pk__in=drafts_of_close(invoices[0].period)))
+        if not known or any(invoice.status != Invoice.Status.VOID for invoice in known):
+            raise ApprovalError(f"team {team} has no voided draft of {month}: nothing to build again")
+        period, setup = known[0].period, billing_setup()
+        window = Interval(period.start, period.end)
+        assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+        if (fault := assessment.faults.get(team)) or assessment.entangled:
+            told = fault or "what it pays hangs on teams that cannot be"
+            raise ApprovalError(f"team {team} cannot be rated: {told}; repair it, then build again")
+        charges = charges_by_invoice(assessment.charges).get((team, False), [])
+        if not charges:
+            raise ApprovalError(f"team {team} has no usage in {month}: nothing to build again")
+        draft = (invoice_lines(charges), parties_of(period, setup, known[0].team), False)
+        (invoice,) = drafts_write(period, setup, {team: known[0].team}, [draft])
+        audit_record(actor=actor, action="invoice_rebuild", subject=f"{month} {team}", detail={"total": str(invoice.total)})
+        invoice.refresh_from_db(fields=["draft"])  # its lines are plain then
+    return invoice
+
+
+def _of_month(month: str) -> QuerySet[Invoice]:
+    period = BillingPeriod.objects.filter(month=month).first()
+    if period is None or not billed(period):
+        raise ApprovalError(f"period {month} is not closed: it has no drafts")
+    return Invoice.objects.filter(period=period).select_related("team", "period").order_by("team__code", "id")
+
+
+def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: ProgressCallback = no_progress) -> int:
+    """Number and issue every approved draft of the month, by batches of one transaction; returns how many it issued.
+
+    Any number of callers may do this at once and die at any point: numbers are taken and used in one transaction.
+    """
+    waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
+    ids, issued = list(waiting.values_list("id", flat=True)), 0
+    report_progress("issue", 0, len(ids))
+    for number, batch in enumerate(batched(ids, ISSUE_BATCH), start=1):
+        with collector_paused():
+            issued += _issue(batch, int(month[:4]), actor, now)
+        report_progress("issue", min(number * ISSUE_BATCH, len(ids)), len(ids))
+    return issued
+
+
+def batched(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """The items in order, so many at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> int:
+    """Issue those of some drafts that nobody has issued meanwhile, with the next numbers of their series."""
+    for issuer in Invoice.objects.filter(pk__in=ids).values_list("issuer", flat=True).order_by("issuer").distinct():
+        NumberSeries.objects.get_or_create(kind=NumberSeries.Kind.INVOICE, issuer=issuer, fiscal_year=fiscal_year)
+    with transaction.atomic():
+        locked = NumberSeries.objects.select_for_update().filter(kind=NumberSeries.Kind.INVOICE, fiscal_year=fiscal_year)
+        series = {row.issuer: row for row in locked.order_by("issuer")}
+        drafts = Invoice.objects.select_for_update(of=("self",)).filter(pk__in=ids, status=Invoice.Status.APPROVED)
+        unread = drafts.select_related("team").defer("draft").annotate(draft_text=Cast("draft", TextField()))
+        invoices = list(unread.order_by("team__code", "id"))
+        _store(_numbered(invoices, series, now))
+        audit_record_each(
+            actor=actor, action="invoice_issue",
+            entries=((str(x.number), {"total": str(x.total), "sha256": x.sha256}) for x in invoices),
+        )  # fmt: skip
+        mails_queue(*invoices, now=now)
+        for row in series.values():
+            row.save(update_fields=["last_number", "last_sha256"])
+    return len(invoices)
+
+
+def _numbered(invoices: Iterable[Invoice], series: Mapping[str, NumberSeries], now: datetime) -> Iterator[Invoice]:
+    """Each with its number, one after the other: the database stores one while the next is written."""
+    for invoice in invoices:
+        _number(invoice, series[invoice.issuer], now)
+        yield invoice
+
+
+def _number(invoice: Invoice, series: NumberSeries, now: datetime) -> None:
+    """Give a draft the next number of its series, and the document that says it."""
+    invoice.sequence, invoice.fiscal_year = series.last_number + 1, series.fiscal_year
+    invoice.number = f"{invoice.issuer}-{series.fiscal_year}-{invoice.sequence:06d}"
+    invoice.previous_sha256 = series.last_sha256
+    invoice.document = numbered_text(
+        invoice.draft_text, number=invoice.number, previous_sha256=series.last_sha256  # type: ignore[attr-defined]
+    )
+    invoice.sha256 = document_hash(invoice.document)
+    invoice.status, invoice.issued_at = Invoice.Status.ISSUED, now
+    series.last_number, series.last_sha256 = invoice.sequence, invoice.sha256
+
+
+def _store(invoices: Iterable[Invoice]) -> None:
+    """All of them in one go over the wire, each document as it is: quoted into a statement it would be read twice."""
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        cursor.executemany(
+            """UPDATE invoicing_invoice SET number = %s, fiscal_year = %s, sequence = %s, previous_sha256 = %s,
+                      document = %s, sha256 = %s, status = %s, issued_at = %s WHERE id = %s""",
+            (
+                (x.number, x.fiscal_year, x.sequence, x.previous_sha256, x.document, x.sha256, x.status, x.issued_at, x.pk)
+                for x in invoices
+            ),
+        )

@@ -1,0 +1,224 @@
+"""Documents by mail: queued in the transaction of the issue, sent by whoever comes first, again until the server took them.
+
+A mail's row is locked while it is sent and marked in the same transaction. Whoever dies between the server's yes and the
+commit leaves a mail that is sent again, with the same Message-ID: never lost, twice only then, and known as the same.
+"""
+
+import smtplib
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from billing.invoices.mail_text import mail_of
+from billing.invoicing.models import BillingContact, DocumentMail, Invoice, Note
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup
+
+FIRST_WAIT: Final = timedelta(minutes=1)
+LONGEST_WAIT: Final = timedelta(hours=6)
+MOST_ATTEMPTS: Final = 12
+OLDEST: Final = timedelta(days=7)
+"""A mail that waited longer, say because no mail server was set, is not sent by itself any more: it would surprise."""
+Status = DocumentMail.Status
+
+
+class MailError(ValueError):
+    """A contact or a mail that is not as asked; says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContactWish:
+    """An address that is to get a team's documents from a local day on, to the day before `valid_until` where it ends."""
+
+    team: Team
+    address: str
+    language: str
+    valid_from: date
+    name: str = ""
+    valid_until: date | None = None
+
+
+def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
+    """Let an address have the documents of a team from a day on.  Raises MailError."""
+    address = _checked(wish)
+    with transaction.atomic():
+        Team.objects.select_for_update().get(pk=wish.team.pk)
+        known = wish.team.billing_contacts.filter(address=address)
+        if known.filter(Q(valid_until=None) | Q(valid_until__gt=wish.valid_from)).exists():
+            raise MailError(f"{address} is a contact of {wish.team.code} already: end that first")
+        contact = BillingContact.objects.create(
+            team=wish.team, address=address, language=wish.language, valid_from=wish.valid_from, set_by=actor,
+            name=wish.name.strip(), valid_until=wish.valid_until,
+        )  # fmt: skip
+        detail = {"address": address, "language": wish.language, "valid_from": wish.valid_from.isoformat()}
+        audit_record(actor=actor, action="billing_contact_add", subject=wish.team.code, detail=detail)
+    return contact
+
+
+def _checked(wish: ContactWish) -> str:
+    """The address as it is kept.  Raises MailError."""
+    address = wish.address.strip().lower()
+    try:
+        validate_email(address)
+    except ValidationError as error:
+        raise MailError(f"address {wish.address[:80]!r}: is not a mail address") from error
+    if wish.language not in BillingContact.Language.values:
+        raise MailError(f"language {wish.language[:20]!r}: choose from {', '.join(BillingContact.Language.values)}")
+    if wish.valid_until is not None and wish.valid_until < wish.valid_from:
+        raise MailError(f"valid_until {wish.valid_until}: lies before valid_from {wish.valid_from}")
+    return address
+
+
+def contact_put(*, wish: ContactWish, actor: str) -> bool:
+    """Bring a contact to what is declared: add it, give it another name or language, or end it; True if that changed it.
+
+    A contact is known by its team, address and first day.  Raises MailError.
+    """
+    address = _checked(wish)
+    with transaction.atomic():
+        Team.objects.select_for_update().get(pk=wish.team.pk)
+        known = wish.team.billing_contacts.filter(address=address, valid_from=wish.valid_from).first()
+        if known is None:
+            contact_add(wish=wish, actor=actor)
+            return True
+        wanted = {"name": wish.name.strip(), "language": wish.language, "valid_until": wish.valid_until}
+        before = {name: getattr(known, name) for name in wanted}
+        if before == wanted:
+            return False
+        if known.valid_until is not None and wish.valid_until is None:
+            raise MailError(
+                f"{address} ended as a contact of {wish.team.code} on {known.valid_until}: declare that as valid_until, or "
+                "a later valid_from"
+            )
+        later = wish.team.billing_contacts.filter(address=address, valid_from__gt=wish.valid_from)
+        if wish.valid_until is not None and later.filter(valid_from__lt=wish.valid_until).exists():
+            raise MailError(f"valid_until {wish.valid_until}: {address} is a contact again before that")
+        for name, value in wanted.items():
+            setattr(known, name, value)
+        known.save(update_fields=list(wanted))
+        detail = {"address": address, "before": _told(before), "after": _told(wanted)}
+        audit_record(actor=actor, action="billing_contact_put", subject=wish.team.code, detail=detail)
+    return True
+
+
+def _told(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if isinstance(value, date) else value for name, value in facts.items()}
+
+
+def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
+    """Send nothing to a contact from a local day on.  Raises MailError."""
+    with transaction.atomic():
+        contact = BillingContact.objects.select_for_update().select_related("team").filter(pk=contact_id).first()
+        if contact is None or contact.valid_until is not None:
+            raise MailError(f"contact {contact_id}: there is none that is still in force")
+        contact.valid_until = max(until, contact.valid_from)
+        contact.save(update_fields=["valid_until"])
+        detail = {"address": contact.address, "valid_until": contact.valid_until.isoformat()}
+        audit_record(actor=actor, action="billing_contact_end", subject=contact.team.code, detail=detail)
+    return contact
+
+
+def in_force(contacts: QuerySet[BillingContact], day: date) -> QuerySet[BillingContact]:
+    """Those of some contacts that are in force on a local day."""
+    return contacts.filter(valid_from__lte=day).filter(Q(valid_until=None) | Q(valid_until__gt=day))
+
+
+def mails_queue(*documents: Invoice | Note, now: datetime) -> int:
+    """Queue documents that are being issued for the contacts of their teams; to be called in the issuing transaction."""
+    day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
+    contacts: dict[int, list[BillingContact]] = defaultdict(list)
+    for contact in in_force(BillingContact.objects.filter(team__in={item.team_id for item in documents}), day):
+        contacts[contact.team_id].append(contact)
+    made = [
+        DocumentMail(
+            **({"invoice": document} if isinstance(document, Invoice) else {"note": document}),
+            address=contact.address, language=contact.language, queued_at=now, next_attempt_at=now,
+        )
+        for document in documents for contact in contacts[document.team_id]
+    ]  # fmt: skip
+    return len(DocumentMail.objects.bulk_create(made))
+
+
+def mail_resend(*, mail_id: int, actor: str, now: datetime) -> DocumentMail:
+    """Send a mail once more, whatever became of it; refused while it waits.  Raises MailError."""
+    with transaction.atomic():
+        mail = DocumentMail.objects.select_for_update().filter(pk=mail_id).first()
+        if mail is None or mail.status == Status.PENDING:
+            raise MailError(f"mail {mail_id}: " + ("it waits already" if mail else "there is no such mail"))
+        mail.status, mail.round, mail.attempts = Status.PENDING, mail.round + 1, 0
+        mail.queued_at = mail.next_attempt_at = now
+        mail.error = ""
+        mail.save()
+        detail = {"address": mail.address, "round": mail.round}
+        audit_record(actor=actor, action="document_resend", subject=str(mail.document.number), detail=detail)
+    return mail
+
+
+def mails_send(*, now: datetime) -> int:
+    """Send what is due, one after the other; returns how many the server took. Without a mail server nothing happens."""
+    if not settings.MAIL_CONFIGURED:
+        return 0
+    due = DocumentMail.objects.filter(status=Status.PENDING, next_attempt_at__lte=now).order_by("next_attempt_at", "id")
+    return sum(_send(mail_id, now) for mail_id in list(due.values_list("id", flat=True)))
+
+
+def _send(mail_id: int, now: datetime) -> bool:
+    with transaction.atomic():
+        rows = DocumentMail.objects.select_for_update(skip_locked=True)
+        mail = rows.filter(pk=mail_id, status=Status.PENDING, next_attempt_at__lte=now).first()
+        if mail is None:
+            return False  # somebody else sends it, or has
+        if now - mail.queued_at > OLDEST:
+            _give_up(mail, f"waited longer than {OLDEST.days} days: send it by hand if it is still wanted")
+            return False
+        try:
+            mail_of(mail).send()
+        except (OSError, smtplib.SMTPException) as error:
+            _failed(mail, error, now)
+            return False
+        mail.status, mail.sent_at, mail.error, mail.attempts = Status.SENT, now, "", mail.attempts + 1
+        mail.save()
+        return True
+
+
+def _failed(mail: DocumentMail, error: OSError | smtplib.SMTPException, now: datetime) -> None:
+    """Try again later, unless the server says for good that it does not take the mail or it has said no often enough."""
+    mail.attempts += 1
+    said = _said(error, mail.address)
+    if _is_final(error) or mail.attempts >= MOST_ATTEMPTS:
+        _give_up(mail, said)
+        return
+    wait: timedelta = min(FIRST_WAIT * 4 ** (mail.attempts - 1), LONGEST_WAIT)
+    mail.error, mail.next_attempt_at = said, now + wait
+    mail.save()
+
+
+def _give_up(mail: DocumentMail, why: str) -> None:
+    mail.status, mail.error = Status.FAILED, why
+    mail.save()
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= 500 for code, _ in error.recipients.values())
+    return isinstance(error, smtplib.SMTPResponseException) and 550 <= error.smtp_code < 560
+
+
+def _said(error: Exception, address: str) -> str:
+    """What went wrong in one line; a refusal in the server's own words."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        code, text = error.recipients.get(address) or next(iter(error.recipients.values()))
+        return f"{code} {text.decode('utf-8', 'replace')}"[:500]
+    if isinstance(error, smtplib.SMTPResponseException):
+        text = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        return f"{error.smtp_code} {text}"[:500]
+    return f"the mail server cannot be reached: {error}"[:500]

@@ -1,0 +1,125 @@
+"""The set-up file of the demonstration, as text that a user may read and edit."""
+
+from datetime import date, timedelta
+from typing import Any
+
+import yaml
+
+from billing.local.demo.company import (
+    COST_SHEETS,
+    EDGES,
+    GATEWAYS,
+    GROUPS,
+    H800_FROM_16TH,
+    HQ,
+    MIG_RESOURCE,
+    MOVES_FROM,
+    MOVES_TO,
+    MOVING_NAMESPACE,
+    ORPHAN_NAMESPACE,
+    ORPHAN_OWNER,
+    TEAMS,
+)
+
+TOKEN_PRICES = [
+    {"model": "qwen3-32b", "input": "2.4000", "cache_read": "0.4800", "cache_creation": "2.4000", "output": "9.6000"},
+    {"model": "llama-3-8b", "input": "0.8000", "cache_read": "0.1600", "cache_creation": "0.8000", "output": "3.2000"},
+    {"model": "deepseek-v3", "input": "4.0000", "cache_read": "0.8000", "cache_creation": "4.0000", "output": "16.0000"},
+    {"model": "bge-m3", "input": "0.2000"},
+]
+ZONE = "Asia/Shanghai"
+
+
+def set_up_text(month: str) -> str:
+    """The declarations for the month "2026-10"."""
+    first = date.fromisoformat(f"{month}-01")
+    sixteenth = first.replace(day=16)
+    long_ago = (first - timedelta(days=270)).replace(day=1)
+    sections: dict[str, Any] = {
+        "billing": {"currency": "CNY", "zone": ZONE, "issuer": "AI-INFRA", "review": "none"},
+        "teams": _teams(),
+        "ownership": _ownership(long_ago, sixteenth),
+        "platform": [
+            {"cluster": cluster, "namespace": "serving", "team": "platform", "valid_from": long_ago}
+            for cluster in (HQ, *EDGES)
+        ],
+        "consumers": _consumers(long_ago),
+        "cost_sheets": [
+            *({"name": name, **fields} for name, fields in COST_SHEETS.items()),
+            {"name": "h800-hq-winter", **COST_SHEETS["h800-hq"], **H800_FROM_16TH},
+        ],
+        "price_versions": [
+            _version(month, first, "h800-hq"),
+            _version(f"{month}-16", sixteenth, "h800-hq-winter"),
+        ],
+        "efficiency_policies": [
+            {
+                "name": "bands-v1", "valid_from": long_ago, "hfu_below": "0.20", "penalty": "0.20",
+                "mfu_above": "0.50", "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95",
+            }
+        ],
+        "budgets": [
+            {"team": team.code, "period": "month", "amount": team.budget, "thresholds": [50, 80, 100]}
+            for team in TEAMS
+            if team.budget
+        ],
+    }  # fmt: skip
+    return _dump(sections)
+
+
+def orphan_text(month: str) -> str:
+    """What resolves the exception of the month: somebody takes the namespace."""
+    first = date.fromisoformat(f"{month}-01")
+    owner = {"cluster": HQ, "namespace": ORPHAN_NAMESPACE, "team": ORPHAN_OWNER, "valid_from": first}
+    return _dump({"ownership": [owner]})
+
+
+def _teams() -> list[dict[str, str]]:
+    teams = [
+        {"code": team.code, "name": team.name, "cost_center": team.cost_center}
+        | ({"parent": team.parent} if team.parent else {})
+        for team in TEAMS
+    ]
+    platform = {"code": "platform", "name": "AI Platform", "cost_center": "CC-900"}
+    return [{"code": code, "name": name} for code, name in GROUPS.items()] + teams + [platform]
+
+
+def _ownership(long_ago: date, sixteenth: date) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = [
+        {"cluster": HQ, "namespace": namespace, "team": team.code, "valid_from": long_ago}
+        for team in TEAMS
+        for namespace in (*team.namespaces, f"nb-{team.code}")
+    ]
+    rows += [
+        {"cluster": HQ, "namespace": MOVING_NAMESPACE, "team": MOVES_FROM, "valid_from": long_ago},
+        {"cluster": HQ, "namespace": MOVING_NAMESPACE, "team": MOVES_TO, "valid_from": sixteenth},
+    ]
+    return rows
+
+
+def _consumers(long_ago: date) -> list[dict[str, object]]:
+    return [
+        {"source": gateway, "consumer": f"{team.code}-{app}", "team": team.code, "valid_from": long_ago}
+        for gateway in GATEWAYS.values()
+        for team in TEAMS
+        if team.requests
+        for app in ("app", "dev")
+    ]
+
+
+def _version(name: str, valid_from: date, h800: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "valid_from": valid_from,
+        "gpu": [
+            {"accelerator": "NVIDIA-H800", "cost_sheet": h800},
+            {"accelerator": "NVIDIA-A800", "cost_sheet": "a800-hq"},
+            {"accelerator": "NVIDIA-L20", "cost_sheet": "l20-edge"},
+            {"resource": MIG_RESOURCE, "price_per_slice_hour": "1.2500"},
+        ],
+        "tokens": TOKEN_PRICES,
+    }
+
+
+def _dump(sections: dict[str, Any]) -> str:
+    return yaml.safe_dump(sections, sort_keys=False, allow_unicode=True, width=160)

@@ -1,0 +1,6 @@
+"""Own PostgreSQL and broker for an installation that configures none; see README.md beside this file."""
+
+from billing.local.embedded.client import Services, attach
+from billing.local.embedded.errors import EmbeddedError
+
+__all__ = ["EmbeddedError", "Services", "attach"]

@@ -1,0 +1,154 @@
+"""Under which account a server runs. PostgreSQL refuses root, so root hands it to a lesser account."""
+
+import os
+import pwd
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from billing.local import linux
+from billing.local.embedded.errors import EmbeddedError
+
+_LESSER_ACCOUNTS = ("postgres", "nobody")
+_TO_READ = (linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE)
+_TO_EXECUTE = (linux.CAP_DAC_OVERRIDE,)
+_TO_CHANGE = (linux.CAP_CHOWN, linux.CAP_SETGID, linux.CAP_SETUID)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who a server runs as. `keep` is the capability it needs to pass directories that are closed to it."""
+
+    uid: int
+    gid: int
+    name: str
+    change: bool
+    keep: int | None = None
+
+    def give(self, path: Path) -> None:
+        """Hand a file or directory over; needed only where the server runs as somebody else."""
+        if self.change:
+            os.chown(path, self.uid, self.gid)
+
+    def launch(
+        self, argv: Sequence[str], *, log: Path, on_parent_death: signal.Signals, lock: int, stdin: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a server that writes to `log` and holds `lock` as long as it or a descendant lives.
+
+        stdin: descriptor to read from, else nothing.
+        """
+        with log.open("ab") as output:
+            return self._spawn(argv, output, on_parent_death, lock, subprocess.DEVNULL if stdin is None else stdin)
+
+    def _spawn(
+        self, argv: Sequence[str], output: IO[bytes], on_parent_death: signal.Signals, lock: int, stdin: int
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603 -- a program found by us
+                argv,
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env=_environment(),
+                pass_fds=(lock,),
+                start_new_session=True,
+                preexec_fn=self._prepare(on_parent_death),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EmbeddedError(f"cannot run {argv[0]} as {self.name}: {error}") from error
+
+    def _prepare(self, on_parent_death: signal.Signals) -> Callable[[], None]:
+        parent = os.getpid()
+
+        def prepare() -> None:
+            os.umask(0o077)
+            if self.change:
+                linux.become(self.uid, self.gid, keep=self.keep)
+            linux.die_with_parent(parent, on_parent_death)
+
+        return prepare
+
+
+def server_account(data: Path, programs: Sequence[Path]) -> Account:
+    """The account for the servers of a home: ourselves, or as root a lesser one that can reach data and programs.
+
+    A data directory that exists keeps its owner. A capability is kept only where a closed directory (/root) or a
+    program closed to others (installed under umask 077) is in the way: no mode of what is not ours is touched.
+    Raises EmbeddedError naming what is in the way if no capability is to be had.
+    """
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid(), f"uid {os.geteuid()}", change=False)
+    account = _owner(data) or _lesser_account()
+    permitted = linux.permitted_capabilities()
+    if linux.ON_LINUX and not all(permitted & (1 << capability) for capability in _TO_CHANGE):
+        raise EmbeddedError(
+            f"PostgreSQL must not run as root, and this root may not change to the account {account.name}: give the "
+            "container CAP_CHOWN, CAP_SETGID and CAP_SETUID, or run as an ordinary user"
+        )
+    closed = [program for program in programs if not _may_pass(program.stat(), account)]
+    obstacles = closed + [found for path in (data, *programs) if (found := _closed_parent(path, account))]
+    if not obstacles:
+        return account
+    for capability in _TO_EXECUTE if closed else _TO_READ:
+        if permitted & (1 << capability):
+            return replace(account, keep=capability)
+    raise EmbeddedError(
+        f"PostgreSQL must not run as root, and the account {account.name} it would run as cannot pass {obstacles[0]}. "
+        "Use a directory that others may pass, such as one below /srv (SUANPAN_HOME, and the installation), or run as "
+        "an ordinary user"
+    )
+
+
+def _owner(data: Path) -> Account | None:
+    """Who the existing data belongs to, unless that is root."""
+    if not data.is_dir() or data.stat().st_uid == 0:
+        return None
+    uid = data.stat().st_uid
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        raise EmbeddedError(
+            f"{data} belongs to uid {uid}, which has no entry in /etc/passwd; give it to an account that has one"
+        ) from None
+    return Account(uid, entry.pw_gid, entry.pw_name, change=True)
+
+
+def _lesser_account() -> Account:
+    for name in _LESSER_ACCOUNTS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(entry.pw_uid, entry.pw_gid, name, change=True)
+    raise EmbeddedError(
+        f"PostgreSQL must not run as root and this system has none of the accounts {', '.join(_LESSER_ACCOUNTS)}; "
+        "add one of them or run as an ordinary user"
+    )
+
+
+def _closed_parent(path: Path, account: Account) -> Path | None:
+    """The topmost directory above `path` that the account may not pass."""
+    for directory in reversed(path.resolve().parents):
+        if directory.is_dir() and not _may_pass(directory.stat(), account):
+            return directory
+    return None
+
+
+def _may_pass(status: os.stat_result, account: Account) -> bool:
+    """Whether the account has the execute permission of a directory or program."""
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
+
+
+def _environment() -> dict[str, str]:
+    """Without the caller's PGDATA, PGPORT, locale and so on: a server depends on its home alone."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}

@@ -1,0 +1,204 @@
+"""Attaching to the services of a home: what a command calls."""
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from billing.local.embedded import postgres, valkey
+from billing.local.embedded.errors import EmbeddedError, log_since, log_size
+from billing.local.embedded.layout import Layout, read_json, write_json
+from billing.local.embedded.locks import acquire, available, open_lock
+from billing.local.embedded.ports import LOOPBACK
+from billing.local.embedded.probes import postgres_answers, valkey_answers
+from billing.runtime.home import PROJECT, HomeError, explain, home_dir, secret
+
+_START_SECONDS = 660.0  # a little more than a server is given for its recovery
+_STOPPING_SECONDS = 90.0
+_RELEASE_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+_KEEPERS_TRIED = 2
+
+
+class Services:
+    """The services of one home, kept alive by this process for as long as this attachment lasts."""
+
+    def __init__(self, layout: Layout, need: Collection[str], users: int, started: bool) -> None:
+        self.home = layout.home
+        self.started = started
+        """Whether this attachment made them start."""
+        self._layout = layout
+        self._need = frozenset(need)
+        self._users: int | None = users
+        self._owner = os.getpid()
+        atexit.register(self.release)
+
+    @property
+    def database_url(self) -> str:
+        """postgresql://... of the home's database."""
+        password = secret(postgres.PASSWORD, self.home)
+        return f"postgresql://{postgres.USER}:{password}@{LOOPBACK}:{self._port(postgres.NAME)}/{postgres.DATABASE}"
+
+    @property
+    def broker_url(self) -> str:
+        """redis://... of the home's broker."""
+        return f"redis://:{secret(valkey.PASSWORD, self.home)}@{LOOPBACK}:{self._port(valkey.NAME)}/0"
+
+    def release(self) -> None:
+        """Let go. The last user waits (at most 10 s) until the services have stopped, so that nothing remains."""
+        if self._users is None or os.getpid() != self._owner:
+            return  # a forked child shares the lock, and must not end its parent's use
+        fcntl.flock(self._users, fcntl.LOCK_UN)
+        os.close(self._users)
+        self._users = None
+        atexit.unregister(self.release)
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        while _is_ending(self._layout) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    def _port(self, name: str) -> int:
+        if name not in self._need:
+            raise EmbeddedError(f"this attachment to {self.home} did not ask for {name!r}, only for {sorted(self._need)}")
+        state = read_json(self._layout.services) or {}
+        port = state.get("ports", {}).get(name) or (read_json(self._layout.ports) or {}).get(name)
+        if port is None:
+            raise EmbeddedError(f"the embedded {name} of {self.home} has gone; run the command again")
+        return int(port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+def attach(home: Path | None = None, *, need: Collection[str] = (postgres.NAME, valkey.NAME)) -> Services:
+    """Use the services of a home, starting what does not run yet. Also a context manager.
+
+    home: default `home_dir()`. need: "postgres", "broker" or both.
+    The services live exactly as long as one attached process does, however it ends.
+    Raises EmbeddedError, with the reason and what to do, if they cannot be had.
+    """
+    if unknown := set(need) - {postgres.NAME, valkey.NAME}:
+        raise ValueError(f"no such service: {sorted(unknown)}")
+    layout = Layout((home or home_dir()).expanduser().absolute())
+    try:
+        layout.make()
+        return _attach(layout, need)
+    except OSError as error:
+        raise EmbeddedError(explain(error, layout.home)) from error
+    except HomeError as error:
+        raise error if isinstance(error, EmbeddedError) else EmbeddedError(str(error)) from error
+
+
+def _attach(layout: Layout, need: Collection[str]) -> Services:
+    users = open_lock(layout.lock("users"))
+    try:
+        if not acquire(users, fcntl.LOCK_SH, _STOPPING_SECONDS):
+            raise EmbeddedError(f"the services of {layout.home} are stopping and do not end; see {layout.log('keeper')}")
+        start = open_lock(layout.lock("start"))
+        try:
+            if not acquire(start, fcntl.LOCK_EX, _START_SECONDS):
+                raise EmbeddedError(f"the services of {layout.home} are starting and do not get ready")
+            return Services(layout, need, users, _ensure_running(layout, need))
+        finally:
+            os.close(start)
+    except BaseException:
+        os.close(users)
+        raise
+
+
+def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
+    """Return once everything needed answers; True if that took a new keeper. The start lock is held."""
+    deadline = time.monotonic() + _START_SECONDS
+    spawned = 0
+    request = ""
+    while time.monotonic() < deadline:
+        state = read_json(layout.services)
+        if available(layout.lock("keeper"), fcntl.LOCK_SH):
+            if spawned == _KEEPERS_TRIED:
+                raise EmbeddedError(f"the services of {layout.home} end right after their start; see {layout.log('keeper')}")
+            _spawn_keeper(layout, need)
+            spawned += 1
+        elif state is not None and all(name in state["ports"] for name in need):
+            if all(_answers(layout, name, state["ports"][name]) for name in need):
+                return spawned > 0
+        elif state is not None and not request:
+            request = _ask_for(layout, {*need, *state["ports"]})
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(state["keeper"], signal.SIGHUP)
+        elif state is not None and state["request"] == request:
+            raise EmbeddedError(state["failure"])
+        time.sleep(_POLL_SECONDS)
+    raise EmbeddedError(f"the services of {layout.home} do not get ready; see the logs in {layout.log('keeper').parent}")
+
+
+def _ask_for(layout: Layout, need: Collection[str]) -> str:
+    """Write down what the keeper is to run; the keeper repeats the request's name when it has answered it."""
+    request = secrets.token_hex(8)
+    write_json(layout.wanted, {"need": sorted(need), "request": request})
+    return request
+
+
+def _spawn_keeper(layout: Layout, need: Collection[str]) -> None:
+    """Start a keeper and wait for its word. It leaves our session, so no Ctrl-C of ours reaches it."""
+    layout.services.unlink(missing_ok=True)  # of a keeper that was killed; its pids mean nothing now
+    _ask_for(layout, need)
+    log = layout.log("keeper")
+    offset = log_size(log)
+    command = [sys.executable, "-m", "billing.local.embedded.service_daemon", str(layout.home)]
+    with log.open("ab") as errors:
+        starter = subprocess.Popen(  # noqa: S603 -- our own module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=PROJECT,
+            start_new_session=True,
+        )
+    with starter:
+        word = _first_line(starter.stdout.fileno() if starter.stdout else -1)
+    if not word:
+        raise EmbeddedError(
+            f"the keeper of {layout.home} ended without a word. Last lines of {log}:\n{log_since(log, offset)}"
+        )
+    if failure := json.loads(word)["failure"]:
+        raise EmbeddedError(failure)
+
+
+def _first_line(descriptor: int) -> bytes:
+    word = b""
+    deadline = time.monotonic() + _START_SECONDS
+    while not word.endswith(b"\n") and select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(descriptor, 65_536)
+        if not part:
+            break
+        word += part
+    return word
+
+
+def _answers(layout: Layout, name: str, port: int) -> bool:
+    if name == postgres.NAME:
+        return postgres_answers(port)
+    return valkey_answers(port, secret(valkey.PASSWORD, layout.home))
+
+
+def _is_ending(layout: Layout) -> bool:
+    """Whether the keeper is still there although nobody uses the services."""
+    with contextlib.suppress(FileNotFoundError):  # the home itself may have been removed meanwhile
+        if available(layout.lock("keeper"), fcntl.LOCK_SH):
+            return False
+        users = layout.lock("users")
+        return available(users, fcntl.LOCK_EX) or not available(users, fcntl.LOCK_SH)
+    return False

@@ -1,0 +1,40 @@
+"""Ports on loopback: the same one at every start of a home, another one where somebody else has taken it."""
+
+import random
+import socket
+
+from billing.local.embedded.layout import Layout, read_json, write_json
+
+LOOPBACK = "127.0.0.1"
+_BELOW_EPHEMERAL = range(20_000, 32_000)
+"""Outgoing connections take their ports from 32768 upwards; ours would be lost to one of them between two starts."""
+
+
+def port_for(layout: Layout, name: str, *, another: bool = False) -> int:
+    """The port of a server, remembered in the home.
+
+    another: the remembered one has just proved to be taken.
+    """
+    ports = read_json(layout.ports) or {}
+    if another or not _is_free(ports.get(name)):
+        ports[name] = _free_port(set(ports.values()))
+        write_json(layout.ports, ports)
+    return int(ports[name])
+
+
+def _free_port(avoid: set[int]) -> int:
+    for port in random.sample(_BELOW_EPHEMERAL, 200):
+        if port not in avoid and _is_free(port):
+            return port
+    with socket.create_server((LOOPBACK, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _is_free(port: int | None) -> bool:
+    if port is None:
+        return False
+    try:
+        with socket.create_server((LOOPBACK, port)):
+            return True
+    except OSError:
+        return False

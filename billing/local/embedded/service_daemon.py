@@ -1,0 +1,201 @@
+"""The keeper: owns the servers of a home for as long as somebody uses them.
+
+Run as `python -m billing.local.embedded.service_daemon HOME` by the first who attaches; it says on stdout, in one line of
+JSON, how the start went. It ends when it gets the users' lock, that is when the last user has gone, and holds that lock
+until it has ended: who attaches meanwhile waits, and then starts another keeper.
+"""
+
+import enum
+import fcntl
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from billing.local.embedded import postgres
+from billing.local.embedded.account import server_account
+from billing.local.embedded.binaries import postgres_directory, valkey_server
+from billing.local.embedded.errors import EmbeddedError, log_since
+from billing.local.embedded.layout import Layout, read_json, write_json
+from billing.local.embedded.locks import acquire, open_lock
+from billing.local.embedded.postgres import Postgres
+from billing.local.embedded.server import Server
+from billing.local.embedded.valkey import Valkey
+from billing.runtime.home import HomeError, explain
+
+_PREDECESSOR_SECONDS = 30.0
+_RESTARTS, _WINDOW_SECONDS = 3, 60.0
+
+
+class Event(enum.Enum):
+    """What a keeper waits for."""
+
+    UNUSED = "the last user has gone"
+    STOP = "told to stop"
+    CHILD = "a child has changed"
+    WANTED = "another service is wanted"
+
+
+_SIGNALS = {
+    signal.SIGCHLD: Event.CHILD,
+    signal.SIGHUP: Event.WANTED,
+    signal.SIGTERM: Event.STOP,
+    signal.SIGINT: Event.STOP,
+}
+
+
+class Keeper:
+    """Starts, mends and stops the servers of one home."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.servers: dict[str, Server] = {}
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()  # its put may be called from a signal handler
+        self.restarts: list[float] = []
+
+    def run(self) -> int:
+        """Keep the servers until nobody uses them; 1 if they could not be kept."""
+        for number in _SIGNALS:
+            signal.signal(number, lambda received, _frame: self.events.put(_SIGNALS[signal.Signals(received)]))
+        lock = open_lock(self.layout.lock("keeper"))
+        if not acquire(lock, fcntl.LOCK_EX, _PREDECESSOR_SECONDS):
+            _tell_starter(f"another keeper of {self.layout.home} does not end")
+            return 1
+        try:
+            if failure := self._answer_wanted():
+                self._stop()
+                _tell_starter(failure)
+                return 1
+            threading.Thread(target=self._await_unused, daemon=True).start()
+            _tell_starter("")
+            return self._serve()
+        finally:
+            self._stop()
+            os.close(lock)  # before the users' lock, which ends with the process: who gets that finds no keeper
+
+    def _serve(self) -> int:
+        while True:
+            event = self.events.get()
+            if event in (Event.UNUSED, Event.STOP):
+                _note(event.value)
+                return 0
+            if event is Event.WANTED:
+                self._answer_wanted()
+            elif not self._mend():
+                return 1
+
+    def _await_unused(self) -> None:
+        """Block until the users' lock is ours alone; never let it go again."""
+        fcntl.flock(open_lock(self.layout.lock("users")), fcntl.LOCK_EX)
+        self.events.put(Event.UNUSED)
+
+    def _answer_wanted(self) -> str:
+        """Start what is wanted and does not run; the reason if that failed."""
+        wanted = read_json(self.layout.wanted) or {"need": [], "request": ""}
+        failure = ""
+        try:
+            for name in [name for name in wanted["need"] if name not in self.servers]:
+                server = self._server(name)
+                server.start()
+                self.servers[name] = server
+                _note(f"{name} serves on port {server.port}")
+        except HomeError as error:
+            failure = str(error)
+        except OSError as error:
+            failure = explain(error, self.layout.home)
+        if failure:
+            _note(failure)
+        self._publish(wanted["request"], failure)
+        return failure
+
+    def _server(self, name: str) -> Server:
+        if name == postgres.NAME:
+            programs, version = postgres_directory(self.layout.data)
+            account = server_account(self.layout.data, (programs / "initdb", programs / "postgres"))
+            return Postgres(self.layout, account, programs, version)
+        program = valkey_server()
+        return Valkey(self.layout, server_account(self.layout.data, (program,)), program)
+
+    def _mend(self) -> bool:
+        """Start again what ended by itself; False if it keeps ending, so that the next to attach may try anew."""
+        for name, server in self.servers.items():
+            if server.process is None or server.process.poll() is None:
+                continue
+            _note(f"{name} ended by itself (status {server.process.returncode}). Last lines of {server.log}:")
+            _note(log_since(server.log, 0))
+            self.restarts = [at for at in self.restarts if at > time.monotonic() - _WINDOW_SECONDS]
+            if len(self.restarts) == _RESTARTS:
+                _note(f"more than {_RESTARTS} restarts within {_WINDOW_SECONDS:.0f} s: giving up")
+                return False
+            self.restarts.append(time.monotonic())
+            if not self._restart(server):
+                return False
+        return True
+
+    def _restart(self, server: Server) -> bool:
+        try:
+            server.start()
+        except (HomeError, OSError) as error:
+            _note(f"{server.name} does not start again: {error}")
+            return False
+        self._publish("", "")
+        return True
+
+    def _publish(self, request: str, failure: str) -> None:
+        """Tell those who attach which ports to use, and which request this answers."""
+        state: dict[str, Any] = {
+            "keeper": os.getpid(),
+            "ports": {name: server.port for name, server in self.servers.items()},
+            "pids": {name: server.process.pid for name, server in self.servers.items() if server.process},
+            "request": request,
+            "failure": failure,
+        }
+        write_json(self.layout.services, state)
+
+    def _stop(self) -> None:
+        self.layout.services.unlink(missing_ok=True)
+        while self.servers:
+            name, server = self.servers.popitem()
+            server.stop()
+            _note(f"{name} has stopped")
+
+
+def _tell_starter(failure: str) -> None:
+    """One line on stdout, then no more: the starter's pipe is let go."""
+    line = json.dumps({"failure": failure}).encode() + b"\n"
+    try:
+        os.write(1, line)
+    except BrokenPipeError:
+        _note("whoever started this keeper has gone")
+    os.dup2(2, 1)
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} keeper[{os.getpid()}] {text}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Leave the starter, which then needs not wait for this process's end, and keep."""
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    os.umask(0o077)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        return Keeper(Layout(Path(arguments[0]))).run()
+    except EmbeddedError as error:
+        _tell_starter(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

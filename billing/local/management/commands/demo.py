@@ -1,0 +1,113 @@
+"""`manage.py demo [--no-serve] [--json]`: a full month of a made-up company, then the portal."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
+
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from billing.invoices.selectors import invoices_as_dict, invoices_of
+from billing.local.demo.driver import Demonstration, last_month
+from billing.local.demo.set_up_text import ZONE
+from billing.local.process_list import PortTakenError, account_put, check_port, children, free_port
+from billing.local.supervisor import Supervisor
+from billing.runtime.home import home_dir
+from billing.tenancy.app_command import DECIDE, AppCommand, fail
+from billing.tenancy.tokens import api_token_create
+from billing.usage.selectors import usage_counts
+
+
+class Command(AppCommand):
+    help = "Report, price, close and issue a demonstration month through the real doors; then serve the portal."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--no-serve", action="store_true", help="stop when the invoices are issued")
+        parser.add_argument("--port", type=int, default=8000)
+        self.add_json(parser)
+
+    def run(self, *, no_serve: bool, port: int, json: bool, **_: Any) -> int:
+        started = time.monotonic()
+        try:
+            check_port(port := free_port() if no_serve else port)
+        except PortTakenError as error:
+            fail(str(error))
+        call_command("migrate", verbosity=0, interactive=False)
+        say = (lambda _: None) if json else self.say
+        month = last_month(timezone.now(), ZONE)
+        say(f"Suanpan demonstration: {month} of a made-up company, from a fixed seed")
+        demonstration = Demonstration(url=f"http://127.0.0.1:{port}", month=month, home=home_dir(), say=say)
+        steps = _Steps(demonstration, then_stop=no_serve)
+        steps.conclude = lambda: self._conclude(demonstration, time.monotonic() - started, json=json, served=not no_serve)
+        status = Supervisor(children(port), on_ready=steps.start, out=sys.stderr).run()
+        if steps.error is not None:
+            fail(f"demo: {steps.error}")
+        return status if steps.done else DECIDE
+
+    def _conclude(
+        self, demonstration: Demonstration, elapsed: float, *, json: bool, served: bool
+    ) -> None:
+        finance = account_put(username="finance", staff=True)
+        lead = account_put(username="lead-nlp", staff=False, team="nlp")
+        _, token = api_token_create(
+            name="demo reader", scopes=["usage:write", "usage:read", "prices:read", "invoices:read"], actor="demo"
+        )
+        if json:
+            self.print_json(
+                {
+                    **invoices_as_dict(demonstration.month),
+                    "elapsed_s": round(elapsed, 1),
+                    "usage": usage_counts(),
+                    "home": str(home_dir()),
+                    "documents": [str(path) for path in demonstration.documents],
+                    "url": demonstration.url,
+                    "accounts": {"finance": finance[1], "lead-nlp": lead[1]},
+                    "api_token": token,
+                }
+            )
+            return
+        self.say()
+        self.say(f"Invoices of {demonstration.month}")
+        for invoice in invoices_of(demonstration.month):
+            self.say(f"  {invoice.number}  {invoice.team.code:<12} {invoice.total:>14,} {invoice.currency}")
+        counts = usage_counts()
+        self.say()
+        self.say(f"{counts['allocations']:,} allocations and {counts['token_records']:,} token records in {elapsed:.0f} s")
+        self.say(f"  documents   {home_dir() / 'demo' / 'invoices'}")
+        self.say(f"  set-up      {home_dir() / 'demo' / 'set-up.yaml'}")
+        self.say(f"  API token   {token}")
+        if served:
+            self.say()
+            self.say(f"Portal: {demonstration.url}/?month={demonstration.month}")
+            self.say(f"  {finance[0]:<9} password {finance[1]:<14} sees everything")
+            self.say(f"  {lead[0]:<9} password {lead[1]:<14} sees team nlp")
+            self.say("Ctrl-C stops everything.")
+
+
+class _Steps(threading.Thread):
+    """The steps of the demonstration, beside the supervisor, which has the main thread for its signals."""
+
+    def __init__(self, demonstration: Demonstration, *, then_stop: bool) -> None:
+        super().__init__(name="demonstration", daemon=True)
+        self.demonstration, self.then_stop = demonstration, then_stop
+        self.conclude: Callable[[], None] = lambda: None
+        self.error: Exception | None = None
+        self.done = False
+
+    def run(self) -> None:
+        try:
+            self.demonstration.run()
+            self.conclude()
+            self.done = True
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: the main thread reports it
+            self.error = error
+        finally:
+            connection.close()
+            if self.then_stop or not self.done:
+                os.kill(os.getpid(), signal.SIGTERM)

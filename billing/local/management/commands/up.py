@@ -1,0 +1,39 @@
+"""`manage.py up`: migrate, then web, worker and scheduler in one foreground process group."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management import call_command
+
+from billing.local.process_list import PortTakenError, account_put, check_port, children
+from billing.local.supervisor import Supervisor
+from billing.runtime.home import home_dir
+from billing.tenancy.app_command import AppCommand, fail
+
+
+class Command(AppCommand):
+    help = "Bring the schema up to date, then serve: web, worker and scheduler until Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument(
+            "--receiver-port", type=int, metavar="PORT",
+            help="also take token records in a process of its own, for gateways that report each request by itself",
+        )  # fmt: skip
+
+    def run(self, *, port: int, receiver_port: int | None, **_: Any) -> int:
+        try:
+            check_port(port)
+            if receiver_port is not None:
+                check_port(receiver_port, "--receiver-port")
+        except PortTakenError as error:
+            fail(str(error))
+        call_command("migrate", verbosity=0, interactive=False)
+        if not User.objects.filter(is_superuser=True).exists():
+            name, password = account_put(username="admin", staff=True)
+            self.say(f"First start: sign in as {name} with {password} (kept in {home_dir() / 'accounts.json'})")
+        served = f"Suanpan: http://127.0.0.1:{port}  (state in {home_dir()}; Ctrl-C stops everything)"
+        if receiver_port is not None:
+            served += f"\nToken records: http://127.0.0.1:{receiver_port}/api/v1/usage/tokens"
+        return Supervisor(children(port, receiver_port), on_ready=lambda: self.say(served)).run()

@@ -1,0 +1,94 @@
+"""Stands between a supervisor and one of its parts, so that no process of the part outlives either.
+
+`python -m billing.local.orphan_guard PARENT GRACE -- COMMAND ...`, as the leader of a session of its own. A worker or a web
+server forks processes that do not notice when their own parent is killed. They stay in the guard's session whoever
+adopts them, so that is how they are found. When the command ends, what is left of the session is ended; when PARENT is
+gone, the command is asked to stop and killed after GRACE seconds. Exits with the command's status, 128 + n for signal n.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from billing.local.linux import adopt_orphans, die_with_parent, session_members
+
+_AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_LOOK_SECONDS = 1.0
+_LEFTOVER_SECONDS = 1.0
+_NOT_FOUND = 127
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command to its end."""
+    parent, grace, _, *command = arguments
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    die_with_parent(int(parent), signal.SIGTERM)
+    adopt_orphans()
+    child = os.fork()
+    if child == 0:
+        _become(command)
+    status = _watch(child, int(parent), float(grace))
+    _end_leftovers()
+    return status
+
+
+def _become(command: list[str]) -> None:
+    die_with_parent(os.getsid(0), signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+    try:
+        os.execvp(command[0], command)  # noqa: S606 -- the caller's command, with no shell between
+    except OSError as error:
+        os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())
+        os._exit(_NOT_FOUND)
+
+
+def _watch(child: int, parent: int, grace: float) -> int:
+    """Wait for the end of the child. A signal to stop is passed on; without a parent the child is not waited for long."""
+    deadline = float("inf")
+    while (status := _reap(child)) is None:
+        number = signal.sigtimedwait(_AWAITED, _LOOK_SECONDS)
+        orphaned = os.getppid() != parent
+        if orphaned and deadline == float("inf"):
+            deadline = time.monotonic() + grace
+            _signal(child, signal.SIGTERM)
+        elif number is not None and number.si_signo != signal.SIGCHLD and not orphaned:
+            _signal(child, signal.SIGTERM)
+        if time.monotonic() > deadline:
+            _signal(child, signal.SIGKILL)
+    return status
+
+
+def _reap(child: int) -> int | None:
+    """Collect whoever has ended; the status of the child once it is among them."""
+    status = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                code = os.waitstatus_to_exitcode(ended[1])
+                status = code if code >= 0 else 128 - code
+    return status
+
+
+def _end_leftovers() -> None:
+    """End what the command left behind: asked first, then killed."""
+    for pid in session_members(os.getsid(0)):
+        _signal(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _LEFTOVER_SECONDS
+    while left := session_members(os.getsid(0)):
+        if time.monotonic() > deadline:
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+        time.sleep(0.02)
+        _reap(0)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

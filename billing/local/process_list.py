@@ -1,0 +1,157 @@
+"""The parts of a running house: web, worker and scheduler, as children of one foreground command."""
+
+import json
+import os
+import secrets
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import httpx
+from django.contrib.auth.models import User
+
+from billing.local.supervisor import Child
+from billing.runtime.home import PROJECT, home_dir
+from billing.tenancy.models import Membership, Team
+
+BIN = Path(sys.executable).parent
+WEB_WORKERS, WEB_THREADS = 2, 16
+
+
+class PortTakenError(RuntimeError):
+    """Somebody else listens where the portal should."""
+
+
+def check_port(port: int, option: str = "--port") -> None:
+    """Raise PortTakenError if `port`, which `option` names, is in use on loopback."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with {option}") from error
+
+
+def free_port() -> int:
+    """Any free port on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+ONE_THREAD: Final = (
+    "--http", "billing.api.report_connection:ReportConnection", "--loop", "uvloop", "--ws", "none", "--no-access-log",
+    "--no-server-header", "--log-level", "error",
+)  # fmt: skip
+"""How Uvicorn serves what answers in the thread that reads."""
+
+
+def children(port: int, receiver: int | None = None) -> list[Child]:
+    """Web on `port`, the budget check and its counter, one worker process per core but at most two, and the scheduler.
+
+    With `receiver` also the process that takes token records on that port.
+    """
+    check = free_port()
+    run, static = home_dir() / "run", home_dir() / "static"
+    for directory in (run, static):
+        directory.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "billing.settings.base",
+        "STATIC_ROOT": str(static),
+        "BUDGET_CHECK_URL": f"http://127.0.0.1:{check}",
+        "MALLOC_ARENA_MAX": "2",  # else every thread keeps what its largest body needed
+        # a private installation may well be root's
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
+    }
+    celery = [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery"]
+    return [
+        Child(
+            name="web",
+            argv=[
+                str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers",
+                str(WEB_WORKERS), "--blocking-threads", str(WEB_THREADS), "--backpressure", "64", "--no-access-log",
+                "--log-level", "error", "billing.settings.wsgi:application",
+            ],
+            env=environment,
+            ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
+        ),
+        Child(
+            name="check",
+            argv=check_argv(check),
+            env=environment,
+            ready=lambda: _answers(f"http://127.0.0.1:{check}/healthz"),
+        ),
+        *_receiver(receiver, environment),
+        Child(
+            name="counter",
+            argv=[sys.executable, str(PROJECT / "manage.py"), "budget_counter", "--follow"],
+            env=environment,
+        ),
+        Child(name="worker", argv=[*celery, "worker", "--concurrency", "2", "--loglevel", "warning"], env=environment),
+        Child(
+            name="scheduler",
+            argv=[*celery, "beat", "--schedule", str(run / "beat"), "--pidfile=", "--loglevel", "warning"],
+            env=environment,
+        ),
+    ]  # fmt: skip
+
+
+def check_argv(port: int, application: str = "billing.settings.budget_check:application") -> list[str]:
+    """How the budget check is served on `port`: in one thread, which reads, decides and writes.
+
+    A server that hands each request from a thread of its own to Python's was measured to take twice as long for half of
+    the requests, and three times for one in a hundred.
+    """
+    return [
+        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *ONE_THREAD, "--timeout-graceful-shutdown", "5",
+        application,
+    ]  # fmt: skip
+
+
+def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
+    if port is None:
+        return []
+    ready = partial(_answers, f"http://127.0.0.1:{port}/readyz")
+    return [Child(name="receiver", argv=receiver_argv(port), env=environment, ready=ready)]
+
+
+def receiver_argv(port: int) -> list[str]:
+    """How the receiver of token records is served on `port`. At its end it waits longer than a report waits for its turn:
+    what was heard is answered.
+    """
+    return [
+        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *ONE_THREAD, "--timeout-graceful-shutdown", "20",
+        "billing.settings.token_receiver:application",
+    ]  # fmt: skip
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def account_put(*, username: str, staff: bool, team: str | None = None) -> tuple[str, str]:
+    """Make an account once per home with a random password; returns both. The password is kept in the home, 0600."""
+    path = home_dir() / "accounts.json"
+    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    if username not in known or not User.objects.filter(username=username).exists():
+        known[username] = known.get(username) or secrets.token_urlsafe(9)
+        user, _ = User.objects.get_or_create(username=username)
+        user.is_staff = user.is_superuser = staff
+        user.set_password(known[username])
+        user.save()
+        draft = path.with_suffix(".new")
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(known, indent=1))
+        draft.replace(path)
+    if team is not None:
+        Membership.objects.get_or_create(
+            user=User.objects.get(username=username), team=Team.objects.get(code=team),
+            defaults={"role": Membership.Role.LEAD},
+        )  # fmt: skip
+    return username, known[username]

@@ -1,0 +1,70 @@
+"""Use by weekday and hour of a month as a page shows it: means over the hours that the month had, and their shades."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+from billing.usage.gpu_time_by_job import WeekHour, WeekHours
+from metering.intervals import Interval
+from pricing.money import round_to
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """One hour of the week: the mean use while it lasted, and its shade from 0 to 9."""
+
+    hour: int
+    mean: Decimal | None
+    shade: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Mean use by weekday (Monday first) and hour: devices held, or tokens an hour. `peak` is the largest."""
+
+    name: str
+    days: list[list[HeatCell]]
+    peak: Decimal
+
+
+def heat_of(name: str, sums: WeekHours, hours: Counter[WeekHour], per: int, places: int) -> Heat | None:
+    """Means over the hours that the window has; an hour of the week that it does not have is not known."""
+    means = {
+        at: round_to(Fraction(sums.get(at, Decimal(0))) / (per * count), places) for at, count in hours.items() if count
+    }
+    peak = max(means.values(), default=Decimal(0))
+    if not peak:
+        return None
+    days = [[_cell(means.get((day, hour)), hour, peak) for hour in range(24)] for day in range(7)]
+    return Heat(name, days, peak)
+
+
+def added_up(parts: Iterable[WeekHours]) -> WeekHours:
+    """The parts as one."""
+    sums: WeekHours = defaultdict(Decimal)
+    for part in parts:
+        for at, amount in part.items():
+            sums[at] += amount
+    return sums
+
+
+def hours_of(window: Interval, zone: str) -> Counter[WeekHour]:
+    """How many hours of each weekday and hour a window has."""
+    where = ZoneInfo(zone)
+    hours: Counter[WeekHour] = Counter()
+    at = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    while at < window.end:
+        there = at.astimezone(where)
+        hours[there.weekday(), there.hour] += 1
+        at += HOUR
+    return hours
+
+
+def _cell(mean: Decimal | None, hour: int, peak: Decimal) -> HeatCell:
+    return HeatCell(hour, mean, 0 if not mean else min(9, 1 + int(mean / peak * 8)))

@@ -1,0 +1,79 @@
+"""How far a close or an issue is: told step by step to whoever listens, and kept with the operation for its page.
+
+What runs is one transaction, of which nobody sees anything before it ends. So the operation's row is written over a
+connection of its own; that what is told there may be lost or late changes nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from django.db import DatabaseError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.translation import gettext_noop
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with a step, how many of its parts are done, and how many there are (0 where nobody counts)."""
+STEPS: Final = {
+    "look": gettext_noop("looking at every reconciliation"),
+    "cut_off": gettext_noop("setting the cut-off"),
+    "rate": gettext_noop("rating the usage"),
+    "write": gettext_noop("writing charges"),
+    "draft": gettext_noop("drafting invoices"),
+    "issue": gettext_noop("numbering and issuing invoices"),
+    "assess": gettext_noop("assessing the month"),
+    "focus": gettext_noop("making the rows of FOCUS"),
+}
+EVERY_S: Final = 0.5
+
+
+def no_progress(step: str, done: int, total: int) -> None:
+    """Where nobody listens."""
+
+
+def report_to_all(*listeners: ProgressCallback) -> ProgressCallback:
+    """All of several listeners."""
+
+    def report_progress(step: str, done: int, total: int) -> None:
+        for listener in listeners:
+            listener(step, done, total)
+
+    return report_progress
+
+
+def throttled(listener: ProgressCallback, *, clock: Callable[[], float] = time.monotonic) -> ProgressCallback:
+    """The beginning and the end of each step, and between them at most one call in half a second."""
+    last: list[tuple[str, float]] = []
+
+    def report_progress(step: str, done: int, total: int) -> None:
+        if not last or last[-1][0] != step or done == total or clock() - last[-1][1] >= EVERY_S:
+            last[:] = [(step, clock())]
+            listener(step, done, total)
+
+    return report_progress
+
+
+@contextmanager
+def saved_with_operation(operation_id: int) -> Iterator[ProgressCallback]:
+    """A listener that keeps in the operation's row what it is told."""
+    beside: BaseDatabaseWrapper = connection.copy()
+
+    def report_progress(step: str, done: int, total: int) -> None:
+        with suppress(DatabaseError), beside.cursor() as cursor:
+            cursor.execute(
+                "SET synchronous_commit = off;"  # nobody waits for a disk to hear of progress
+                "UPDATE invoicing_operation SET step = %s, done = %s, total = %s WHERE id = %s AND status = 'pending'",
+                [step, done, total, operation_id],
+            )
+
+    try:
+        yield throttled(report_progress)
+    finally:
+        beside.close()
+
+
+def progress_text(step: str, done: int, total: int) -> str:
+    """One line for a terminal."""
+    counted = f" {done:,} of {total:,}" if total else ""
+    return f"{STEPS.get(step, step)}{counted}"

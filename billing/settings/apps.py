@@ -1,0 +1,11 @@
+from django.apps import AppConfig
+
+
+class SettingsConfig(AppConfig):
+    """Makes Celery's application current."""
+
+    name = "billing.settings"
+    label = "settings"
+
+    def ready(self) -> None:
+        from billing.settings import celery  # noqa: F401 - shared tasks bind to the application that was made last

@@ -1,0 +1,315 @@
+"""Settings from the environment (12-factor), safe when nothing is set.
+
+| Variable | Meaning | Default |
+|---|---|---|
+| DATABASE_URL | postgresql://user:password@host:port/name | embedded PostgreSQL of SUANPAN_HOME |
+| BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
+| SECRET_KEY | signing key | generated once per home |
+| ALLOWED_HOSTS | comma separated | localhost,127.0.0.1,[::1] |
+| CSRF_TRUSTED_ORIGINS | comma separated, with scheme | none |
+| SECURE_COOKIES | 1 behind TLS | 0 |
+| SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
+| LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
+| STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
+| INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
+| INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
+| INGEST_MAX_CONNECTIONS | connections that one receiver keeps open at a time, then 503 | 4096 |
+| FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
+| PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
+| EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
+| BUDGET_CHECK_URL | where the budget check listens, to which the web process passes budgets/check on | none |
+| INGEST_DEDUP_CACHE_PATH | file (16 MB, may be lost) of the keys that were written lately | run/recent-keys of the home |
+| BUDGET_RESERVATION_DIR | folder in which the budget check keeps its reservations | run/budget-holds of the home |
+| DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
+| ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
+| MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
+| MAIL_FROM | the address that invoices and notes come from | none, needed with MAIL_URL |
+| PORTAL_URL | where people reach the portal, for links in mails: https://billing.example.com | none: no link |
+| OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
+| OIDC_NAME | what the sign-in button calls it | Single sign-on |
+| OIDC_GROUPS_CLAIM | claim that lists a person's groups | groups |
+| OIDC_ROLES | JSON: group -> role, or role:team; see `docs/identity.md` | {} |
+| REQUIRE_TWO_FACTOR | 1: people who sign in with a password need a second factor | 0 |
+| TRUSTED_PROXIES | how many proxies of yours stand before the web workers | 0 |
+| LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from billing.runtime.home import home_dir, secret
+from billing.settings.identity_settings import provider_apps, read_group_roles
+from billing.settings.mail_server import read_mail_server
+from metering.gateways.litellm import read_consumer
+from metering.gateways.naming import read_namings
+from metering.records import RecordError
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "0")
+    if value not in ("0", "1"):
+        raise ImproperlyConfigured(f"{name}={value!r} must be 0 or 1")
+    return value == "1"
+
+
+def _count(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    if not value.isdigit():
+        raise ImproperlyConfigured(f"{name}={value!r} must be a whole number")
+    return int(value)
+
+
+def _list(name: str, default: str = "") -> list[str]:
+    return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+
+
+def _database(url: str) -> dict[str, object]:
+    parts = urlsplit(url)
+    if url and parts.scheme not in ("postgres", "postgresql"):
+        raise ImproperlyConfigured(f"DATABASE_URL has scheme {parts.scheme!r}; Suanpan keeps its ledger in postgresql")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": dict(parse_qsl(parts.query)),
+        "TEST": {"TEMPLATE": "template0"},
+    }
+
+
+DEBUG = _flag("SUANPAN_DEBUG")
+SECRET_KEY = os.environ.get("SECRET_KEY") or secret("django-secret-key")
+ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "django_htmx",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.mfa",
+    "billing.tenancy",
+    "billing.usage",
+    "billing.rates",
+    "billing.rating",
+    "billing.invoicing",
+    "billing.invoices",
+    "billing.corrections",
+    "billing.exports",
+    "billing.closing",
+    "billing.budgets",
+    "billing.api",
+    "billing.portal",
+    "billing.setup",
+    "billing.local",
+    "billing.backup",
+    "billing.settings",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "billing.settings.security_headers.SecurityHeadersMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "billing.settings.two_factor.RequireTwoFactorMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "billing.settings.urls"
+WSGI_APPLICATION = "billing.settings.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "billing.portal.access.rights",
+            ]
+        },
+    }
+]
+DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+# shared by every web worker, so that a limit holds wherever the next attempt arrives
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache"}}
+ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
+ACCOUNT_ADAPTER = "billing.settings.identity.LocalAccounts"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_UNIQUE_EMAIL = False  # an address identifies nobody: people are known by name, or by the provider's identifier
+ACCOUNT_SESSION_REMEMBER = False
+ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
+SOCIALACCOUNT_ADAPTER = "billing.settings.identity.ProviderAccounts"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ)}}
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_AUTO_SIGNUP = True
+MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Suanpan"
+REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
+try:
+    OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM", "groups")
+    OIDC_ROLES = read_group_roles(os.environ.get("OIDC_ROLES", ""))
+except ValueError as error:
+    raise ImproperlyConfigured(f"OIDC_ROLES: {error}") from error
+
+LOGIN_URL = "portal:login"
+LOGIN_REDIRECT_URL = "portal:overview"
+LOGOUT_REDIRECT_URL = "portal:login"
+
+UNFOLD = {
+    "SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘", "SITE_SUBHEADER": "What is rare", "SITE_URL": "/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/portal/mark.svg"}],
+}  # fmt: skip
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = True
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_CODE = os.environ.get("DEFAULT_LANGUAGE", "en")
+if LANGUAGE_CODE not in dict(LANGUAGES):
+    raise ImproperlyConfigured(f"DEFAULT_LANGUAGE={LANGUAGE_CODE!r} must be one of {', '.join(dict(LANGUAGES))}")
+LOCALE_PATHS = [BASE_DIR / "locale"]
+
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(os.environ.get("STATIC_ROOT", BASE_DIR / "staticfiles"))
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("SECURE_COOKIES")
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_COOKIES") else None
+
+INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
+INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
+INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
+FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
+BUDGET_CHECK_URL = os.environ.get("BUDGET_CHECK_URL", "")
+INGEST_DEDUP_CACHE_PATH = os.environ.get("INGEST_DEDUP_CACHE_PATH", str(home_dir() / "run" / "recent-keys"))
+BUDGET_RESERVATION_DIR = os.environ.get("BUDGET_RESERVATION_DIR", str(home_dir() / "run" / "budget-holds"))
+ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
+MAIL_FROM = os.environ.get("MAIL_FROM", "")
+MAIL_CONFIGURED = bool(os.environ.get("MAIL_URL"))
+if (_mail := read_mail_server(os.environ.get("MAIL_URL", ""))) is not None:
+    if not MAIL_FROM:
+        raise ImproperlyConfigured("MAIL_URL is set: set MAIL_FROM too, the address that documents come from")
+    EMAIL_HOST, EMAIL_PORT, EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.host, _mail.port, _mail.user, _mail.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.starttls, _mail.tls
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if MAIL_CONFIGURED else 'dummy'}.EmailBackend"
+EMAIL_TIMEOUT = 20
+PORTAL_URL = os.environ.get("PORTAL_URL", "")
+PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
+DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # a price list is one form: 4 fields a GPU price, 6 a model
+try:
+    EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))
+    LITELLM_CONSUMER = read_consumer(os.environ.get("LITELLM_CONSUMER", ""))
+except RecordError as error:
+    raise ImproperlyConfigured(str(error)) from error
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "billing.api.authentication.ApiTokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "billing.api.problems.problem_response",
+    "DEFAULT_PAGINATION_CLASS": "billing.api.pagination.PageNumber",
+    "PAGE_SIZE": 100,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Suanpan API",
+    "DESCRIPTION": "Report usage of AI compute; read prices, charges and invoices.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_doors",
+    ],
+}
+
+CELERY_BROKER_URL = os.environ.get("BROKER_URL", "")
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_TIMEOUT = 4
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"visibility_timeout": 3600, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+    if CELERY_BROKER_URL.startswith(("redis", "valkey"))
+    else {}
+)
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_TIMEZONE = "UTC"
+CACHE_STATEMENTS_ABOVE_LINES = 2_000
+"""Lines and verdicts from which on pages show the last assessment of a month, which the scheduler makes, and its time."""
+
+CELERY_BEAT_SCHEDULE = {
+    "resume-operations": {"task": "billing.closing.tasks.operations_resume", "schedule": 5.0},
+    "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
+    "fold-token-sequences": {"task": "billing.usage.tasks.sequences_fold", "schedule": 60.0},
+    "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
+    "send-documents": {"task": "billing.closing.tasks.documents_send", "schedule": 15.0},
+    "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
+    "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
+    "prepare-closes": {"task": "billing.closing.tasks.months_prepare", "schedule": 60.0},
+    "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    # these tell whole addresses, and the address of a channel is its secret
+    "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},
+}

@@ -1,0 +1,53 @@
+"""The section `contacts` of the set-up file: who of a team gets its documents by mail.
+
+    contacts:
+      - {team: nlp, name: Li Na, address: li.na@example.org, language: zh-hans, valid_from: 2026-10-01}
+
+A contact is known by team, address and first day (2000-01-01 where none is said). What is not declared stays: an end is
+declared with `valid_until`, the first day on which nothing is sent any more.
+"""
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Any, Final
+
+import yaml
+
+from billing.invoices.services.mails import ContactWish, MailError, contact_put
+from billing.invoicing.models import BillingContact
+from billing.setup.file import Entry
+from billing.tenancy.models import Team
+
+ALWAYS: Final = date(2000, 1, 1)
+
+
+def contact_store(entry: Entry, team: Team, actor: str) -> tuple[bool, str]:
+    """Store one entry; whether that changed anything, and in words what.  Raises SetUpFileError."""
+    wish = ContactWish(
+        team, entry.text("address", limit=254),
+        entry.choice("language", tuple(BillingContact.Language.values), BillingContact.Language.CHINESE),
+        entry.day("valid_from") or ALWAYS, entry.text("name", default=""), entry.day("valid_until"),
+    )  # fmt: skip
+    entry.finish()
+    try:
+        changed = contact_put(wish=wish, actor=actor)
+    except MailError as error:
+        field, _, _ = str(error).partition(" ")
+        raise entry.error(field if field in ("address", "valid_until") else "address", str(error)) from error
+    ends = f" until {wish.valid_until}" if wish.valid_until else ""
+    return changed, f"contact {wish.address} of {team.code}: {wish.name or '(no name)'}, {wish.language}{ends}"
+
+
+def contacts_text(contacts: Iterable[BillingContact]) -> str:
+    """The section that declares these contacts, as `apply` takes it."""
+    return yaml.safe_dump(
+        {"contacts": [_declared(contact) for contact in contacts]}, sort_keys=False, allow_unicode=True, width=160
+    )
+
+
+def _declared(contact: BillingContact) -> dict[str, Any]:
+    facts = {
+        "team": contact.team.code, "name": contact.name, "address": contact.address, "language": contact.language,
+        "valid_from": None if contact.valid_from == ALWAYS else contact.valid_from, "valid_until": contact.valid_until,
+    }  # fmt: skip
+    return {name: value for name, value in facts.items() if value}

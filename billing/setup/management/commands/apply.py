@@ -1,0 +1,32 @@
+"""`manage.py apply FILE [--dry-run]`"""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from billing.setup.apply import set_up_apply
+from billing.setup.file import SetUpFileError
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+
+
+class Command(AppCommand):
+    help = "Apply a set-up file: idempotent, shows what changes, never edits a published price in place."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE")
+        parser.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
+        self.add_actor(parser)
+        self.add_json(parser)
+
+    def run(self, *, file: Path, dry_run: bool, by: str | None, json: bool, **_: Any) -> int:
+        try:
+            applied = set_up_apply(path=file, actor=actor_of(by), dry_run=dry_run)
+        except SetUpFileError as error:
+            fail(str(error))
+        if json:
+            self.print_json({"dry_run": dry_run, "changes": applied.changes, "unchanged": applied.unchanged})
+            return DONE
+        for change in applied.changes:
+            self.say(f"{'would change' if dry_run else 'changed'}: {change}")
+        self.say(f"{len(applied.changes)} changes, {applied.unchanged} facts as they were")
+        return DONE

@@ -1,0 +1,166 @@
+"""What every command shares: exit statuses, JSON, one-line errors, progress on a terminal."""
+
+import getpass
+import json
+import os
+import sys
+from argparse import ArgumentParser, _SubParsersAction
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import msgspec
+from django.core.management.base import BaseCommand, OutputWrapper
+from django.db import DataError, OperationalError, ProgrammingError
+from psycopg.errors import UndefinedTable
+
+from billing.runtime.progress import ProgressCallback, no_progress, progress_text, throttled
+from metering.names import visible
+
+DONE, BAD_INPUT, DECIDE = 0, 2, 3
+MAX_ACTOR = 200
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class VisibleOutput(OutputWrapper):
+    """Prints names of anybody without their effect on a terminal: each character that cannot be printed as its escape."""
+
+    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:
+        super().write("\n".join(map(visible, str(msg).split("\n"))), style_func, ending)
+
+
+class AppCommand(BaseCommand):
+    """A command whose `run` returns its exit status: 0 done, 2 bad input, 3 a person must decide."""
+
+    requires_system_checks: list[str] = []
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        """Usage errors exit with 2 and one line."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.error = fail  # type: ignore[method-assign]
+        for action in parser._actions:
+            if isinstance(action, _SubParsersAction):
+                for chosen in action.choices.values():
+                    chosen.error = fail
+        return parser
+
+    def add_json(self, parser: ArgumentParser) -> None:
+        """`--json` prints one document on stdout."""
+        parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+    def add_actor(self, parser: ArgumentParser) -> None:
+        """`--by` names who does it, for the audit log."""
+        parser.add_argument("--by", default=None, metavar="USER", help="who does this (default: the login name)")
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Whatever is printed passes `VisibleOutput`."""
+        for name, standard in (("stdout", self.stdout), ("stderr", self.stderr)):
+            given = options.pop(name, None)
+            setattr(self, name, VisibleOutput(given or standard._out))
+        return super().execute(*args, **options)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        _refuse_broken_text(options)
+        try:
+            status = self.run(**options)
+        except DataError as error:
+            fail(f"a value is too long or out of range: {str(error).splitlines()[0]}")
+        except ProgrammingError as error:
+            if not isinstance(error.__cause__, UndefinedTable):
+                raise
+            fail("the database has no tables of Suanpan yet, or old ones: run `manage.py migrate`")
+        except OperationalError as error:
+            fail(f"the database cannot be reached: {str(error).splitlines()[0]}")
+        if status:
+            sys.exit(status)
+
+    def run(self, **options: Any) -> int:
+        """Do the work; returns the exit status. Every command brings its own."""
+        raise TypeError(f"{type(self).__module__} has no run()")
+
+    def say(self, text: str = "") -> None:
+        """One line for people, on stdout; a line break that stands in a name does not end it."""
+        self.stdout.write(visible(text))
+
+    def progress(self) -> ProgressCallback:
+        """A listener that writes a line to stderr where that is a terminal; programs that read it hear only refusals."""
+        if not self.stderr.isatty():
+            return no_progress
+        return throttled(lambda step, done, total: self.stderr.write(progress_text(step, done, total), self.style.NOTICE))
+
+    def print_json(self, value: object) -> None:
+        """One JSON document on stdout; decimals keep their digits."""
+        text = msgspec.json.format(_encode(value), indent=2).decode()
+        self.stdout.write("".join([letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1]
+                                   for letter in text]))  # fmt: skip
+
+
+def amount_text(amount: Decimal | None) -> str | None:
+    """An amount or a price in JSON: a decimal string with the digits it has, which no reader takes for a float."""
+    return None if amount is None else format(amount, "f")
+
+
+def _refuse_broken_text(options: dict[str, Any]) -> None:
+    """What the shell gave and is not UTF-8 arrives with lone surrogates, which no database keeps."""
+    for name, value in options.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isascii() and text != text.encode(errors="ignore").decode():
+                fail(f"{name} {text[:40]!r}: is not valid UTF-8")
+
+
+def fail(message: str) -> NoReturn:
+    """Bad usage or bad input: one line on stderr, status 2."""
+    line = visible(" ".join(str(message).split()))
+    print(f"error: {line}", file=sys.stderr)  # noqa: T201
+    sys.exit(BAD_INPUT)
+
+
+def actor_of(given: str | None) -> str:
+    """Who acts: what was said, else the login name; one printable line, since the audit log keeps it.
+
+    A name that is an account's but for its spelling becomes that account's.
+    """
+    if given:
+        if len(given) > MAX_ACTOR or not given.isprintable() or not given.strip():
+            fail(f"--by {given[:40]!r}: must be printable, not blank, and at most {MAX_ACTOR} characters")
+        from billing.tenancy.access import account_named
+
+        return account_named(given)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+class ProgressBar:
+    """A bar on a terminal, nothing elsewhere; called with how much more is done. It ends when all is, or on `close`."""
+
+    def __init__(self, total: int | None, text: str) -> None:
+        self._bar: Any = None
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )  # fmt: skip
+        self._bar.start()
+        self._task = self._bar.add_task(text, total=total)
+
+    def __call__(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, advance=count)
+            if self._bar.finished:
+                self.close()
+
+    def close(self) -> None:
+        """Leave the terminal to others."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def progress(total: int | None, text: str) -> ProgressBar:
+    """A bar of `total` steps, or of an unknown number."""
+    return ProgressBar(total, text)

@@ -1,0 +1,32 @@
+"""`manage.py token_revoke NAME`"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.models import ApiToken
+from billing.tenancy.tokens import api_token_revoke
+
+
+class Command(AppCommand):
+    help = "End an API token at once, by its name or by the first characters of its secret."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", help="the name it was made with, or its prefix such as spn_AbCd")
+        self.add_actor(parser)
+        self.add_json(parser)
+
+    def run(self, *, name: str, by: str | None, json: bool, **_: Any) -> int:
+        valid = ApiToken.objects.filter(revoked_at=None)
+        tokens = list(valid.filter(name=name) or valid.filter(prefix=name[:8]))
+        if not tokens:
+            fail(f"name {name!r}: no valid token of that name or prefix")
+        for token in tokens:
+            api_token_revoke(token=token, actor=actor_of(by), now=timezone.now())
+        if json:
+            self.print_json({"ended": [{"name": token.name, "prefix": token.prefix} for token in tokens]})
+            return DONE
+        self.say(f"{len(tokens)} tokens ended")
+        return DONE

@@ -1,0 +1,114 @@
+"""`manage.py import_usage gpu|tokens|capacity|efficiency|engine FILE...`"""
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, progress
+from billing.usage.files import KINDS, FileRecord, UsageFileError, read_records
+from billing.usage.services import (
+    IngestOutcome,
+    Reporter,
+    allocations_ingest,
+    capacity_ingest,
+    efficiency_ingest,
+    engine_readings_ingest,
+    token_files_note,
+    tokens_ingest,
+)
+
+BATCH = 10_000
+
+
+class Command(AppCommand):
+    help = (
+        "Import usage from CSV, CSV.gz or Parquet. A file with an error is refused whole; what was imported before "
+        "is recognised and changes nothing."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("kind", choices=sorted(KINDS))
+        parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+        parser.add_argument(
+            "--until", help="end of the file's period: how far allocations with an empty ended_at were seen (RFC 3339)"
+        )
+        self.add_json(parser)
+
+    def run(self, *, kind: str, files: list[Path], until: str | None, json: bool, **_: Any) -> int:
+        until_at = _instant(until)
+        try:
+            counts = {path: self._validate(kind, path, until_at) for path in files}
+        except UsageFileError as error:
+            fail(str(error))
+        outcomes = {path: self._import(kind, path, until_at, counts[path]) for path in files}
+        if json:
+            self.print_json({"files": [{"file": str(path), **outcome.answer()} for path, outcome in outcomes.items()]})
+        for path, outcome in outcomes.items():
+            if not json:
+                self.say(
+                    f"{path}: {outcome.accepted} accepted, {outcome.duplicates} duplicates, "
+                    f"{outcome.conflicts} conflicts"
+                )
+            for refusal in outcome.refusals:
+                self.stderr.write(f"{path} line {refusal.index}: {refusal.error}")
+        return DECIDE if any(outcome.refusals for outcome in outcomes.values()) else DONE
+
+    def _validate(self, kind: str, path: Path, until: datetime | None) -> int:
+        advance = progress(None, f"checking {path.name}")
+        count = 0
+        try:
+            for count, _ in enumerate(read_records(kind, path, until), start=1):
+                if count % BATCH == 0:
+                    advance(BATCH)
+        finally:
+            advance.close()
+        return count
+
+    def _import(self, kind: str, path: Path, until: datetime | None, count: int) -> IngestOutcome:
+        total = IngestOutcome()
+        advance = progress(count, f"importing {path.name}")
+        for batch in _batches(read_records(kind, path, until)):
+            outcome = _ingest(kind, batch, Reporter(name=f"file {path.name}", door=f"import_usage {kind}"))
+            total.accepted += outcome.accepted
+            total.duplicates += outcome.duplicates
+            total.conflicts += outcome.conflicts
+            total.refusals += outcome.refusals
+            advance(len(batch))
+        return total
+
+
+def _ingest(kind: str, batch: list[FileRecord[Any]], reporter: Reporter) -> IngestOutcome:
+    records = [(item.line, item.record, item.raw) for item in batch]
+    now = timezone.now()
+    if kind == "gpu":
+        return allocations_ingest(records=records, reporter=reporter, now=now, from_file=True)
+    ingest: Callable[..., IngestOutcome] = {
+        "tokens": tokens_ingest, "capacity": capacity_ingest, "efficiency": efficiency_ingest,
+        "engine": engine_readings_ingest,
+    }[kind]  # fmt: skip
+    outcome = ingest(records=records, reporter=reporter, now=now)
+    if kind == "tokens":
+        token_files_note(item.record for item in batch)
+    return outcome
+
+
+def _batches(records: Iterator[FileRecord[Any]]) -> Iterator[list[FileRecord[Any]]]:
+    while batch := list(islice(records, BATCH)):
+        yield batch
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"--until {text!r}: must be an RFC 3339 instant with an offset")
+    if value.tzinfo is None:
+        fail(f"--until {text!r}: has no offset")
+    return value
