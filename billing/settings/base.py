@@ -193,6 +193,15 @@ try:
 except ValueError as error:
     raise ImproperlyConfigured(f"OIDC_ROLES: {error}") from error
 
+RENAMED = {
+    "HOUSE_LANGUAGE": "DEFAULT_LANGUAGE",
+    "BUDGET_HOLDS": "BUDGET_RESERVATION_DIR",
+    "INGEST_RECENT_KEYS": "INGEST_DEDUP_CACHE_PATH",
+}
+for _old, _new in RENAMED.items():
+    if _old in os.environ:
+        raise ImproperlyConfigured(f"{_old} is now called {_new}: rename it, or it would be ignored in silence")
+
 LOGIN_URL = "portal:login"
 LOGIN_REDIRECT_URL = "portal:overview"
 LOGOUT_REDIRECT_URL = "portal:login"
