@@ -72,8 +72,10 @@ def apply(directory: Path, *, watched: bool = True, **changed: Any) -> Applied:
 
 
 def cluster_reported(cluster: str) -> None:
-    """In every month of two years a microsecond of the cluster is filled with nothing, so that it is not silent."""
-    instants = [datetime(year, month, 2, tzinfo=UTC) for year in (2026, 2027) for month in range(1, 13)]
+    """The first microsecond of every month of two years, in Shanghai, is filled with nothing: so it is not silent."""
+    instants = [
+        datetime(year, month, 1, tzinfo=UTC) - timedelta(hours=8) for year in (2026, 2027) for month in range(1, 13)
+    ]
     moments = [Interval(instant, instant + timedelta(microseconds=1)) for instant in instants]
     watch_notes_add(agent="tests", cluster=cluster, kind="filled", stretches=moments)
 

@@ -225,7 +225,7 @@ class Rig:
             for step in self.streams[name].steps():
                 self.agent.apply(name, step)
 
-    def tell(self) -> list[Attempt]:
+    def deliver(self) -> list[Attempt]:
         """Report and deliver what can be."""
         self.agent.report(self.api.clock.now(), refresh=True)
         attempts = []

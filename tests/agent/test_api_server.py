@@ -122,7 +122,7 @@ def test_a_silent_stream_is_given_up_and_nothing_is_lost(here: Rig) -> None:
     here.cluster.create("u")
     here.cluster.bind("u")
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("u")["ended_at"] is None
 
 
@@ -135,7 +135,7 @@ def test_a_stream_that_breaks_off_within_an_event_goes_on_after_the_last_whole_o
     assert isinstance(here.streams["pods"].error, UnreachableError)
     here.server.break_after = None
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("u")["node"] == "n-1"
 
 
@@ -154,7 +154,7 @@ def test_an_object_that_cannot_be_read_costs_none_of_its_neighbours(here: Rig) -
     here.cluster.create("u")
     here.cluster.bind("u")
     here.settle()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("u")["quantity"] == 1
     assert len(here.platform.agent["problems"]) == 2
 
@@ -179,7 +179,7 @@ def test_the_scan_finds_a_lost_event_and_not_one_that_is_on_its_way(here: Rig) -
     )  # fmt: skip
     here.streams["pods"].list_next()
     here.settle()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("a")["end_estimated"]
 
 
@@ -195,8 +195,8 @@ def test_scans_wait_on_disk_until_they_are_told_and_are_told_once(here: Rig) -> 
         assert here.judge(judged).pods == 0
     here.restart()
     here.settle()
-    here.tell()
-    here.tell()
+    here.deliver()
+    here.deliver()
     assert here.platform.scans == [
         {"at": "2026-10-10T11:00:00Z", "watched": 8, "scanned": 8, "differing": 0},
         {"at": "2026-10-10T12:00:00Z", "watched": 8, "scanned": 8, "differing": 0},

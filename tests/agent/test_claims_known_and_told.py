@@ -46,7 +46,7 @@ def test_what_is_known_of_claims_outlives_the_agent(here: Rig) -> None:
     here.cluster.advance(60)
     here.start()
     here.settle()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
 
 
@@ -57,11 +57,11 @@ def test_a_pod_waits_for_its_claims_to_be_told_and_the_watermark_with_it(here: R
     here.read("pods")
     here.cluster.advance(600)
     here.read("nodes", "pods")
-    here.tell()
+    here.deliver()
     assert held(here, "u") == []
     assert here.platform.watermark <= stamp(START + timedelta(seconds=60))
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 60, 660, "open")]
     assert here.platform.watermark == stamp(START + timedelta(seconds=660))
 
@@ -72,13 +72,13 @@ def test_a_claim_that_nobody_tells_is_a_problem_and_is_metered_when_somebody_doe
     here.watch()
     here.cluster.advance(600)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 600, "open")]
     assert here.platform.agent["problems"] == {"pod nlp/u": "claim late: not seen as reserved for the pod"}
     here.cluster.allocate("late", "gpu-0")
     here.cluster.reserve("late", "u")
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u")[0] == (GPU, PRODUCT, 1, "1", 0, 600, "open")
 
 
@@ -92,7 +92,7 @@ def test_a_driver_that_nobody_knows_is_told_and_one_that_the_agent_was_told_of_c
             launch(made, "u", "odd")
             made.cluster.advance(60)
             made.watch()
-            made.tell()
+            made.deliver()
             counted = [("dra/fpga.example.com", "F1", 1, "1", 0, 60, "open")]
             assert held(made, "u") == (counted if number == 1 else [])
             unknown = made.platform.agent.get("unknown_resources")
@@ -105,7 +105,7 @@ def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here
     item["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]
     here.cluster.put("resourceclaims", item)
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.agent["problems"] == {
         "claim nlp/group": "claim group: reserved for podgroups, whose pods nobody told"
     }
@@ -126,7 +126,7 @@ def test_a_piece_too_small_to_be_billed_is_a_problem_and_stops_nobody(here: Rig)
     here.watch()
     here.cluster.advance(200)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "with-dust") == []
     assert held(here, "with-half") == [(GPU, PRODUCT, 1, "0.5", 0, 200, "open")]
     assert here.platform.agent["problems"] == {
@@ -142,7 +142,7 @@ def test_a_day_after_they_are_gone_pods_and_their_claims_are_forgotten(here: Rig
     here.cluster.delete("u")
     here.watch()
     for hours, kept in ((23, 2), (2, 1)):
-        here.tell()
+        here.deliver()
         here.cluster.advance(hours * 3600)
         found = here.scan()
         here.watch()
@@ -150,7 +150,7 @@ def test_a_day_after_they_are_gone_pods_and_their_claims_are_forgotten(here: Rig
         tables = ("pod", "claimant", "reservation")
         counts = [here.connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables]
         assert counts == [kept] * 3
-    here.tell()
+    here.deliver()
     assert device_seconds(here, "u", "v") == 25 * 3600
 
 
@@ -182,7 +182,7 @@ def test_a_refused_stream_is_a_problem_that_is_told(here: Rig) -> None:
     error = here.streams["claims"].error
     assert isinstance(error, RefusedError)
     here.agent.refused("claims", error, here.api.clock.now())
-    here.tell()
+    here.deliver()
     assert here.platform.agent["problems"] == {"reading claims": "/apis/resource.k8s.io/v1/resourceclaims: 403 Fault"}
 
 
@@ -201,13 +201,13 @@ def test_capacity_follows_slices_that_change_and_go(here: Rig) -> None:
     here.cluster.advance(100)
     here.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "mig-0": MIG}, generation=2)
     here.watch()
-    here.tell()
+    here.deliver()
     here.cluster.advance(100)
     here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
     here.cluster.compact()
     here.cluster.advance(50)
     here.settle()
-    here.tell()
+    here.deliver()
     assert capacity(here) == [
         (GPU, PRODUCT, 3, 0, 100), (f"{GPU}/mig-1g.10gb", PRODUCT, 1, 0, 250), (GPU, PRODUCT, 2, 100, 250),
     ]  # fmt: skip
@@ -217,7 +217,7 @@ def test_what_a_node_offers_to_claims_does_not_end_with_what_it_offers_to_reques
     here.cluster.remove("nodes", "node-n-1")
     here.cluster.advance(100)
     here.watch()
-    here.tell()
+    here.deliver()
     assert [item[2:] for item in capacity(here)] == [(3, 0, 100), (1, 0, 100)]
     (requested,) = [item for item in here.platform.capacity.values() if item["resource"] == "nvidia.com/gpu"]
     assert (requested["quantity"], second(requested["until"])) == (8, 100)

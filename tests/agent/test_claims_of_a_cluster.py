@@ -75,7 +75,7 @@ def test_a_pod_that_only_claims_is_metered_from_binding_to_its_end(here: Rig) ->
     here.cluster.advance(5)
     here.cluster.release("two", "u")
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [(GPU, PRODUCT, 2, "1", 10, 40, "completed")]
     told = here.platform.hold("u")
     assert (told["node"], told["end_rule"], told["end_estimated"]) == ("n-1", "finishedAt", False)
@@ -97,7 +97,7 @@ def test_a_claim_made_of_a_template_is_known_though_it_vanished_with_its_pod(her
     here.cluster.remove("resourceclaims", "claim-u-gpus-x7k2p")
     here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 30, "completed")]
     assert "problems" not in here.platform.agent
 
@@ -109,14 +109,14 @@ def test_pods_that_share_a_claim_pay_it_together_once_whenever_each_came_and_wen
         launch(here, uid, "one")
         here.cluster.advance(wait)
         here.watch()
-        here.tell()
+        here.deliver()
     here.cluster.finish("b")
     here.cluster.advance(10)
     here.cluster.finish("a", "Failed")
     here.cluster.advance(30)
     here.watch()
-    here.tell()
-    here.tell()
+    here.deliver()
+    here.deliver()
     third = "0.333333333333"
     changed = "share of a claim changed"
     assert held(here, "a") == [
@@ -140,7 +140,7 @@ def test_who_shares_a_claim_is_told_at_once_and_not_only_with_the_next_round_of_
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.watch()
-    here.tell()
+    here.deliver()
     here.cluster.advance(10)
     launch(here, "b", "one")
     here.watch()
@@ -156,7 +156,7 @@ def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig
     launch(here, "a", "one")
     here.cluster.advance(50)
     here.watch()
-    here.tell()
+    here.deliver()
     here.kill()
     here.cluster.advance(50)
     launch(here, "b", "one")
@@ -164,7 +164,7 @@ def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig
     here.cluster.advance(100)
     here.start()
     here.settle()
-    here.tell()
+    here.deliver()
     assert held(here, "a") == [
         (GPU, PRODUCT, 1, "0.5", 100, 200, "open"), (GPU, PRODUCT, 1, "1", 0, 100, "share of a claim changed"),
     ]  # fmt: skip
@@ -182,13 +182,13 @@ def late(here: Rig) -> None:
     launch(here, "c", "one")
     here.cluster.advance(10)
     here.watch()
-    here.tell()
+    here.deliver()
     for name in ("claims", "pods"):
         here.streams[name].list_next()
     here.cluster.advance(30)
     here.settle()
-    here.tell()
-    here.tell()
+    here.deliver()
+    here.deliver()
 
 
 def test_a_pod_that_is_learned_of_late_corrects_the_shares_that_were_told(here: Rig) -> None:
@@ -208,7 +208,7 @@ def unseen(here: Rig, ends_s: int) -> None:
     launch(here, "a", "one")
     here.cluster.advance(50)
     here.watch()
-    here.tell()
+    here.deliver()
     here.kill()
     here.cluster.advance(50)
     launch(here, "b", "one")
@@ -220,11 +220,11 @@ def unseen(here: Rig, ends_s: int) -> None:
     here.cluster.advance(140)
     here.start()
     here.settle()
-    here.tell()
+    here.deliver()
     here.cluster.advance(180)  # longer than a claim is waited for
     here.settle()
-    here.tell()
-    here.tell()
+    here.deliver()
+    here.deliver()
 
 
 def test_a_shared_claim_that_came_and_went_unseen_is_known_by_those_who_surely_held_it_with_the_pod(here: Rig) -> None:
@@ -257,7 +257,7 @@ def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig)
     launch(here, "b", "one")
     here.cluster.advance(30)
     here.watch()
-    here.tell()
+    here.deliver()
     here.kill()
     for uid in ("a", "b"):
         here.cluster.delete(uid)
@@ -266,7 +266,7 @@ def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig)
     here.cluster.advance(250)
     here.start()
     here.settle()
-    here.tell()
+    here.deliver()
     last = [item for item in here.platform.holds.values() if item["end_reason"] == "unknown"]
     assert sorted((item["pod_uid"], item["end_estimated"], second(item["end_earliest"]), second(item["end_latest"]),
                    second(item["started_at"]), item["device_fraction"]) for item in last) == [
@@ -287,7 +287,7 @@ def test_a_pod_of_which_one_claim_stays_unknown_is_metered_for_the_others(here: 
     here.cluster.finish("b")
     here.cluster.advance(100)
     here.watch()
-    here.tell()
+    here.deliver()
     assert [item[3:6] for item in held(here, "b")] == [("0.5", 0, 200)]
     assert device_seconds(here, "a", "b") == 300
     assert here.platform.agent["problems"] == {"pod nlp/b": "claim never: not seen as reserved for the pod"}
@@ -303,14 +303,14 @@ def test_a_pod_that_its_node_turned_away_took_nothing_from_the_others(here: Rig)
     here.cluster.bind("b")
     here.cluster.advance(10)
     here.watch()
-    here.tell()
+    here.deliver()
     assert [item[3:6] for item in held(here, "b")] == [("0.5", 20, 30)]
     pod = here.cluster.pod("b")
     pod["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
     here.cluster.put("pods", pod)
     here.cluster.advance(10)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "b") == [(GPU, PRODUCT, 1, "0.5", 20, 20, "admission failed")]
     assert device_seconds(here, "a", "b") == 40
 
@@ -323,7 +323,7 @@ def test_a_pod_holds_what_its_claims_hold_together_in_one_allocation_per_product
     launch(here, "b", "shared")
     here.cluster.advance(100)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "a") == [
         (GPU, PRODUCT, 2, "0.75", 0, 100, "open"), (f"{GPU}/mig-1g.10gb", PRODUCT, 1, "0.142857142857", 0, 100, "open"),
     ]  # fmt: skip
@@ -336,7 +336,7 @@ def test_cards_of_two_products_under_one_driver_are_two_allocations(here: Rig) -
     launch(here, "u", "both")
     here.cluster.advance(10)
     here.watch()
-    here.tell()
+    here.deliver()
     assert [item[:4] for item in held(here, "u")] == [(GPU, "NVIDIA-A100", 1, "1"), (GPU, PRODUCT, 1, "1")]
 
 
@@ -347,7 +347,7 @@ def test_access_for_administrators_holds_nothing(here: Rig) -> None:
     launch(here, "u", "work")
     here.cluster.advance(60)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "monitor") == []
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
     assert here.platform.watermark == stamp(START + timedelta(seconds=60))
@@ -372,7 +372,7 @@ def test_an_extended_resource_behind_which_is_a_hidden_claim_counts_once(here: R
     hide(here, "u", "nvidia.com/gpu")
     here.cluster.advance(60)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 60, "open")]
 
 
@@ -382,7 +382,7 @@ def test_a_resource_that_a_device_class_names_counts_by_its_claim(here: Rig) -> 
     hide(here, "u", name)
     here.cluster.advance(60)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
 
 
@@ -391,7 +391,7 @@ def test_a_pod_may_request_and_claim_at_once(here: Rig) -> None:
     launch(here, "u", "own", gpus=2)
     here.cluster.advance(60)
     here.watch()
-    here.tell()
+    here.deliver()
     assert held(here, "u") == [
         (GPU, PRODUCT, 1, "1", 0, 60, "open"), ("nvidia.com/gpu", "NVIDIA-H800", 2, "1", 0, 60, "open"),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ def test_a_thirty_second_pod_is_thirty_seconds(here: Rig) -> None:
     here.cluster.finish("u")
     here.cluster.advance(60)
     here.watch()
-    here.tell()
+    here.deliver()
     told = here.platform.hold("u")
     assert here.platform.seconds("u") == 30
     assert (told["quantity"], told["accelerator"], told["node"]) == (4, "NVIDIA-H800", "n-1")
@@ -42,7 +42,7 @@ def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
     here.cluster.bind("u")
     here.cluster.advance(60)
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.seconds("u") == 60
     here.kill()
     here.cluster.advance(3600)
@@ -52,7 +52,7 @@ def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
     here.cluster.advance(40)
     here.cluster.finish("u")
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.seconds("u") == 60 + 3600 + 40
     assert here.platform.unwatched == [{"from": "2026-10-10T10:01:00Z", "until": "2026-10-10T11:01:00Z"}]
     assert here.platform.conflicts == []
@@ -70,7 +70,7 @@ def test_a_pod_that_ended_and_vanished_within_the_history_is_exact_after_a_resta
     here.cluster.delete("u")
     here.start()
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.seconds("u") == 30
     assert not here.platform.hold("u")["end_estimated"]
 
@@ -88,7 +88,7 @@ def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -
     here.cluster.advance(600)
     here.start()
     here.settle()
-    here.tell()
+    here.deliver()
     told = here.platform.hold("u")
     assert (told["end_rule"], told["end_estimated"]) == ("absent from list", True)
     assert told["end_earliest"] <= "2026-10-10T10:00:50Z" <= told["end_latest"] == "2026-10-10T10:10:50Z"
@@ -101,10 +101,10 @@ def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
         here.cluster.bind(f"u{number}")
         here.cluster.advance(10)
         here.watch()
-        here.tell()
+        here.deliver()
     here.cluster.finish("u1")
     here.watch()
-    here.tell()
+    here.deliver()
     before = dict(here.platform.holds)
     here.platform.replay()
     here.platform.replay()
@@ -114,7 +114,7 @@ def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
 
 def test_nothing_running_is_told_with_a_watermark_and_an_outage_costs_no_reports(here: Rig) -> None:
     here.settle()
-    here.tell()
+    here.deliver()
     assert (here.platform.holds, here.platform.watermark) == ({}, "2026-10-10T10:00:00Z")
     here.platform.down = True
     here.cluster.advance(600)
@@ -123,11 +123,11 @@ def test_nothing_running_is_told_with_a_watermark_and_an_outage_costs_no_reports
     for _ in range(20):
         here.cluster.advance(60)
         here.watch()
-        here.tell()
+        here.deliver()
     assert len(here.agent.spool) <= 2
     here.platform.down = False
-    here.tell()
-    here.tell()
+    here.deliver()
+    here.deliver()
     assert here.platform.seconds("u") == 1200
     assert here.platform.watermark == "2026-10-10T10:30:00Z"
 
@@ -148,7 +148,7 @@ def test_a_closed_hold_stays_closed_and_a_name_is_no_identity(here: Rig) -> None
     here.cluster.bind("v")
     here.cluster.advance(5)
     here.watch()
-    here.tell()
+    here.deliver()
     assert (here.platform.seconds("u"), here.platform.seconds("v")) == (50, 5)
     assert here.platform.hold("u")["end_reason"] == "completed"
 
@@ -165,7 +165,7 @@ def test_capacity_follows_cordon_and_removal(here: Rig) -> None:
     here.watch()
     here.cluster.advance(100)
     here.watch()
-    here.tell()
+    here.deliver()
     told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
     assert told == [
         ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
@@ -186,7 +186,7 @@ def test_the_time_in_which_a_node_is_dark_is_kept_though_its_pods_go_on_holding(
             node["status"]["conditions"][0] |= {"status": status, "lastTransitionTime": stamp(here.cluster.now)}
             here.cluster.put("nodes", node)
         here.watch()
-    here.tell()
+    here.deliver()
     told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
     assert told == [
         ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
@@ -206,7 +206,7 @@ def test_chips_that_a_node_offers_under_three_names_are_its_capacity_once(tmp_pa
         made.settle()
         made.cluster.advance(10)
         made.watch()
-        made.tell()
+        made.deliver()
         told = {(item["resource"], item["quantity"]) for item in made.platform.capacity.values()}
         assert told == {("aws.amazon.com/neuron", 16)}
 
@@ -225,7 +225,7 @@ def test_values_of_the_environment_and_foreign_annotations_are_neither_kept_nor_
     here.cluster.put("pods", pod)
     here.cluster.bind("u")
     here.settle()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("u")["queue"] == "research"
     kept = b"".join(path.read_bytes() for path in here.state.parent.iterdir())
     assert b"research" in kept
@@ -244,7 +244,7 @@ def test_a_relabelled_node_does_not_change_what_a_pod_was_bound_to(here: Rig) ->
     here.cluster.advance(30)
     here.cluster.finish("u")
     here.watch()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("u")["accelerator"] == "NVIDIA-H800"
 
 
@@ -256,7 +256,7 @@ def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> 
     here.cluster.advance(30)
     here.cluster.finish("u")
     here.watch()
-    here.tell()
+    here.deliver()
     [told] = here.platform.holds.values()
     assert (told["resource"], told["quantity"], told["device_fraction"]) == ("example.com/fpga", 2, None)
     assert told["share_unknown"] == "an extended resource that nobody knows"
@@ -271,14 +271,14 @@ def test_a_resource_that_is_declared_to_be_no_accelerator_is_not_metered_and_its
         made.cluster.create("u", containers=[{"name": "c", "resources": {"limits": limits}}])
         made.cluster.bind("u")
         made.settle()
-        made.tell()
+        made.deliver()
         assert made.platform.agent["unknown_resources"] == {"example.com/nic": 1}
         made.options["scope"] = Scope("hq-1", no_accelerators=frozenset({"example.com/nic"}))
         made.restart()
         made.cluster.create("v", containers=[{"name": "c", "resources": {"limits": limits}}])
         made.cluster.bind("v")
         made.watch()
-        made.tell()
+        made.deliver()
         assert [item["resource"] for item in made.platform.holds.values() if item["pod"] == "v"] == ["nvidia.com/gpu"]
         assert "unknown_resources" not in made.platform.agent
         assert made.platform.agent["no_accelerators"] == ["example.com/nic"]
@@ -298,7 +298,7 @@ def test_a_share_of_kai_is_its_users_and_the_pod_that_reserves_the_card_is_nobod
     kai_pod(here, "half", "nlp", 0, gpu_fraction="0.5")
     kai_pod(here, "quarter", "cv", 0, gpu_fraction="0.25")
     here.settle()
-    here.tell()
+    here.deliver()
     held = {item["pod"]: (item["namespace"], item["quantity"], item["device_fraction"], item["accelerator"])
             for item in here.platform.holds.values()}  # fmt: skip
     assert held == {"half": ("nlp", 1, "0.5", "NVIDIA-H800"), "quarter": ("cv", 1, "0.25", "NVIDIA-H800")}
@@ -308,7 +308,7 @@ def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
     """The label alone frees nobody of paying: a user may write it on any pod."""
     kai_pod(here, "clever", "nlp", 2)
     here.settle()
-    here.tell()
+    here.deliver()
     assert (here.platform.hold("clever")["quantity"], here.platform.hold("clever")["device_fraction"]) == (2, "1")
 
 
@@ -319,7 +319,7 @@ def test_a_share_that_was_unknown_is_told_once_it_is_known(here: Rig) -> None:
     here.cluster.put("pods", pod)
     here.cluster.bind("u")
     here.settle()
-    here.tell()
+    here.deliver()
     assert here.platform.hold("u")["device_fraction"] is None
     here.platform.holds.clear()
     node = here.cluster.objects["nodes"]["node-n-1"]
@@ -330,7 +330,7 @@ def test_a_share_that_was_unknown_is_told_once_it_is_known(here: Rig) -> None:
     here.watch()
     here.cluster.finish("u")
     here.watch()
-    here.tell()
+    here.deliver()
     assert (here.platform.hold("u")["device_fraction"], here.platform.seconds("u")) == ("0.25", 30)
     assert [(name, row.quantity) for name, row in here.agent.store.open_capacity("n-1").items()] == [("nvidia.com/gpu", 1)]
 
@@ -347,7 +347,7 @@ def test_a_resource_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
         made.cluster.advance(10)
         made.cluster.finish("u")
         made.watch()
-        made.tell()
+        made.deliver()
         told = [(item["resource"], item["accelerator"], item["quantity"]) for item in made.platform.holds.values()]
         assert sorted(told) == [("example.com/fpga", "F1", 2), ("nvidia.com/new-thing", "xpu-8", 1)]
         assert "unknown_resources" not in made.platform.agent
@@ -362,13 +362,13 @@ def test_a_full_disk_of_reports_is_an_alarm_and_loses_nothing(tmp_path: Path, ca
         made.cluster.advance(30)
         made.cluster.finish("u")
         made.watch()
-        made.tell()
+        made.deliver()
         assert (made.agent.spool_full, made.platform.bodies) == (True, [])
         assert any(record.levelname == "CRITICAL" for record in caplog.records)
         made.options["max_spool_bytes"] = 1 << 20
         made.restart()
         made.watch()
-        made.tell()
+        made.deliver()
         assert (made.agent.spool_full, made.platform.seconds("u")) == (False, 30)
 
 
@@ -382,7 +382,7 @@ def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_
             made.cluster.advance(90)
             made.cluster.finish("u")
             made.watch()
-            made.tell()
+            made.deliver()
             assert made.platform.seconds("u") == 90
             assert made.platform.watermark == "2026-10-10T10:01:30Z"
 
@@ -398,7 +398,7 @@ def test_the_very_first_answer_already_corrects_the_clock(tmp_path: Path) -> Non
         for step in made.streams["pods"].steps():
             made.agent.apply("pods", step)
         made.settle()
-        made.tell()
+        made.deliver()
         told = made.platform.hold("u")
         assert (made.platform.seconds("u"), told["end_rule"]) == (90, "finishedAt")
 
@@ -411,7 +411,7 @@ def test_many_pods_are_told_in_several_bodies_and_only_the_last_says_how_far(
         here.cluster.create(f"u{number}")
         here.cluster.bind(f"u{number}")
     here.settle()
-    here.tell()
+    here.deliver()
     told = [json.loads(body) for path, body in here.platform.bodies if path.endswith("gpu-allocations")]
     assert [[record["pod_uid"] for record in body["allocations"]] for body in told] == [["u0", "u1"], ["u2", "u3"], ["u4"]]
     assert [body.get("watermark") for body in told] == [None, None, "2026-10-10T10:00:00Z"]
@@ -430,7 +430,7 @@ def test_all_pods_that_went_at_once_while_nobody_looked_are_ended_one_after_the_
     here.cluster.compact()
     here.cluster.advance(30)
     here.settle()
-    here.tell()
+    here.deliver()
     ended = {uid: here.platform.hold(uid) for uid in (f"u{number}" for number in range(6))}
     assert {(item["end_rule"], item["end_estimated"]) for item in ended.values()} == {("absent from list", True)}
     assert here.platform.hold("u6")["ended_at"] is None

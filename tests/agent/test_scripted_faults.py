@@ -100,7 +100,7 @@ class Script(Rig):
 
     def sent(self) -> dict[str, tuple[Any, ...]]:
         """Per pod what the platform holds: start, end (or how far seen), the rule of the end, bounds of an estimate."""
-        self.tell()
+        self.deliver()
         assert self.platform.conflicts == []
         return {record["pod_uid"]: _told(record) for record in self.platform.holds.values()}
 

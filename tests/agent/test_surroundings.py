@@ -139,7 +139,7 @@ def test_a_ray_job_is_reported_under_its_own_name(tmp_path: Path, readable: bool
         made.cluster.put("pods", item)
         made.cluster.bind("u")
         made.watch()
-        made.tell()
+        made.deliver()
         expected = ("RayJob", "tune", "j") if readable else ("RayCluster", "tune-vx7k2", "c")
         assert tuple(made.platform.hold("u")["workload"].values()) == expected
 
@@ -180,7 +180,7 @@ def test_a_pod_waits_two_minutes_for_what_stands_beside_it(tmp_path: Path) -> No
         made.cluster.advance(30)
         made.server.others[f"{JOBS}nightly-29"] = job
         made.watch()
-        made.tell()
+        made.deliver()
         for uid in ("u", "v"):
             assert made.platform.hold(uid)["workload"] == {"kind": "CronJob", "name": "nightly", "uid": "cron-1"}
 
@@ -198,7 +198,7 @@ def test_a_pod_does_not_wait_for_ever(tmp_path: Path) -> None:
             for name, found in steps.items():
                 for step in found:
                     made.agent.apply(name, step)
-            made.tell()
+            made.deliver()
             made.server.fail.clear()
             told = list(made.platform.holds)
             assert (told == []) is (seconds == 60)

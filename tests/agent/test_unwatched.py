@@ -19,7 +19,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "agent.sqlite")
     made.cluster.add_node("n-1")
     made.settle()
-    made.tell()
+    made.deliver()
     yield made
     made.stop()
 
@@ -29,12 +29,12 @@ def seconds(text: str) -> int:
 
 
 def unwatched(rig: Rig) -> list[tuple[int, int]]:
-    rig.tell()
+    rig.deliver()
     return [(seconds(item["from"]), seconds(item["until"])) for item in rig.platform.unwatched]
 
 
 def end_of(rig: Rig, uid: str) -> tuple[int, str, bool]:
-    rig.tell()
+    rig.deliver()
     record = rig.platform.hold(uid)
     return seconds(record["ended_at"]), record["end_rule"], record["end_estimated"]
 
@@ -114,12 +114,12 @@ def test_every_report_says_since_when_its_state_was_kept(rig: Rig) -> None:
     rig.cluster.advance(50)
     rig.restart()
     rig.watch()
-    rig.tell()
+    rig.deliver()
     assert rig.platform.watched_since == [START.isoformat().replace("+00:00", "Z")]
     rig.lose_volume()
     rig.cluster.advance(10)
     rig.settle()
-    rig.tell()
+    rig.deliver()
     assert [seconds(text) for text in rig.platform.watched_since] == [0, 60]
 
 
@@ -129,7 +129,7 @@ def test_a_state_from_before_says_that_it_was_kept_since_its_last_list(rig: Rig)
     rig.cluster.advance(50)
     rig.restart()
     rig.watch()
-    rig.tell()
+    rig.deliver()
     assert rig.platform.watched_since == [START.isoformat().replace("+00:00", "Z")]
 
 

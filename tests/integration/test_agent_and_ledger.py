@@ -60,12 +60,12 @@ def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion
         here.cluster.create(uid, gpus)
         here.cluster.bind(uid)
     here.watch()
-    here.report_progress()
+    here.deliver()
     here.cluster.advance(30)
     here.cluster.finish("short")
     here.restart()
     here.watch()
-    here.report_progress()
+    here.deliver()
     here.kill()
     here.cluster.advance(3600)
     here.cluster.finish("long", "Failed")
@@ -74,8 +74,8 @@ def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion
     here.cluster.advance(10)
     here.start()
     here.settle()
-    here.report_progress()
-    here.report_progress()
+    here.deliver()
+    here.deliver()
     assert gpu_seconds() == {"short": 4 * 30, "long": 8 * 3630, "lost": 3640, "runs": 2 * 3640}
     lost = GpuAllocation.objects.get(pod_uid="lost")
     assert (lost.end_estimated, lost.end_rule) == (True, "absent from list")
@@ -117,16 +117,16 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
         cluster.advance(wait)
         if uid == "a":
             claims.watch()
-            claims.report_progress()
+            claims.deliver()
     claims.restart()
     claims.watch()
-    claims.report_progress()
+    claims.deliver()
     cluster.advance(40)
     cluster.finish("a")
     cluster.finish("b", "Failed")
     claims.watch()
-    claims.report_progress()
-    claims.report_progress()
+    claims.deliver()
+    claims.deliver()
     assert QuarantinedRecord.objects.count() == 0
     with connection.cursor() as cursor:
         cursor.execute(
@@ -181,8 +181,8 @@ def test_the_report_shows_scans_that_agree(here: LedgerRig, tmp_path: Path) -> N
         found = here.scan()
         here.watch()
         here.judge(found)
-    here.report_progress()
-    here.report_progress()
+    here.deliver()
+    here.deliver()
     check, differing = compared()
     assert (check.ok, check.detail, differing) == (True, "30 units in 3 scans, 0 differ", [])
 
@@ -204,7 +204,7 @@ def test_the_report_shows_scans_that_found_what_the_watch_had_lost(here: LedgerR
     found = here.scan()
     here.watch()
     here.judge(found)
-    here.report_progress()
+    here.deliver()
     check, differing = compared()
     assert (check.ok, check.detail) == (False, "6 units in 1 scans, 10 differ")
     assert [(item.subject, item.quantity, item.unit, item.blocks) for item in differing] == [("hq-1", 10, "units", True)]
@@ -227,7 +227,7 @@ def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_lis
     here.cluster.bind("runs")
     here.cluster.advance(60)
     here.watch()
-    here.report_progress()
+    here.deliver()
     here.kill()
     for number in range(12):
         here.cluster.create(f"short-{number}", 8)
@@ -240,23 +240,23 @@ def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_lis
     here.start()
     here.lose_volume()
     here.settle()
-    here.report_progress()
+    here.deliver()
     here.cluster.advance(300)
     here.watch()
-    here.report_progress()
-    here.report_progress()
+    here.deliver()
+    here.deliver()
     assert gpu_seconds() == {"runs": 2 * 520}
     assert exceptions_of(here, "metering_gap") == [("metering_gap", "hq-1/agent agent-1", 160, True)]
     here.restart()
     here.watch()
-    here.report_progress()
-    assert WatchNote.objects.count() == 1, "a state that was kept leaves no gap"
+    here.deliver()
+    assert WatchNote.objects.filter(kind="unwatched").count() == 1, "a state that was kept leaves no gap"
 
 
 def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_path: Path) -> None:
     apply(tmp_path)
     here.settle()
-    here.report_progress()
+    here.deliver()
     here.cluster.create("lost", 8)
     here.cluster.bind("lost")
     here.cluster.advance(45)
@@ -264,7 +264,7 @@ def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_
     here.cluster.compact()
     here.cluster.advance(30)
     here.settle()
-    here.report_progress()
+    here.deliver()
     assert gpu_seconds() == {}
     assert exceptions_of(here, "metering_gap") == [("metering_gap", "hq-1/agent agent-1", 75, True)]
 
@@ -276,15 +276,15 @@ def test_a_pod_deleted_by_force_while_nobody_watched_is_billed_until_then(here: 
     here.cluster.bind("forced")
     here.cluster.advance(60)
     here.watch()
-    here.report_progress()
+    here.deliver()
     here.kill()
     here.cluster.advance(600)
     here.cluster.force("forced")
     here.cluster.advance(7200)
     here.start()
     here.watch()
-    here.report_progress()
-    here.report_progress()
+    here.deliver()
+    here.deliver()
     assert gpu_seconds() == {"forced": 8 * 660}
     assert exceptions_of(here, "metering_gap", "estimated_end") == [("estimated_end", "hq-1/nlp/forced", 8 * 7200, False)]
 
@@ -301,12 +301,12 @@ def test_a_shared_claim_that_a_new_state_cuts_otherwise_blocks(claims: LedgerRig
         cluster.bind(uid)
     cluster.advance(60)
     claims.watch()
-    claims.report_progress()
+    claims.deliver()
     cluster.release("shared", "b")
     cluster.force("b")
     claims.lose_volume()
     cluster.advance(40)
     claims.settle()
-    claims.report_progress()
-    claims.report_progress()
+    claims.deliver()
+    claims.deliver()
     assert exceptions_of(claims, "overlap") == [("overlap", "hq-1/a", 60, True)]

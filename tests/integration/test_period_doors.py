@@ -24,18 +24,18 @@ def bearer(*scopes: str, team: str | None = None) -> dict[str, str]:
     return {"HTTP_AUTHORIZATION": f"Bearer {presented}"}
 
 
-def report_progress(headers: dict[str, str], **changed: Any) -> Any:
+def report_reading(headers: dict[str, str], **changed: Any) -> Any:
     return Client().post(READINGS, {**TOLD, **changed}, content_type="application/json", **headers)
 
 
 def test_a_reading_is_told_and_read_again(tmp_path: Path) -> None:
     apply(tmp_path)
-    answer = report_progress(bearer("usage:correct"))
+    answer = report_reading(bearer("usage:correct"))
     assert answer.status_code == 201
     reading = MeterReading.objects.get()
     assert (reading.cluster, reading.metered_kwh, reading.shared_kwh) == ("hq-1", Decimal("12345.6"), Decimal("45.6"))
     assert AuditEntry.objects.get(action="meter_reading_put").actor == reading.told_by
-    report_progress(bearer("usage:correct"), metered_kwh="13000", shared_kwh="0")
+    report_reading(bearer("usage:correct"), metered_kwh="13000", shared_kwh="0")
     listed = Client().get(READINGS, **bearer("usage:read")).json()["results"]
     assert [(row["metered_kwh"], row["shared_kwh"]) for row in listed] == [("12345.600", "45.600"), ("13000.000", "0.000")]
 
@@ -51,7 +51,7 @@ def test_a_reading_is_told_and_read_again(tmp_path: Path) -> None:
 )
 def test_a_reading_that_cannot_be_is_refused_by_field(tmp_path: Path, changed: dict[str, str], told: str) -> None:
     apply(tmp_path)
-    answer = report_progress(bearer("usage:correct"), **changed)
+    answer = report_reading(bearer("usage:correct"), **changed)
     assert (answer.status_code, told in answer.content.decode()) == (400, True)
     assert not MeterReading.objects.exists()
 
@@ -66,11 +66,11 @@ def test_what_is_no_month_is_refused(tmp_path: Path) -> None:
 
 def test_who_may_not_is_refused(tmp_path: Path) -> None:
     apply(tmp_path)
-    assert report_progress(bearer("usage:read")).status_code == 403
-    assert report_progress(bearer("usage:correct", team="nlp")).status_code == 403
+    assert report_reading(bearer("usage:read")).status_code == 403
+    assert report_reading(bearer("usage:correct", team="nlp")).status_code == 403
     assert Client().get(READINGS, **bearer("usage:read", team="nlp")).status_code == 403
     assert Client().get(HELD, **bearer("usage:read")).status_code == 403
-    assert report_progress({}).status_code == 401
+    assert report_reading({}).status_code == 401
     person = Client()
     person.force_login(factories.person("ada", "admin"))
     assert person.post(READINGS, TOLD, content_type="application/json").status_code == 403  # people have the command

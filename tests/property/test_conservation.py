@@ -59,7 +59,7 @@ def world() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def report_progress(story: Story, fold: Callable[[], bool] = lambda: False) -> None:
+def report_usage(story: Story, fold: Callable[[], bool] = lambda: False) -> None:
     for kind, records in story:
         outcome = (ingest_tokens if kind == "tokens" else ingest_allocations)(*records, now=OVER)
         assert (outcome.conflicts, outcome.refusals) == (0, [])
@@ -78,7 +78,7 @@ def documents() -> list[str]:
 def told(directory: Path, story: Story, fold: Callable[[], bool] = lambda: False, **set_up: Any) -> list[str]:
     with world():
         apply(directory, **set_up)
-        report_progress(story, fold)
+        report_usage(story, fold)
         return documents()
 
 
@@ -253,7 +253,7 @@ def test_no_change_of_prices_or_owners_creates_or_loses_a_gpu_microsecond_or_a_t
         ]  # fmt: skip
     with world():
         apply(directory, **set_up)
-        report_progress([("tokens", token_records), ("gpu", gpu_records)])
+        report_usage([("tokens", token_records), ("gpu", gpu_records)])
         assessment = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
     assert found(assessment) == (reported_device_us(gpu_records), reported_tokens(token_records))
 
@@ -274,14 +274,14 @@ def test_what_comes_after_the_close_is_billed_by_the_next_one_and_nothing_twice(
     ]
     with world():
         apply(directory, **set_up)
-        report_progress([("tokens", token_records), ("gpu", gpu_records)])
+        report_usage([("tokens", token_records), ("gpu", gpu_records)])
         at_once = october(rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None))
     with world():
         apply(directory, **set_up)
-        report_progress(early)
+        report_usage(early)
         first = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
         period_close(month="2026-10", actor="ops", now=OVER)
-        report_progress([("tokens", late_tokens), ("gpu", late_holds), *early])
+        report_usage([("tokens", late_tokens), ("gpu", late_holds), *early])
         november = billing_month("2026-11", "Asia/Shanghai")
         second = rate_period(window=november, zone="Asia/Shanghai", ordinal=None)
         period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 1, tzinfo=UTC))

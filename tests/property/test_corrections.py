@@ -112,7 +112,7 @@ def change(draw: st.DrawFn, number: int) -> dict[str, Any]:
     return {"kind": kind, "fact": facts[kind], "valid_from": first, "valid_until": last, "name": f"c{number}"}
 
 
-def report_progress(records: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> None:
+def report_usage(records: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> None:
     for kind, record in records:
         (ingest_tokens if kind == "tokens" else ingest_allocations)(record, now=now)
 
@@ -170,7 +170,7 @@ def test_invoices_and_corrections_are_the_invoice_rated_again(
         left = list(records)
         for month in MONTHS:
             cut = data.draw(st.integers(0, len(left)))
-            report_progress(left[:cut], OVER[month])
+            report_usage(left[:cut], OVER[month])
             left = left[cut:]
             close(month)
             for _ in range(data.draw(st.integers(0, 2))):
@@ -194,7 +194,7 @@ def test_any_order_of_late_arrivals_and_changes_gives_the_same_account(
         if asked["kind"] == "price":
             asked["fact"]["gpu"][0]["price"] = str(data.draw(st.integers(0, 20)))
     with world(directory):
-        report_progress(records, OVER["2026-10"])
+        report_usage(records, OVER["2026-10"])
         for month in MONTHS:
             close(month)
             if month == "2026-10":
@@ -206,7 +206,7 @@ def test_any_order_of_late_arrivals_and_changes_gives_the_same_account(
         waiting = list(changes)
         for month in MONTHS:
             cut = len(left) if month == MONTHS[-1] else data.draw(st.integers(0, len(left)))
-            report_progress(left[:cut], OVER[month])
+            report_usage(left[:cut], OVER[month])
             left = left[cut:]
             close(month)
             many = len(waiting) if month == MONTHS[-1] else data.draw(st.integers(0, len(waiting)))
@@ -225,7 +225,7 @@ def test_no_sequence_of_credits_takes_more_than_was_charged(
     """100 GPU-hours at 10; whatever is asked for, what is issued never makes the team a creditor."""
     with world(directory):
         held = allocation_record(quantity=10, started_at=at(0), ended_at=at(10), observed_until=None)
-        report_progress([("gpu", held)], OVER["2026-10"])
+        report_usage([("gpu", held)], OVER["2026-10"])
         close("2026-10")
         number = str(Invoice.objects.get().number)
         for kind, size in steps:

@@ -123,7 +123,7 @@ def capacity(number: int, hour: int) -> Any:
 REPORTS: dict[str, Callable[..., Any]] = {"hold": hold, "tokens": tokens, "sample": sample, "capacity": capacity}
 
 
-def report_progress(kind: str, facts: dict[str, Any], directory: Path, month: str, *, prepares: bool) -> Any:
+def report_usage(kind: str, facts: dict[str, Any], directory: Path, month: str, *, prepares: bool) -> Any:
     if kind in REPORTS:
         found = REPORTS[kind](**facts)
         return found.accepted, found.duplicates, found.conflicts
@@ -178,7 +178,7 @@ def history(months: list[list[Step]], directory: Path, *, prepares: bool) -> lis
         apply(directory, **HOUSE)
         answers = []
         for month, steps in zip(MONTHS, months, strict=True):
-            answers += [report_progress(*item, directory, month, prepares=prepares) for item in steps]
+            answers += [report_usage(*item, directory, month, prepares=prepares) for item in steps]
             answers.append(close(month))
         adopted = [entry for entry in AuditEntry.objects.filter(action="period_cut_off") if "prepared_at" in entry.detail]
         assert prepares or not adopted

@@ -100,10 +100,10 @@ def test_every_pod_of_the_trace_is_billed_to_the_second(trace: list[dict[str, st
         if number in kills:
             here.restart()
         if number not in platform_down:
-            here.tell()
+            here.deliver()
     here.settle()
-    here.tell()
-    here.tell()
+    here.deliver()
+    here.deliver()
     assert QuarantinedRecord.objects.count() == 0
     assert GpuAllocation.objects.filter(end_estimated=True).count() == 0
     assert _ledger() == _expected(trace)
