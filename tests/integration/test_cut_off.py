@@ -80,7 +80,7 @@ def total(team: str) -> Decimal:
 def test_usage_is_taken_in_while_a_month_is_looked_at_and_is_billed_with_it(
     house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
 ) -> None:
-    step = Step(monkeypatch, "billing.closing.precheck.names_used")
+    step = Step(monkeypatch, "billing.closing.precheck.usage_keys_used")
     closing = close_elsewhere()
     assert step.reached.wait(LONG_ENOUGH)
     ingest_allocations(allocation_record(2))  # would fail after ten seconds of waiting for a lock
@@ -94,7 +94,7 @@ def test_usage_is_taken_in_while_a_month_is_looked_at_and_is_billed_with_it(
 def test_usage_is_taken_in_while_a_month_is_billed_and_comes_with_the_next(
     house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
 ) -> None:
-    step = Step(monkeypatch, "billing.closing.services.closing.assess")
+    step = Step(monkeypatch, "billing.closing.services.closing.rate_period")
     closing = close_elsewhere()
     assert step.reached.wait(LONG_ENOUGH)
     ingest_allocations(allocation_record(2))
@@ -124,13 +124,13 @@ def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
 
     def look_then_receive(*given: Any) -> Any:
         found = real(*given)
-        monkeypatch.setattr(precheck, "names_used", real)
+        monkeypatch.setattr(precheck, "usage_keys_used", real)
         thread = threading.Thread(target=lambda: (late(), connections.close_all()))
         thread.start()
         thread.join(LONG_ENOUGH)
         return found
 
-    monkeypatch.setattr(precheck, "names_used", look_then_receive)
+    monkeypatch.setattr(precheck, "usage_keys_used", look_then_receive)
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind.partition("_")[0] for item in refused.value.report.blocking] == ["unowned"]
@@ -147,7 +147,7 @@ def test_usage_without_owner_that_slipped_through_the_cut_off_opens_the_month_ag
         period = period_open(month="2026-10")
         looked = precheck.precheck(period, now=OVER)
         ingest_allocations(allocation_record(2, namespace="nobodys"))
-        patch.setattr("billing.closing.services.closing.look", lambda *_, **__: looked)
+        patch.setattr("billing.closing.services.closing.precheck", lambda *_, **__: looked)
         with pytest.raises(CloseRefusedError) as refused:
             period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind for item in refused.value.report.blocking] == ["unowned_namespace"]

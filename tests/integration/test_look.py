@@ -40,7 +40,7 @@ def test_a_month_that_can_be_closed_is_looked_at_without_adding_anything_up(
     def never(**_: Any) -> None:
         raise AssertionError("usage is summed")
 
-    monkeypatch.setattr(precheck, "assess", never)
+    monkeypatch.setattr(precheck, "rate_period", never)
     assert blocking() == []
 
 

@@ -477,7 +477,7 @@ def test_every_table_that_a_close_is_made_of_is_compared(october: Path) -> None:
         tables = {row[0] for row in cursor.fetchall()}
     with pytest.MonkeyPatch.context() as patch, connection.execute_wrapper(noted):
         found = SimpleNamespace(report=SimpleNamespace(closable=True))  # a look that reads nothing
-        patch.setattr("billing.closing.services.preparing.look", lambda *_, **__: found)
+        patch.setattr("billing.closing.services.preparing.precheck", lambda *_, **__: found)
         patch.setattr("billing.closing.services.preparing._drop", lambda _: True)
         patch.setattr("billing.closing.services.preparing.made_of", lambda _: "x" * 64)
         patch.setattr("billing.closing.services.preparing.requires_full_rating", lambda _: False)

@@ -204,7 +204,7 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
     settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     month_assess(month="2026-11", now=MIDDLE)
     with monkeypatch.context() as nobody_assesses:
-        nobody_assesses.setattr("billing.closing.previous_month_to_date.assess_slice", None)
+        nobody_assesses.setattr("billing.closing.previous_month_to_date.rate_slice", None)
         assert [compared(**names) for names in asked] == live
         assert compared("cv") == live[1]
     month_assess(month="2026-11", now=datetime(2026, 12, 3, tzinfo=UTC))
