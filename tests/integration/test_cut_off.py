@@ -120,7 +120,7 @@ def test_usage_without_owner_that_comes_in_after_the_look_still_holds_the_month(
 ) -> None:
     from billing.closing import precheck
 
-    real = precheck.names_used
+    real = precheck.usage_keys_used
 
     def look_then_receive(*given: Any) -> Any:
         found = real(*given)
@@ -173,7 +173,7 @@ def test_an_owner_that_goes_after_the_look_still_holds_the_month(
 ) -> None:
     from billing.closing import precheck
 
-    period, real = period_open(month="2026-10"), precheck.names_used
+    period, real = period_open(month="2026-10"), precheck.usage_keys_used
     ended = {**SET_UP["ownership"][0], "valid_until": "2026-02-01"}
     looked = precheck.precheck(period, now=OVER)
     assert looked.report.closable

@@ -198,7 +198,7 @@ class InvoiceLine(models.Model):
 class InvoiceSums(models.Model):
     """The lines of an invoice or a draft in sums, for pages of a whole house; made with the lines, and as unchanging.
 
-    `facets`: JSON of `billing.invoices.line_rollups.FacetSum`, without price version, policy, reason and month of the lines.
+    `facets`: JSON of `billing.invoices.line_rollups.LineRollup`, without price version, policy, reason and month of the lines.
     """
 
     invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="sums")
