@@ -13,7 +13,7 @@ from psycopg import IsolationLevel
 
 from billing.backup.ledger_facts import ledger_facts
 from billing.backup.programs import run, server_parameters
-from billing.runtime.atomic_file import whole_file
+from billing.runtime.atomic_file import atomic_file
 
 SCHEMA = "suanpan/backup/1"
 PRIVATE = 0o600
@@ -43,14 +43,14 @@ def backup_take(*, path: Path, now: datetime, advance: Callable[[int], None] = l
         advance(1)
         (snapshot,) = ledger.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         version = ledger.info.server_version
-        with whole_file(path, mode=PRIVATE) as draft:
+        with atomic_file(path, mode=PRIVATE) as draft:
             run("pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={draft}")
             advance(1)
             manifest = {
                 "schema": SCHEMA, "taken_at": now.isoformat(), "postgresql": version // 10_000, "sha256": digest_of(draft),
                 "bytes": draft.stat().st_size, "facts": facts,
             }  # fmt: skip
-    with whole_file(manifest_path(path), mode=PRIVATE) as draft:
+    with atomic_file(manifest_path(path), mode=PRIVATE) as draft:
         draft.write_text(json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     advance(1)
     return manifest

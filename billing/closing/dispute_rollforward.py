@@ -58,7 +58,7 @@ class Rolled:
         )
 
 
-def disputes_rolled(period: BillingPeriod, now: datetime) -> Rolled:
+def dispute_rollforward(period: BillingPeriod, now: datetime) -> Rolled:
     """The disputes from the beginning of a month to its end, or to `now` while it runs."""
     until = min(period.end, now)
     rolled = Rolled(Sum(), Sum(), Sum(), Sum())

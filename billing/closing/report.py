@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from billing.closing.completeness import capacity_exceeded, reports_missing
-from billing.closing.dispute_rollforward import disputes_rolled
+from billing.closing.dispute_rollforward import dispute_rollforward
 from billing.closing.disputes_found import disputes_left
 from billing.closing.document_reconciliation import documents_disagreeing
 from billing.closing.energy import energy_compared, energy_differing
@@ -207,7 +207,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.reopenings = reopenings_of(period)
         report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
         report.exceptions += journal_unacknowledged(report.journal, now)
-        rolled = disputes_rolled(period, now)
+        rolled = dispute_rollforward(period, now)
         report.exceptions += disputes_left(period) if rolled.upheld else []
     _waive(report, period, now)
     report.checks.insert(2, _engines_agree(report))

@@ -14,7 +14,7 @@ from pricing.rating import LineKey
 HOURS = list(product(range(7), range(24)))
 
 
-def week_use(period: BillingPeriod, teams: Iterable[TeamContent], now: datetime) -> WeekUse | None:
+def weekly_usage_profile(period: BillingPeriod, teams: Iterable[TeamContent], now: datetime) -> WeekUse | None:
     """Use until `now` of the namespaces and consumers of what is charged, or where nothing is, of what is only shown.
 
     None before the month begins.

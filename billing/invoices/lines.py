@@ -190,7 +190,7 @@ class InvoiceParties:
 
 
 def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, Any]:
-    """Everything the document will say but its number and its predecessor; each line as LineTold, for `canonical_json`."""
+    """The document without its number and predecessor; each line as DocumentLine, for `canonical_json`."""
     by_kind: dict[str, Decimal] = {}
     for line in lines:
         kind = line.charge.key.kind
@@ -201,7 +201,10 @@ def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, 
         "schema": SCHEMA,
         "issuer": {"name": parties.issuer, **parties.issuer_facts},
         "recipient": {
-            "team": parties.team, "name": parties.team_name, "cost_center": parties.cost_center, **parties.recipient_facts
+            "team": parties.team,
+            "name": parties.team_name,
+            "cost_center": parties.cost_center,
+            **parties.recipient_facts,
         },
         "period": period_facts(parties.month, parties.zone, parties.window),
         "currency": parties.currency,
@@ -244,12 +247,6 @@ def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
     """
     told: dict[str, Any] = msgspec.json.decode(draft, type=dict[str, Raw])
     return canonical_json(numbered_document(told, number=number, previous_sha256=previous_sha256))
-
-
-
-
-
-
 
 
 def hours_shown(microseconds: Decimal) -> Decimal:

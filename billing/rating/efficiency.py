@@ -149,7 +149,7 @@ def judge_jobs(
 ) -> Judged:
     """Judge the jobs of the window that the pieces of `reads` make up.
 
-    Jobs of the teams `without` are left out.  Raises TeamFaultsError for the teams of a job that cannot be judged.
+    Jobs of the teams `without` are left out.  Raises TeamRatingError for the teams of a job that cannot be judged.
     """
     if reads is None:
         return Judged()

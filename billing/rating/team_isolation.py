@@ -34,7 +34,7 @@ def rating_problem(error: BaseException) -> str:
 def rated_by_team(
     items: Collection[Item], team: Callable[[Item], str], rate: Callable[[Collection[Item]], Found]
 ) -> Found:
-    """What `rate` makes of all items.  Raises TeamFaultsError where it raises for some teams alone, else what it raised."""
+    """What `rate` makes of all items.  Raises TeamRatingError where it raises for some teams alone, else what it raised."""
     try:
         return rate(items)
     except Error:
@@ -47,7 +47,7 @@ def rated_by_team(
 
 
 def of_teams(teams: Iterable[str], make: Callable[[], Found]) -> Found:
-    """What `make` makes of facts that only these teams share.  Raises TeamFaultsError for them where it raises."""
+    """What `make` makes of facts that only these teams share.  Raises TeamRatingError for them where it raises."""
     try:
         return make()
     except Error:

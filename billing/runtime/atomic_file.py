@@ -16,7 +16,7 @@ DRAFT: Final = re.compile(r"\.(?P<name>.+)\.\d+", re.DOTALL)
 
 
 @contextmanager
-def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+def atomic_file(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     """A draft beside `path` to write to; it takes the name of `path` if the block ends well, else it is removed.
 
     Draft and folder are on the disk before this returns, so that a power failure leaves no empty file under a good name

@@ -13,7 +13,7 @@ from billing.closing.cached_report import report_kept
 from billing.closing.previews import KeptSums, StatementLine, TeamContent, by_team, due, kind_sums, large, month_facts
 from billing.closing.previous_month_to_date import DaysBefore
 from billing.closing.report import found_in
-from billing.closing.weekly_usage_profile import week_use
+from billing.closing.weekly_usage_profile import weekly_usage_profile
 from billing.invoices.line_rollups import LineRollup, MonthRollups, encoded, line_rollups, wasting_jobs
 from billing.invoices.lines import Line, invoice_lines
 from billing.invoices.selectors import period_of
@@ -51,7 +51,7 @@ def preview_keep(
     facts, compared = month_facts(assessment), dict[str, list[LineRollup]]()
     if at_leisure and teams:
         compared, until = _compared(period, assessment, as_of)
-        facts = replace(facts, use=week_use(period, teams.values(), as_of), compared_until=until)
+        facts = replace(facts, use=weekly_usage_profile(period, teams.values(), as_of), compared_until=until)
     took_ms += round((time.monotonic() - started) * 1000)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PREVIEW_LOCK])

@@ -16,7 +16,7 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from billing.invoices.documents.delimited import FORMULA_STARTS
-from billing.runtime.atomic_file import whole_file
+from billing.runtime.atomic_file import atomic_file
 
 SHORTEST_SCALE = 2
 FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
@@ -46,8 +46,8 @@ def data_set_files(
         if with_csv:
             paths.insert(0, directory / f"{name}.csv")
             texts = pa.schema([(field.name, pa.string()) for field in schema])
-            csv = stack.enter_context(pc_csv.CSVWriter(stack.enter_context(whole_file(paths[0])), texts))
-        draft = stack.enter_context(whole_file(paths[-1]))
+            csv = stack.enter_context(pc_csv.CSVWriter(stack.enter_context(atomic_file(paths[0])), texts))
+        draft = stack.enter_context(atomic_file(paths[-1]))
         parquet = stack.enter_context(pq.ParquetWriter(draft, schema, compression="zstd"))
         yield DataSetWriter(csv, parquet), paths
 

@@ -17,7 +17,7 @@ from billing.invoices.acceptance import acceptance_of
 from billing.invoices.issued import Issued, NotIssuedError, issued_documents
 from billing.invoices.selectors import document_of
 from billing.invoicing.models import BillingPeriod, JournalExport
-from billing.runtime.atomic_file import whole_file
+from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import house_calendar
 
@@ -72,7 +72,7 @@ def journal_export(
         if accepted_at is not None:
             documents = _accepted(period, documents, accepted_at)
         exported = _exported(documents, chart)
-        with whole_file(path) as draft:
+        with atomic_file(path) as draft:
             draft.write_bytes(journal_csv(exported.journals))
         if exporter is not None:
             _expect_acknowledgement(period, exported, exporter)

@@ -155,9 +155,7 @@ class Invoice(models.Model):
             ),
             models.UniqueConstraint(fields=["issuer", "fiscal_year", "sequence"], name="one_invoice_per_number"),
             models.CheckConstraint(
-                condition=Q(status="issued", number__isnull=False, issued_at__isnull=False)
-                & ~Q(sha256="")
-                & ~Q(document="")
+                condition=Q(status="issued", number__isnull=False, issued_at__isnull=False) & ~Q(sha256="") & ~Q(document="")
                 | Q(~Q(status="issued"), number=None, issued_at=None, sha256="", document=""),
                 name="issued_means_numbered_and_hashed",
             ),
@@ -198,7 +196,7 @@ class InvoiceLine(models.Model):
 class InvoiceSums(models.Model):
     """The lines of an invoice or a draft in sums, for pages of a whole house; made with the lines, and as unchanging.
 
-    `facets`: JSON of `billing.invoices.line_rollups.LineRollup`, without price version, policy, reason and month of the lines.
+    `facets`: JSON of `LineRollup` (`billing.invoices.line_rollups`), without price version, policy, reason and month.
     """
 
     invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="sums")

@@ -9,7 +9,7 @@ from django.utils import timezone
 from billing.closing.services.accrual import AccrualError, Accrued, accrual_make
 from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, chart_read
-from billing.runtime.atomic_file import whole_file
+from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
 from billing.tenancy.selectors import NoSetupError
 from metering.intervals import IntervalError
@@ -33,7 +33,7 @@ class Command(AppCommand):
         try:
             chart = Chart(**(chart_read(accounts) if accounts else {}))
             made = accrual_make(month=month, chart=chart, actor=actor_of(by), now=timezone.now(), again=again)
-            with whole_file(out) as draft:
+            with atomic_file(out) as draft:
                 draft.write_bytes(made.csv)
         except (ChartError, IntervalError, NoSetupError) as error:
             fail(str(error))

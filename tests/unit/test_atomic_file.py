@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from billing.runtime.atomic_file import drafts_sweep, whole_file, whole_files
+from billing.runtime.atomic_file import atomic_file, drafts_sweep, whole_files
 
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from billing.runtime.atomic_file import whole_file
-with whole_file(Path(sys.argv[1])) as draft:
+from billing.runtime.atomic_file import atomic_file
+with atomic_file(Path(sys.argv[1])) as draft:
     draft.write_bytes(b"half of")
     print("writing", flush=True)
     sys.stdin.readline()
@@ -49,7 +49,7 @@ def test_a_killed_writer_leaves_the_old_file_and_a_draft_that_the_next_one_remov
     killed(process)
     assert names(tmp_path) == [f".journal.csv.{process.pid}", "journal.csv"]
     assert path.read_bytes() == b"the old one"
-    with whole_file(path) as draft:
+    with atomic_file(path) as draft:
         draft.write_bytes(b"the new one")
         assert names(tmp_path) == [f".journal.csv.{os.getpid()}", "journal.csv"]
     assert (names(tmp_path), path.read_bytes()) == (["journal.csv"], b"the new one")
@@ -59,7 +59,7 @@ def test_what_somebody_writes_just_now_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal.csv"
     process = writer(path)
     try:
-        with whole_file(path) as draft:
+        with atomic_file(path) as draft:
             draft.write_bytes(b"whole")
         assert names(tmp_path) == [f".journal.csv.{process.pid}", "journal.csv"]
         assert path.read_bytes() == b"whole"
@@ -70,7 +70,7 @@ def test_what_somebody_writes_just_now_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_draft_under_our_own_number_does_not_stand_in_the_way(tmp_path: Path) -> None:
     (tmp_path / f".journal.csv.{os.getpid()}").write_bytes(b"of a process that had this number before")
-    with whole_file(tmp_path / "journal.csv") as draft:
+    with atomic_file(tmp_path / "journal.csv") as draft:
         draft.write_bytes(b"whole")
     assert names(tmp_path) == ["journal.csv"]
 
@@ -88,7 +88,7 @@ def test_only_drafts_of_the_files_that_are_written_are_removed(tmp_path: Path) -
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "journal.csv"
     path.write_bytes(b"the old one")
-    with pytest.raises(IsADirectoryError), whole_file(path) as draft:
+    with pytest.raises(IsADirectoryError), atomic_file(path) as draft:
         (draft.write_bytes(b"half"), tmp_path.read_bytes())
     assert (names(tmp_path), path.read_bytes()) == (["journal.csv"], b"the old one")
 
@@ -103,7 +103,7 @@ def test_file_and_folder_are_synced_before_it_is_told(tmp_path: Path, monkeypatc
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    with whole_file(tmp_path / "journal.csv") as draft:
+    with atomic_file(tmp_path / "journal.csv") as draft:
         draft.write_bytes(b"whole")
     assert synced == [".journal.csv 5", "folder"]
     synced.clear()
