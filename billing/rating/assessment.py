@@ -109,7 +109,7 @@ def rate_period(
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
     the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Without
     `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price. With `isolate`
-    teams whose rating raises are left out and named (`faults`); without, that is a TeamRatingError.
+    teams whose rating raises are left out and named (`team_isolation`); without, that is a TeamRatingError.
     """
     return _rated(lambda faults: _rate_period(window, zone, ordinal, card, faults, judged=judged), isolate=isolate)
 

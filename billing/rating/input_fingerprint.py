@@ -1,6 +1,6 @@
 """What a closed month was rated from and what came of it, as one fingerprint: while it is equal, so are the charges.
 
-It takes in whatever `assess` reads: usage known before the close, owners of the names that it stands under, prices,
+It takes in whatever `rate_period` reads: usage known before the close, owners of the names that it stands under, prices,
 policies, commitments and corrections as far as they reach into the windows that the close billed, what pools offered; and
 the stored charges. Facts are cut at the bounds of those windows, so that what begins or ends later changes nothing.
 """

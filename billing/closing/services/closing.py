@@ -94,7 +94,7 @@ class Closed:
 def period_close(*, month: str, actor: str, now: datetime, report_progress: ProgressCallback = no_progress) -> Closed:
     """Close the month and build its drafts; a closed month is left as it is. `report_progress` hears how far it is.
 
-    Raises CloseRefusedError; TeamsHeldError once the others are billed; PeriodError.
+    Raises CloseRefusedError; TeamsBlockedError once the others are billed; PeriodError.
     """
     period = period_open(month=month)
     report_progress("look", 0, 0)
