@@ -23,7 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=120, help="how long (default: %(default)s)")
     parser.add_argument("tests", nargs="*", default=SUITES, help="files or folders (default: all suites with properties)")
     chosen = parser.parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, and so by what is started
     deadline, failed, number = time.monotonic() + chosen.minutes * 60, [], 0
     while (left := deadline - time.monotonic()) > 0:
         seed, number = secrets.randbelow(2**32), number + 1
@@ -39,13 +38,18 @@ def run_pass(tests: Sequence[str], seed: int, seconds: float) -> str:
     """`passed`, `failed`, or `stopped` where the time was up first."""
     options = ["-c", "pyproject.toml", "-m", "hypothesis", f"--hypothesis-seed={seed}"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
-    with subprocess.Popen(command, env={**os.environ, "SUANPAN_EXPLORE": "1"}) as process:
+    with subprocess.Popen(command, env={**os.environ, "SUANPAN_EXPLORE": "1"}, preexec_fn=heeds_interrupts) as process:
         try:
             return "passed" if process.wait(seconds) == 0 else "failed"
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
             process.wait()
             return "stopped"
+
+
+def heeds_interrupts() -> None:
+    """A program that a shell started in the background ignores SIGINT, and so does what it starts in turn."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

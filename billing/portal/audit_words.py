@@ -86,6 +86,7 @@ AUDIT: Final[dict[str, Any]] = {
     "row_delete": _("Row deleted in the database"),
     "row_insert": _("Row added in the database"),
     "row_update": _("Row changed in the database"),
+    "share_declare": _("Share of a resource declared"),
     "team_put": _("Team stored"),
     "token_cost_sheet_put": _("Load test of a model stored"),
 }
