@@ -209,7 +209,7 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
     disruption = pod.condition("DisruptionTarget")
     at = known(disruption.at) if disruption else None
     if at and _believable(at, start, observed_at):
-        return _End(at, Rule.DISRUPTION_TARGET, reason, at, observed_at)
+        return _End(at, Rule.DISRUPTION_TARGET, reason, at, max(at, observed_at))
     return _End(observed_at, Rule.TERMINAL_SEEN, reason, min(last_alive, observed_at), observed_at)
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metering.allocation import Rule, hold_of, remember
@@ -83,7 +83,19 @@ def test_an_open_hold_keeps_its_start_and_only_grows(history: list[Observation],
         assert after.observed_until >= before.observed_until
 
 
+A_SECOND_AHEAD = PodSnapshot(
+    uid="u", version=0, observed_at=ORIGIN, phase="Succeeded", node="n-1", reason="",
+    conditions=(
+        Condition("PodScheduled", "True", None),
+        Condition("DisruptionTarget", "True", ORIGIN + timedelta(seconds=1), "PreemptionByScheduler"),
+    ),
+    containers=(), start_time=None, deletion_timestamp=None, deletion_grace_seconds=None,
+)  # fmt: skip
+"""Preempted, by a clock that is a second ahead of the one that saw it."""
+
+
 @given(histories())
+@example([A_SECOND_AHEAD])
 def test_a_hold_is_never_negative_and_its_end_lies_within_its_bounds(history: list[Observation]) -> None:
     hold = hold_of(history)
     if hold is None:
