@@ -86,6 +86,9 @@ class Platform(httpx.BaseTransport):
             self.conflicts.append(f"{known} / {record}")
             return
         if known["ended_at"]:
+            if known["end_rule"] == Rule.SHARE_CHANGED and _until(record) > _until(known):
+                self.conflicts.append(f"{known} / {record}")
+                return
             shared = [item for item in (record, known) if item.get("end_rule") == Rule.SHARE_CHANGED]
             if record["ended_at"] and shared:
                 self.holds[record["allocation_id"]] = min(record, known, key=_cut)
@@ -112,6 +115,10 @@ class Platform(httpx.BaseTransport):
         record = self.hold(uid)
         until = datetime.fromisoformat(record["ended_at"] or record["observed_until"])
         return (until - datetime.fromisoformat(record["started_at"])) / timedelta(seconds=1)
+
+
+def _until(record: dict[str, Any]) -> datetime:
+    return _instant(record["ended_at"] or record["observed_until"])
 
 
 def _instant(text: str) -> datetime:

@@ -468,7 +468,7 @@ def judge_one(
         assert never_sent or not left, f"{uid} is open, and {left} is in no gap"
     elif product in SHARED and history.volumes_lost:  # an agent with fresh state cuts the pieces of a claim otherwise
         event("shared after a loss")
-        if begins_again(history, uid, product):
+        if conflicting(history, uid, product):
             history.overlapping = True
         else:
             assert never_sent or not unnoted(differing, gaps, slack), f"{uid}: {differing} is in no gap of {gaps}"
@@ -485,12 +485,11 @@ def judge_one(
         assert never_sent or not unnoted(differing, gaps, slack), f"{uid}: {differing} is in no gap of {gaps}"
 
 
-def begins_again(history: History, uid: str, claim: str) -> bool:
-    """Whether a piece of no length was ended by a change of share: an agent that begins anew in that second gives the next
-    piece the same id, and the platform takes it for the one that has ended. Known, and not solved yet.
-    """
-    pieces = [item for item in history.rig.platform.holds.values() if (item["pod_uid"], item["accelerator"]) == (uid, claim)]
-    return any(item["ended_at"] == item["started_at"] for item in pieces)
+def conflicting(history: History, uid: str, product: str) -> bool:
+    """Whether the platform shows that of a claim of the pod more was reported than it believes."""
+    platform = history.rig.platform
+    pieces = [item for item in platform.holds.values() if (item["pod_uid"], item["accelerator"]) == (uid, product)]
+    return any(repr(item["allocation_id"]) in text for item in pieces for text in platform.conflicts)
 
 
 def uncorrected(history: History) -> timedelta:

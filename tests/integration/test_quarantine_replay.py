@@ -278,3 +278,18 @@ def test_an_administrator_corrects_on_the_page_and_finance_may_only_look(client:
     assert output_tokens() == 77
     assert "typo" in client.get("/quarantine/?status=replayed").content.decode()
     assert client.post(f"/quarantine/{bad.pk}/", {"action": "x", "reason": "y"}).status_code == 404
+
+
+def test_an_allocation_reported_beyond_a_change_of_share_is_shown_once_and_blocks() -> None:
+    """The new agent of a lost volume reports every minute; the entry counts, and does not multiply."""
+    changed = "share of a claim changed"
+    start, end = "2026-10-10T00:00:00Z", "2026-10-10T00:00:00Z"
+    ingest_allocations(allocation_record(1, started_at=start, ended_at=end, end_reason=changed, end_rule=changed))
+    for minute in ("00:01", "00:02", "00:03"):
+        seen = f"2026-10-10T{minute}:00Z"
+        outcome = ingest_allocations(allocation_record(1, started_at=start, ended_at=None, observed_until=seen))
+        assert (outcome.accepted, outcome.duplicates, outcome.conflicts) == (0, 0, 1)
+    entry = QuarantinedRecord.objects.get()
+    assert (entry.reason, entry.times_received, entry.status) == ("conflict", 3, "open")
+    assert "reports time after 2026-10-10T00:00:00+00:00, when a change of share ended it" in entry.error
+    assert GpuAllocation.objects.get().ended_at == datetime(2026, 10, 10, tzinfo=UTC)

@@ -207,9 +207,14 @@ def test_of_changes_of_share_and_an_end_the_earliest_stays_in_any_order(
 ) -> None:
     ends = [cut(at) for at in cuts] + ([ended(end)] if has_end else [])
     reports = data.draw(st.permutations(ends + [seen(until) for until in sights]))
-    _, last, until, _ = all_told(reports)
+    state = known_first(reports[0])
+    for report in reports[1:]:
+        meaning, state, why = merge(state, report)
+        assert meaning is not Meaning.CONFLICT or "a change of share ended it" in why
     earliest = min([*cuts, end] if has_end else cuts)
-    assert (last.at, until) == (earliest, earliest)
+    last = state.end
+    assert last is not None
+    assert (last.at, state.observed_until) == (earliest, earliest)
     assert last.reason == ("completed" if has_end and end == earliest else "share of a claim changed")
 
 
@@ -224,3 +229,19 @@ def test_a_share_does_not_change_in_time_that_a_close_has_billed(end: datetime, 
         assert (meaning, after) == (Meaning.CONFLICT, state)
     else:
         assert (meaning, after.ended_at) == (Meaning.UPDATE, at)
+
+
+@given(moments, moments)
+def test_time_beyond_a_change_of_share_is_a_conflict_that_somebody_is_shown(at: datetime, until: datetime) -> None:
+    """An agent that lost its volume does not know of the change, and reports on what another allocation carries."""
+    state = known_first(cut(at))
+    expected = Meaning.CONFLICT if until > at else Meaning.DUPLICATE
+    for report in (seen(until), ended(until), cut(until)):
+        meaning, after, why = merge(state, report)
+        if report.ended_at is None or until > at:
+            assert (meaning, after) == (expected, state)
+        if expected is Meaning.CONFLICT:
+            assert why == (
+                f"reports time after {at.isoformat()}, when a change of share ended it, as was reported before; what is "
+                "billed may be too little: see which pods shared the claim, import what is missing, and dismiss this"
+            )

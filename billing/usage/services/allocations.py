@@ -140,6 +140,12 @@ def _merge_into_ended(
     known: Known, end: End, report: GpuAllocation, reconstructed: bool
 ) -> tuple[Meaning, Known, str]:
     told = end_of(report)
+    if end.rule == Rule.SHARE_CHANGED and report.known_until > end.at:
+        why = (
+            f"reports time after {end.at.isoformat()}, when a change of share ended it, as was reported before; what is "
+            "billed may be too little: see which pods shared the claim, import what is missing, and dismiss this"
+        )
+        return Meaning.CONFLICT, known, why
     if told is not None and Rule.SHARE_CHANGED in (told.rule, end.rule):
         return _ended(known, told) if _cut(told) < _cut(end) else (Meaning.DUPLICATE, known, "")
     if told is None:
@@ -275,7 +281,8 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
         else:
             outcome.conflicts += 1
             error = f"allocation_id {record.allocation_id!r} {why}"
-            outcome.refusals.append(Refusal(index, record.allocation_id, error, "conflict", raw))
+            disputed = f"{record.allocation_id} {record.identity} {record.ended_at} {why}".encode()
+            outcome.refusals.append(Refusal(index, record.allocation_id, error, "conflict", raw, disputed))
     _store(cursor, [state for state in after.values() if state.changed], epoch)
 
 

@@ -17,13 +17,18 @@ class Reporter:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A record that went to quarantine, by its place in the batch."""
+    """A record that went to quarantine, by its place in the batch.
+
+    `same_as`: what makes two of them the same, where that is not the record itself: an agent reports a running pod again
+    and again, each time seen a little longer.
+    """
 
     index: int
     key: str
     error: str
     reason: str
     raw: bytes
+    same_as: bytes = b""
 
 
 @dataclass(slots=True)

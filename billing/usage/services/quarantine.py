@@ -22,8 +22,8 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
     """Keep refused records; the same record sent again only raises its counter."""
     rows = {}
     for refusal in refusals:
-        digest = blake2b(b"\0".join((reporter.door.encode(), refusal.reason.encode(), refusal.raw)), digest_size=16)
-        rows[digest.digest()] = refusal
+        same = (reporter.door.encode(), refusal.reason.encode(), refusal.same_as or refusal.raw)
+        rows[blake2b(b"\0".join(same), digest_size=16).digest()] = refusal
     if not rows:
         return
     closed = sorted(ClosedWindow.objects.filter(withdrawn_at=None).values_list("start", "end"))
