@@ -6,11 +6,14 @@ Exit status 0 on success, 2 on bad usage or bad input (one line that names file,
 """
 
 import argparse
+import contextlib
 import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
+
+from metering.names import visible
 
 COMMANDS: Final = {
     "backfill": ("metering.backfill.command",
@@ -37,6 +40,22 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {' '.join(message.split())}, see --help\n")
 
 
+class EscapedStream(io.TextIOBase):
+    """Writes to another stream, each character that cannot be printed as its escape: messages quote what others named."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text line by line."""
+        self._stream.write("\n".join(map(visible, text.split("\n"))))
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        self._stream.flush()
+
+
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The command line, with the options of the command that the arguments name."""
     top = OneLineParser(prog="python -m metering", description="Usage of AI compute, measured.")
@@ -56,13 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = parser(given).parse_args(given)
-    try:
-        status: int = options.run(options)
-    except BrokenPipeError:
-        sys.stdout = io.StringIO()
-        return 0
-    return status
+    with contextlib.redirect_stderr(EscapedStream(sys.stderr)):
+        options = parser(given).parse_args(given)
+        try:
+            status: int = options.run(options)
+        except BrokenPipeError:
+            sys.stdout = io.StringIO()
+            return 0
+        return status
 
 
 if __name__ == "__main__":

@@ -229,3 +229,11 @@ def test_a_wrong_optional_column_is_named(run: Import, change: dict[str, str], t
         writer.writerow(one | change)
     with pytest.raises(UsageFileError, match=f"line 2: ({told})"):
         list(read_records("gpu", run.out, datetime(2026, 11, 1, tzinfo=UTC)))
+
+
+def test_what_others_named_does_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "jobs\x1b[31m.txt"
+    assert main(["slurm", str(path), "--cluster", "hpc-1", "--out", str(tmp_path / "usage.csv")]) == 2
+    shown = capsys.readouterr().err
+    assert r"jobs\x1b[31m.txt: " in shown
+    assert "\x1b" not in shown
