@@ -15,9 +15,9 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Correction, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Correction, Note
 from billing.tenancy.models import Membership
 
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)

@@ -14,11 +14,12 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.budgets.models import Budget, Channel, Finding
+from billing.budgets.models import Budget, Channel, CostAnomaly
 from billing.budgets.services import budgets_evaluate, feedback_put, mute_put, standings_refresh
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import exception_waive
+from billing.corrections.models import Dispute
 from billing.corrections.services.corrections import (
     LineCredit,
     Wanted,
@@ -28,9 +29,9 @@ from billing.corrections.services.corrections import (
 )
 from billing.corrections.services.disputes import Claim, dispute_ask_evidence, dispute_open, dispute_triage
 from billing.corrections.services.retroactive import retroactive_propose
+from billing.invoices.models import Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Dispute, Invoice, Note
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import cost_sheet_put, price_draft_create
 from billing.rating.models import RetroactiveChange
@@ -54,7 +55,7 @@ class Scenario:
     dispute: Dispute
     change: RetroactiveChange
     draft: PriceDraft
-    finding: Finding
+    finding: CostAnomaly
 
 
 def build_scenario(directory: Path, named: Named, *, password: str | None = None) -> Scenario:
@@ -181,7 +182,7 @@ def _draft(named: Named) -> PriceDraft:
     )  # fmt: skip
 
 
-def _watched(named: Named) -> Finding:
+def _watched(named: Named) -> CostAnomaly:
     """A budget of now that is nearly spent, told to a channel, muted; an unusual day that somebody has judged."""
     now = timezone.now()
     start = (now - timedelta(hours=3)).isoformat()
@@ -191,7 +192,7 @@ def _watched(named: Named) -> Finding:
     standings_refresh(now=now)
     budgets_evaluate(now=now)
     mute_put(budget=budget, until=now + timedelta(days=1), reason=named("mute"), now=now, actor="lead")
-    finding = Finding.objects.create(
+    finding = CostAnomaly.objects.create(
         team=Team.objects.get(code="nlp"), kind="gpu", sku=named("accelerator"), day=now.date(), amount=90, median=10, mad=1,
         z=54, basis="own", found_at=now,
     )  # fmt: skip

@@ -20,10 +20,11 @@ from billing.api.invoices import MONTH, TEAM, asked, rendered
 from billing.api.quarantine import Refused
 from billing.api.schema import PROBLEM
 from billing.corrections.disputed import dispute_as_dict, disputes_of
+from billing.corrections.models import Dispute
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.disputes import Claim, DisputeError, dispute_open
+from billing.invoices.models import Note
 from billing.invoices.selectors import note_as_dict, notes_issued
-from billing.invoicing.models import Dispute, Note
 from billing.tenancy.models import ApiToken
 
 STATUS = OpenApiParameter("status", str, description="where the dispute is", enum=Dispute.Status.values)

@@ -21,8 +21,8 @@ from billing.closing.report import build_report
 from billing.closing.services.accrual import accrual_last
 from billing.invoices.acceptance import printed_until
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, invoice_as_dict, period_of
-from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
 from billing.rating.selectors import closings_withdrawn

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from billing.api.admission import gate
-from billing.invoices.selectors import teams_held_count
+from billing.closing.selectors import teams_held_count
 from billing.usage.selectors import ingest_state
 
 

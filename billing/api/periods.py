@@ -15,8 +15,9 @@ from rest_framework.response import Response
 
 from billing.api.authentication import has_scope, teams_of
 from billing.api.schema import PROBLEM
+from billing.closing.models import BlockedTeam, MeterReading
 from billing.closing.services.energy import meter_reading_put
-from billing.invoicing.models import BillingPeriod, HeldTeam, MeterReading
+from billing.invoices.models import BillingPeriod
 
 
 class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
@@ -72,23 +73,23 @@ class MeterReadings(ListAPIView[MeterReading]):
         return Response(ReadingSerializer(reading).data, status=201)
 
 
-class HeldTeamSerializer(serializers.ModelSerializer[HeldTeam]):
+class HeldTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
     """A team that the close holds: why, and what it would be charged, null where that is not known."""
 
     class Meta:
-        model = HeldTeam
+        model = BlockedTeam
         fields = ("team", "problem", "amount", "held_at")
 
 
 @extend_schema_view(get=extend_schema(operation_id="list_held_teams"))
-class HeldTeams(ListAPIView[HeldTeam]):
+class HeldTeams(ListAPIView[BlockedTeam]):
     """The teams that a month in the middle of its close holds while the others are billed."""
 
     permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
     serializer_class = HeldTeamSerializer
 
-    def get_queryset(self) -> QuerySet[HeldTeam]:
-        held, own = HeldTeam.objects.filter(period=_period(self.kwargs["month"])), teams_of(self.request)
+    def get_queryset(self) -> QuerySet[BlockedTeam]:
+        held, own = BlockedTeam.objects.filter(period=_period(self.kwargs["month"])), teams_of(self.request)
         return (held if own is None else held.filter(team__in=own.values("code"))).order_by("team")
 
 

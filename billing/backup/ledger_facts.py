@@ -19,21 +19,21 @@ TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.re
 PERIODS = """SELECT p.month, p.status, p.ordinal, p.start, p."end", count(i.id), count(i.number),
                     coalesce(sum(i.total), 0.00),
                     (SELECT count(*) FROM rating_charge c WHERE c.closing = p.ordinal)
-             FROM invoicing_billingperiod p LEFT JOIN invoicing_invoice i ON i.period_id = p.id
+             FROM invoices_billingperiod p LEFT JOIN invoices_invoice i ON i.period_id = p.id
              GROUP BY p.id ORDER BY p.month"""
-CHAINS = "SELECT kind, issuer, fiscal_year, last_number, last_sha256 FROM invoicing_numberseries ORDER BY 1, 2, 3"
-USAGE = """SELECT (SELECT coalesce(sum(microseconds(until - start)), 0) FROM usage_allocationspan),
+CHAINS = "SELECT kind, issuer, fiscal_year, last_number, last_sha256 FROM invoices_numberseries ORDER BY 1, 2, 3"
+USAGE = """SELECT (SELECT coalesce(sum(microseconds(until - start)), 0) FROM usage_allocationrevision),
                   (SELECT coalesce(sum(input_tokens), 0) FROM token_event),
                   (SELECT coalesce(sum(output_tokens), 0) FROM token_event)"""
 DOCUMENTS = """SELECT 'invoice' AS kind, i.issuer, i.fiscal_year, i.sequence, i.number, i.total, i.document, i.sha256,
                       i.previous_sha256,
-                      (SELECT coalesce(sum(l.amount), 0.00) FROM invoicing_invoiceline l WHERE l.invoice_id = i.id)
-               FROM invoicing_invoice i WHERE i.status = 'issued'
+                      (SELECT coalesce(sum(l.amount), 0.00) FROM invoices_invoiceline l WHERE l.invoice_id = i.id)
+               FROM invoices_invoice i WHERE i.status = 'issued'
                UNION ALL
                SELECT n.kind, n.issuer, n.fiscal_year, n.sequence, n.number, n.total, n.document, n.sha256,
                       n.previous_sha256,
-                      (SELECT coalesce(sum(l.amount), 0.00) FROM invoicing_noteline l WHERE l.note_id = n.id)
-               FROM invoicing_note n WHERE n.number IS NOT NULL ORDER BY 1, 2, 3, 4"""
+                      (SELECT coalesce(sum(l.amount), 0.00) FROM invoices_noteline l WHERE l.note_id = n.id)
+               FROM invoices_note n WHERE n.number IS NOT NULL ORDER BY 1, 2, 3, 4"""
 
 
 def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:

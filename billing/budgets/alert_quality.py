@@ -13,7 +13,7 @@ from typing import Final
 
 from django.db.models import Count, QuerySet
 
-from billing.budgets.models import Alert, Finding
+from billing.budgets.models import Alert, CostAnomaly
 from billing.tenancy.models import Team
 from pricing.money import round_to
 
@@ -46,11 +46,11 @@ class AlertQuality:
 def alert_quality(teams: QuerySet[Team], now: datetime) -> AlertQuality:
     """The quality of the alerts of these teams; somebody who planned a day was told rightly: it was unusual."""
     said: Counter[str] = Counter()
-    findings = Finding.objects.filter(team__in=teams, found_at__gt=now - JUDGED, found_at__lte=now)
+    findings = CostAnomaly.objects.filter(team__in=teams, found_at__gt=now - JUDGED, found_at__lte=now)
     for feedback, count in findings.order_by().values_list("feedback").annotate(Count("pk")):
         said[feedback] += count
-    right = said[Finding.Feedback.TRUE] + said[Finding.Feedback.PLANNED]
-    answered = right + said[Finding.Feedback.FALSE]
+    right = said[CostAnomaly.Feedback.TRUE] + said[CostAnomaly.Feedback.PLANNED]
+    answered = right + said[CostAnomaly.Feedback.FALSE]
     return AlertQuality(sum(said.values()), answered, right, _loud(teams, now))
 
 

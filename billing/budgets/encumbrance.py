@@ -14,7 +14,7 @@ from msgspec import structs
 
 from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.spending import Running, Spent, covered, encumbered
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rates.selectors import commitment_book
 from billing.rating.commitments import Slice, covered_usage, owned_usage
 from billing.rating.interruptions import interrupted_usage

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Q, Sum
 
-from billing.budgets.models import CountedDays, SpendDay, TeamSpendDay
+from billing.budgets.models import CountedDays, DailySpend, DailyTeamSpend
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
 from metering.intervals import Interval
@@ -32,10 +32,10 @@ class Past:
         """Spending per day since the scope first spent; days without any are zero."""
         remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last, team__in=scope.teams)
         if scope.is_everything:
-            summed = TeamSpendDay.objects.filter(remembered).values_list("day").annotate(Sum("amount"))
+            summed = DailyTeamSpend.objects.filter(remembered).values_list("day").annotate(Sum("amount"))
             return filled({day: Fraction(amount) for day, amount in summed}, self.last)
         sums: dict[date, Fraction] = defaultdict(Fraction)
-        for row in SpendDay.objects.filter(remembered).iterator():
+        for row in DailySpend.objects.filter(remembered).iterator():
             if scope.covers(row):
                 sums[row.day] += Fraction(row.amount)
         return filled(sums, self.last)
@@ -47,7 +47,7 @@ class Past:
     def of_devices(self, scope: Scope, team: str, accelerator: str) -> dict[date, Fraction]:
         """What a team spent on whole devices of an accelerator, as far as the scope covers it; with today so far."""
         remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last)
-        rows = SpendDay.objects.filter(remembered, team=team, kind="gpu", sku=accelerator)
+        rows = DailySpend.objects.filter(remembered, team=team, kind="gpu", sku=accelerator)
         sums: dict[date, Fraction] = defaultdict(Fraction)
         for row in rows.iterator():
             if scope.covers(row):
@@ -61,7 +61,7 @@ class Past:
     def by_sku(self) -> dict[tuple[str, str, str], dict[date, Fraction]]:
         """Spending per day of each (team, kind, SKU) of the last weeks, filled with zeros since its first day there."""
         sums: dict[tuple[str, str, str], dict[date, Fraction]] = defaultdict(dict)
-        rows = SpendDay.objects.filter(day__gt=self.last - COMPARED_DAYS * DAY, day__lte=self.last)
+        rows = DailySpend.objects.filter(day__gt=self.last - COMPARED_DAYS * DAY, day__lte=self.last)
         for team, kind, sku, day, amount in rows.values_list("team", "kind", "sku", "day").annotate(Sum("amount")):
             sums[team, kind, sku][day] = Fraction(amount)
         return {key: filled(days, self.last) for key, days in sums.items()}
@@ -100,5 +100,5 @@ def counted_through() -> date | None:
 
 def last_stored_day() -> date | None:
     """The last day with stored spending."""
-    found: date | None = SpendDay.objects.aggregate(last=Max("day"))["last"]
+    found: date | None = DailySpend.objects.aggregate(last=Max("day"))["last"]
     return found

@@ -119,7 +119,7 @@ class PlanAmount(models.Model):
         ]
 
 
-class BudgetRung(models.Model):
+class BudgetAction(models.Model):
     """One step of a budget's ladder of actions."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="ladder")
@@ -133,7 +133,7 @@ class BudgetRung(models.Model):
         constraints = [models.UniqueConstraint(fields=["budget", "action"], name="one_rung_per_action")]
 
 
-class BudgetStanding(models.Model):
+class BudgetStatus(models.Model):
     """Where a budget stands in one of its periods: the counter that checks answer from, and the last forecast.
 
     `spent` is the sum of the rounded lines that a close would bill, so it equals preview and invoice. `encumbered` is
@@ -167,7 +167,7 @@ class BudgetStanding(models.Model):
         constraints = [models.UniqueConstraint(fields=["budget", "period"], name="one_standing_per_period")]
 
 
-class SpendDay(models.Model):
+class DailySpend(models.Model):
     """What one line of usage cost on one local day at list price: the past that forecast and anomaly look at.
 
     Without efficiency adjustments and corrections, which are known later than the day; not what is billed.
@@ -187,7 +187,7 @@ class SpendDay(models.Model):
         indexes = [models.Index(fields=["day", "team"], name="spend_day_team")]
 
 
-class TeamSpendDay(models.Model):
+class DailyTeamSpend(models.Model):
     """The stored past of one team on one day in one sum, of whole teams: eight months of a house are many lines."""
 
     day = models.DateField()
@@ -204,7 +204,7 @@ class CountedDays(models.Model):
     through = models.DateField()
 
 
-class Finding(models.Model):
+class CostAnomaly(models.Model):
     """A day on which a team spent unusually much on one SKU, and what people said about it."""
 
     class Feedback(models.TextChoices):
@@ -251,7 +251,7 @@ class Alert(models.Model):
     level = models.CharField(max_length=16, choices=Level.choices)
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="alerts")
     budget = models.ForeignKey(Budget, null=True, on_delete=models.CASCADE, related_name="alerts")
-    finding = models.ForeignKey(Finding, null=True, on_delete=models.CASCADE, related_name="alerts")
+    finding = models.ForeignKey(CostAnomaly, null=True, on_delete=models.CASCADE, related_name="alerts")
     period = models.CharField(max_length=10, help_text="2026-10, 2026-Q4 or a day")
     basis = models.CharField(max_length=16, help_text="actual, forecast, commitment; 6h or 3d; own or peers")
     percent = models.IntegerField(null=True)

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 from django.db.models import Q, QuerySet, Sum
 
-from billing.budgets.models import Budget, BudgetStanding, CapOverride, Mute
+from billing.budgets.models import Budget, BudgetStatus, CapOverride, Mute
 from billing.budgets.scope import BudgetPeriod, Scope, period_at
 from billing.budgets.thresholds import DEFAULT_LADDER, Rung
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import Team
 
 MICROSECOND = timedelta(microseconds=1)
@@ -100,7 +100,7 @@ def budgets_visible(teams: QuerySet[Team]) -> QuerySet[Budget]:
     return Budget.objects.filter(team__in=teams).select_related("team").prefetch_related("plan", "ladder", "channels")
 
 
-def standing_now(budget: Budget, now: datetime) -> BudgetStanding | None:
+def standing_now(budget: Budget, now: datetime) -> BudgetStatus | None:
     """The kept standing of the period that contains `now`; None before the first refresh."""
     return budget.standings.filter(start__lte=now, end__gt=now).first()
 

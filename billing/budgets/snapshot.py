@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.models import Q
 
 from billing.budgets.counter import BudgetLine, Grant, Snapshot
-from billing.budgets.models import BudgetStanding
+from billing.budgets.models import BudgetStatus
 from billing.budgets.selectors import cap_raises, ladder_of, scope_of, team_tree
 from billing.rates.selectors import rate_card
 from billing.tenancy.models import ApiToken, BillingSetup
@@ -30,7 +30,7 @@ def counters_read(now: datetime) -> list[BudgetLine]:
     """The counter of every budget in force."""
     tree, raises = team_tree(), cap_raises(now)
     standings = (
-        BudgetStanding.objects.filter(start__lte=now, end__gt=now)
+        BudgetStatus.objects.filter(start__lte=now, end__gt=now)
         .filter(Q(budget__valid_from=None) | Q(budget__valid_from__lte=now))
         .filter(Q(budget__valid_until=None) | Q(budget__valid_until__gt=now))
         .select_related("budget__team").prefetch_related("budget__ladder").order_by("budget_id")
@@ -71,5 +71,5 @@ def landed_among(keys: Sequence[bytes]) -> tuple[list[bytes], int]:
 
 def newest_generation() -> int:
     """The newest refresh that is kept; -1 before the first."""
-    newest = BudgetStanding.objects.order_by("-generation").values_list("generation", flat=True).first()
+    newest = BudgetStatus.objects.order_by("-generation").values_list("generation", flat=True).first()
     return -1 if newest is None else newest

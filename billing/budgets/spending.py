@@ -19,7 +19,7 @@ from django.db import connection
 
 from billing.budgets.scope import Scope, Spending
 from billing.invoices.lines import invoice_lines
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import rate_period
 from billing.rating.reference_data import ReferenceData

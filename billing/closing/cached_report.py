@@ -13,8 +13,9 @@ import msgspec
 from django.conf import settings
 
 from billing.closing.engine_comparison import ModelComparison
+from billing.closing.models import ProvisionalStatement
 from billing.closing.report import Check, Report, ReportedException, judged
-from billing.invoicing.models import BillingPeriod, MonthPreview
+from billing.invoices.models import BillingPeriod
 from billing.usage.selectors import ScanSum
 
 NAMED: Final = ("cluster", "accelerator")
@@ -55,7 +56,7 @@ def report_kept(found: Report) -> bytes:
 def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
     """The report kept of a large period, judged now; None where the period is small, or none was made yet."""
     preview = (
-        MonthPreview.objects.filter(month=period.month, lines__gte=settings.CACHE_STATEMENTS_ABOVE_LINES)
+        ProvisionalStatement.objects.filter(month=period.month, lines__gte=settings.CACHE_STATEMENTS_ABOVE_LINES)
         .defer("facts")
         .first()
     )

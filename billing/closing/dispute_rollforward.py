@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from billing.invoicing.models import BillingPeriod, Dispute
+from billing.corrections.models import Dispute
+from billing.invoices.models import BillingPeriod
 
 DECIDED = frozenset({Dispute.Status.UPHELD.value, Dispute.Status.REJECTED.value, Dispute.Status.WITHDRAWN.value})
 BEGUN = frozenset({"open", Dispute.Status.ESCALATED.value})

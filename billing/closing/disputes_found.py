@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Final
 
 from billing.closing.exceptions import ReportedException
-from billing.invoicing.models import BillingPeriod, Correction, Dispute
+from billing.corrections.models import Dispute
+from billing.invoices.models import BillingPeriod, Correction
 
 REPEATED_WITHIN: Final = timedelta(days=92)
 """How long before the end of a month an upheld dispute counts for the next of its reason."""

@@ -9,8 +9,8 @@ from django.db.models import F
 
 from billing.exports.journal import Chart, JournalError, journal_of
 from billing.invoices.issued import issued_notes
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums, Note
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums, Note
 
 ZERO = Decimal("0.00")
 PLACEHOLDER = "(none)"

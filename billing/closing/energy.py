@@ -13,7 +13,7 @@ from typing import Final
 
 from billing.closing.exceptions import ReportedException
 from billing.invoices.lines import CONSUMING
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult
 from pricing.money import round_to
 

@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 from billing.closing.engine_comparison import ModelComparison
 from billing.closing.exception_kinds import ExceptionKind, kind_of
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver, JournalExport
+from billing.closing.models import ExceptionWaiver
+from billing.invoices.models import BillingPeriod, JournalExport
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import gpu_seconds

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow

@@ -16,7 +16,7 @@ from django.db.models import Count, Max
 
 from billing.closing.intercompany import teams_apart
 from billing.closing.report import Report, build_report, found_at_once, found_beforehand, found_without_sums
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import rate_period
 from billing.rating.priceability import all_owned_and_priced
 from billing.rating.reference_data import ReferenceData

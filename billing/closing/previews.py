@@ -14,8 +14,9 @@ from decimal import Decimal
 import msgspec
 from django.conf import settings
 
+from billing.closing.models import ProvisionalStatement
 from billing.invoices.line_rollups import LineRollup, MonthRollups, WastingJob
-from billing.invoicing.models import BillingPeriod, MonthPreview
+from billing.invoices.models import BillingPeriod
 from billing.rating.allocation import PoolIdle
 from billing.rating.assessment import DeviceTime, RatingResult
 from billing.rating.efficiency import Verdict
@@ -135,10 +136,10 @@ class MonthFacts:
     unbilled: list[Unbilled] = field(default_factory=list)
 
 
-def preview_of(period: BillingPeriod) -> MonthPreview | None:
+def preview_of(period: BillingPeriod) -> ProvisionalStatement | None:
     """The last assessment of a period that is not closed, where it is large enough to be kept; without its report."""
     found = (
-        MonthPreview.objects.filter(month=period.month, lines__gte=settings.CACHE_STATEMENTS_ABOVE_LINES)
+        ProvisionalStatement.objects.filter(month=period.month, lines__gte=settings.CACHE_STATEMENTS_ABOVE_LINES)
         .defer("report")
         .first()
     )
@@ -160,13 +161,13 @@ def _pools_of(assessment: RatingResult) -> list[PoolFacts]:
     return facts
 
 
-def facts_of(preview: MonthPreview) -> MonthFacts:
+def facts_of(preview: ProvisionalStatement) -> MonthFacts:
     """What is kept beside the lines; an older release kept the pools alone."""
     found = msgspec.json.decode(preview.facts, type=MonthFacts | list[PoolFacts])
     return MonthFacts(found) if isinstance(found, list) else found
 
 
-def assessment_of(preview: MonthPreview, verdicts: Iterable[Verdict]) -> RatingResult:
+def assessment_of(preview: ProvisionalStatement, verdicts: Iterable[Verdict]) -> RatingResult:
     """An assessment as far as pages ask for it: pools, the time of devices, and some verdicts; its lines are apart."""
     facts = facts_of(preview)
     return RatingResult(
@@ -181,21 +182,21 @@ def assessment_of(preview: MonthPreview, verdicts: Iterable[Verdict]) -> RatingR
     )  # fmt: skip
 
 
-def contents_of(preview: MonthPreview, teams: Iterable[str]) -> dict[str, TeamContent]:
+def contents_of(preview: ProvisionalStatement, teams: Iterable[str]) -> dict[str, TeamContent]:
     """Lines and verdicts by team."""
     rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "content")
     decoder = msgspec.json.Decoder(TeamContent)
     return {team: decoder.decode(content) for team, content in rows.iterator()}
 
 
-def sums_of(preview: MonthPreview, teams: Iterable[str]) -> dict[str, TeamSums]:
+def sums_of(preview: ProvisionalStatement, teams: Iterable[str]) -> dict[str, TeamSums]:
     """Sums by kind by team."""
     rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "sums")
     decoder = msgspec.json.Decoder(TeamSums)
     return {team: decoder.decode(sums) for team, sums in rows}
 
 
-def facets_of(preview: MonthPreview, teams: Iterable[str]) -> MonthRollups | None:
+def facets_of(preview: ProvisionalStatement, teams: Iterable[str]) -> MonthRollups | None:
     """Sums by place and what was used, of all the teams together; None where an older release kept none."""
     rows = preview.teams.filter(team__in=list(teams)).order_by("team").values_list("sums", flat=True)
     decoder = msgspec.json.Decoder(_OnlyFacets)
@@ -212,7 +213,7 @@ def facets_of(preview: MonthPreview, teams: Iterable[str]) -> MonthRollups | Non
     return MonthRollups(charged, shadow, wasting)
 
 
-def compared_of(preview: MonthPreview, teams: Iterable[str]) -> list[LineRollup] | None:
+def compared_of(preview: ProvisionalStatement, teams: Iterable[str]) -> list[LineRollup] | None:
     """Sums of as many days of the month before, of all the teams together; None where nobody kept them."""
     if facts_of(preview).compared_until is None:
         return None

@@ -11,8 +11,8 @@ from typing import Self
 from zoneinfo import ZoneInfo
 
 from billing.invoices.lines import Line, invoice_lines
+from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
-from billing.invoicing.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.reference_data import ReferenceData
 from billing.usage.selectors import last_ordinal

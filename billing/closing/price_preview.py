@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
+from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
-from billing.invoicing.models import BillingPeriod
 from billing.rates.models import PriceDraft
 from billing.rates.selectors import draft_prices, hypothetical_version
 from billing.rating.price_effect import PriceEffect, price_effect

@@ -38,10 +38,12 @@ from billing.closing.exceptions import (
     without_price,
 )
 from billing.closing.intercompany import charged_apart
+from billing.closing.models import PeriodReopening
+from billing.closing.selectors import reopening_as_dict, reopenings_of
 from billing.closing.unknown_shares import shares_unknown
 from billing.invoices.acceptance import acceptance_counts
-from billing.invoices.selectors import journal_as_dict, last_export, reopening_as_dict, reopenings_of
-from billing.invoicing.models import BillingPeriod, Invoice, JournalExport, PeriodReopening
+from billing.invoices.models import BillingPeriod, Invoice, JournalExport
+from billing.invoices.selectors import journal_as_dict, last_export
 from billing.rating.assessment import DeviceTime, RatingResult, rate_period
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.reference_data import gpu_seconds

@@ -7,7 +7,6 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from billing.closing.services.operations import operation_run, operations_pending
-from billing.closing.services.preparing import closes_prepare
 from billing.closing.services.previews import previews_refresh
 from billing.invoices.services.mails import mails_send
 
@@ -39,12 +38,6 @@ def documents_send() -> int:
 def months_assess() -> int:
     """Assess large months again for their pages, where it is time to; returns how often it assessed."""
     return previews_refresh()
-
-
-@shared_task
-def months_prepare() -> bool:
-    """Prepare the close of a large month that is over, where it is time to; whether it was."""
-    return closes_prepare(now=timezone.now())
 
 
 def operation_wake(operation_id: int) -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from itertools import product
 
 from billing.closing.previews import HoursOf, TeamContent, WeekUse
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.usage.gpu_time_by_job import WeekHours, devices_by_week_hour, tokens_by_week_hour
 from metering.intervals import Interval
 from pricing.rating import LineKey

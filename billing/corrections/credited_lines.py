@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from billing.corrections.note_lines import BilledLine, NoteError
-from billing.invoicing.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
+from billing.invoices.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
 from billing.rating.models import Charge
 from billing.rating.selectors import changes_known, last_change
 from pricing.rating import LineKey

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from billing.invoicing.models import Dispute, DisputeHold, Invoice, JournalExport, Note
+from billing.corrections.models import Dispute, DisputeHoldback
+from billing.invoices.models import Invoice, JournalExport, Note
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from pricing.money import EXACT
@@ -50,9 +51,9 @@ class AgedDisputes:
     held: Decimal
 
 
-def hold_of(dispute: Dispute) -> DisputeHold | None:
+def hold_of(dispute: Dispute) -> DisputeHoldback | None:
     """The hold of a dispute, ended or not."""
-    return next(iter(DisputeHold.objects.filter(dispute=dispute)), None)
+    return next(iter(DisputeHoldback.objects.filter(dispute=dispute)), None)
 
 
 def material(dispute: Dispute, setup: BillingSetup) -> bool:
@@ -71,12 +72,12 @@ def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> str:
             f"dispute {dispute.pk} of {dispute.amount} is not above {house.dispute_hold_amount} and "
             f"{_percent(house.dispute_hold_share)} % of {number}: it posts, and is credited later if it is upheld"
         )
-    if DisputeHold.objects.filter(dispute=dispute).exists():
+    if DisputeHoldback.objects.filter(dispute=dispute).exists():
         return f"dispute {dispute.pk} was held before: that is done once"
     if posted(str(number)):
         return f"{number} was handed to the ledger already: what is upheld is credited by a note"
     own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
-    if DisputeHold.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
+    if DisputeHoldback.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
         return f"a line of dispute {dispute.pk} was held before by another dispute: that is done once"
     return ""
 
@@ -92,7 +93,7 @@ def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]
     numbers = [document.number for document in documents]
     parts: dict[str, list[HeldPart]] = defaultdict(list)
     for field in ("invoice", "note"):
-        mine = DisputeHold.objects.filter(**{f"dispute__{field}__number__in": numbers})
+        mine = DisputeHoldback.objects.filter(**{f"dispute__{field}__number__in": numbers})
         for hold in mine.select_related(f"dispute__{field}").order_by("sequence"):
             amounts = {kind: Decimal(text) for kind, text in hold.kinds.items()}
             part = HeldPart(hold.sequence, hold.dispute_id, amounts, ended=hold.ended_at is not None)
@@ -110,13 +111,13 @@ def all_held(document: Invoice | Note) -> bool:
 def held_now(document: Invoice | Note) -> Decimal:
     """What of a document is off the ledger now."""
     own = {"dispute__invoice": document} if isinstance(document, Invoice) else {"dispute__note": document}
-    return sum(DisputeHold.objects.filter(**own, ended_at=None).values_list("amount", flat=True), ZERO)
+    return sum(DisputeHoldback.objects.filter(**own, ended_at=None).values_list("amount", flat=True), ZERO)
 
 
 def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
     """The undecided ones of some disputes by their age, the youngest first."""
     waiting = [item for item in disputes if item.status in UNDECIDED]
-    holds = DisputeHold.objects.filter(dispute__in=waiting, ended_at=None).values_list("dispute_id", "amount")
+    holds = DisputeHoldback.objects.filter(dispute__in=waiting, ended_at=None).values_list("dispute_id", "amount")
     held: dict[int, Decimal] = dict(holds)
     found = []
     for first, end in AGES:

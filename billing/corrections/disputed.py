@@ -10,7 +10,8 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from billing.invoicing.models import Dispute, Invoice, Note
+from billing.corrections.models import Dispute
+from billing.invoices.models import Invoice, Note
 from billing.tenancy.models import Team
 from pricing.number_text import amount_text
 

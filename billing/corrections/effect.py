@@ -12,8 +12,7 @@ from typing import Any
 
 from billing.corrections.credited_lines import billed_lines, credited_of
 from billing.corrections.note_lines import BilledLine, NoteError
-from billing.invoices.showback import billing_modes
-from billing.invoicing.models import (
+from billing.invoices.models import (
     BillingPeriod,
     Correction,
     Invoice,
@@ -21,6 +20,7 @@ from billing.invoicing.models import (
     Note,
     NoteLine,
 )
+from billing.invoices.showback import billing_modes
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
 from billing.rating.reference_data import ReferenceData

@@ -18,8 +18,8 @@ from billing.corrections.note_lines import (
     withdrawal,
 )
 from billing.invoices.lines import ISSUER_FACTS, RECIPIENT_FACTS, non_empty, period_facts
+from billing.invoices.models import Correction, InvoiceLine, Note, NoteLine
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import Correction, InvoiceLine, Note, NoteLine
 from billing.runtime.canonical_json import canonical_json, document_hash
 from metering.intervals import Interval
 from pricing.rating import Charge

@@ -3,7 +3,7 @@
 The close leaves a digest of the usage that it billed in the audit log, whose entries are chained.
 """
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import AuditEntry
 from billing.usage.altered import usage_altered
 from billing.usage.digests import usage_digest

@@ -16,8 +16,8 @@ from billing.invoices.deadlines import (
     DISPUTE_WINDOW_DAYS,
     end_of_business_day,
 )
+from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 from pricing.business_days import BusinessCalendar

@@ -4,8 +4,8 @@ A ledger journal or a cost export of half a month would be posted as if it were 
 were issued while the month was open belong to it.
 """
 
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import drafts_of_close, invoices_of
-from billing.invoicing.models import BillingPeriod, Invoice, Note
 
 Issued = Invoice | Note
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 from django.db.models import F, Q, QuerySet, Sum
 
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
 

@@ -13,8 +13,8 @@ from django.utils.translation import override
 
 from billing.invoices.acceptance import due_of, printed_until
 from billing.invoices.documents import render_pdf
+from billing.invoices.models import DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import DocumentMail, Invoice, Note
 from billing.tenancy.links import portal_link
 from billing.tenancy.selectors import house_calendar
 

@@ -5,17 +5,15 @@ from typing import Any
 
 from django.db.models import Case, F, Max, QuerySet, When
 
-from billing.invoicing.models import (
+from billing.invoices.models import (
     BillingContact,
     BillingPeriod,
     Correction,
     DocumentEvent,
     DocumentMail,
-    HeldTeam,
     Invoice,
     JournalExport,
     Note,
-    PeriodReopening,
 )
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
@@ -170,28 +168,6 @@ def last_export(period: BillingPeriod) -> JournalExport | None:
     return period.journal_exports.order_by("-id").first() if period.pk else None
 
 
-def reopenings_of(period: BillingPeriod) -> list[PeriodReopening]:
-    """Every request to open a month again, the oldest first."""
-    return list(period.reopenings.all()) if period.pk else []
-
-
-def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
-    """One request to open a month again for programs: who asked, who decided, and what the close was that it takes back."""
-    return {
-        "id": item.pk,
-        "status": item.status,
-        "reason": item.reason,
-        "requested_by": item.requested_by,
-        "requested_at": item.requested_at.isoformat(),
-        "decided_by": item.decided_by or None,
-        "decided_at": item.decided_at.isoformat() if item.decided_at else None,
-        "decision": item.decision or None,
-        "closed_by": item.closed_by,
-        "closed_at": item.closed_at.isoformat() if item.closed_at else None,
-        "drafts_voided": item.drafts,
-    }
-
-
 def journal_as_dict(export: JournalExport) -> dict[str, Any]:
     """One exported journal for programs, and what the ledger said."""
     return {
@@ -204,8 +180,3 @@ def journal_as_dict(export: JournalExport) -> dict[str, Any]:
         "acknowledged_at": export.acknowledged_at.isoformat() if export.acknowledged_at else None,
         "acknowledged_by": export.acknowledged_by or None,
     }
-
-
-def teams_held_count() -> int:
-    """How many teams closes could not bill while they billed the others."""
-    return HeldTeam.objects.count()

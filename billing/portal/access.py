@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import patch_cache_control
 
-from billing.invoicing.models import Invoice, Note
+from billing.invoices.models import Invoice, Note
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import NoSetupError, billing_setup

@@ -23,7 +23,7 @@ from billing.invoices.line_rollups import (
     most_wasteful,
     wasting_jobs,
 )
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
 from billing.portal.month_facets import MonthFacets, month_facets

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from billing.budgets.models import BudgetStanding
+from billing.budgets.models import BudgetStatus
 from billing.portal.bridge import Bridge
 from billing.portal.selectors import TrendPoint
 from billing.portal.templatetags.portal import gpu_hours, money, quantity, signed_money, word, word_of
@@ -164,7 +164,7 @@ def day_rows(days: Sequence[tuple[date, Decimal]], first: date, passed: int) -> 
 
 
 def course_chart(
-    standing: BudgetStanding, rows: Sequence[DayRow], first: date, count: int, elapsed: Fraction, currency: str
+    standing: BudgetStatus, rows: Sequence[DayRow], first: date, count: int, elapsed: Fraction, currency: str
 ) -> Chart:
     """A budget's period of `count` days, `elapsed` of them passed: sums by day, the budget, and where the forecast ends."""
     today, end = min(int(elapsed), count - 1), count - 1

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
 
-from billing.invoicing.models import DocumentEvent, Invoice, Note
+from billing.invoices.models import DocumentEvent, Invoice, Note
 from billing.tenancy.models import Team
 
 SHOWN = 200

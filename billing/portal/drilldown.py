@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal.statements import StatementLine
 from billing.rating.interruptions import carried_rules
 from billing.rating.reference_data import ReferenceData
@@ -183,7 +183,7 @@ def _held(
         f"""SELECT {columns},
                    sum({measured} * microseconds(least(s.until, p.hi) - greatest(s.start, p.lo, b.since))) AS usage
             FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS p (lo, hi)
-            JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+            JOIN usage_allocationrevision s ON s.start < p.hi AND s.until > p.lo
             JOIN usage_gpuallocation a ON a.id = s.allocation_id
             JOIN unnest(%(accelerators)s::text[], %(resources)s::text[]) AS k (accelerator, resource)
                  ON k.accelerator = a.accelerator AND k.resource = a.resource

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.utils import timezone
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rating.freshness import Freshness, Unbilled, freshness
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.selectors import NoSetupError, billing_setup

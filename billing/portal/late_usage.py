@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from django.db.models import QuerySet
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
 from billing.tenancy.models import Team
 

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from billing.closing.previews import assessment_of, facets_of, facts_of, preview_of
 from billing.invoices.line_rollups import Charged, WastingJob, invoiced_rollups
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal.statements import MonthStatements, assessed_now, month_statements
 from billing.rating.freshness import Unbilled
 from billing.tenancy.models import Team

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import connection
 from django.http import Http404
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import BillingSetup
 from metering.intervals import IntervalError, billing_month, month_of
 
@@ -67,8 +67,8 @@ def _months_with_usage(zone: str) -> list[str]:
     """First and last month of usage and every month between; each bound is one index lookup."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT least((SELECT min(start) FROM usage_allocationspan), (SELECT min(hour) FROM token_usage_hour)),
-                      greatest((SELECT max(until) - interval '1 microsecond' FROM usage_allocationspan),
+            """SELECT least((SELECT min(start) FROM usage_allocationrevision), (SELECT min(hour) FROM token_usage_hour)),
+                      greatest((SELECT max(until) - interval '1 microsecond' FROM usage_allocationrevision),
                                (SELECT max(hour) FROM token_usage_hour))"""
         )
         first, last = cursor.fetchone()

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal.fresh import page_freshness
 from billing.portal.statements import MonthStatements, month_statements
 from billing.tenancy.models import Team

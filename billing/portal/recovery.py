@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from billing.closing.previews import assessment_of, preview_of
 from billing.invoices.line_rollups import Charged
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceSums
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
 from billing.portal.month_facets import MonthFacets
 from billing.portal.open_months import OpenMonth
 from billing.portal.selectors import notes_by_month

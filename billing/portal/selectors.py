@@ -11,8 +11,8 @@ from decimal import Decimal
 from django.db.models import F, QuerySet, Sum
 
 from billing.budgets.selectors import MICROSECOND, monthly_amounts
+from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.invoices.selectors import corrections_all, notes_issued
-from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.portal.statements import MonthStatements, Statement
 from billing.rates.models import EfficiencyPolicy
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team

@@ -14,10 +14,10 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import ApiToken
 from billing.usage.gaps import metering_gaps
-from billing.usage.models import AgentNote, AgentWatermark, QuarantinedRecord
+from billing.usage.models import AgentDiagnostic, AgentWatermark, QuarantinedRecord
 from billing.usage.reconciliation import SequenceGaps, sequence_gaps
 from metering.intervals import Interval
 
@@ -133,9 +133,9 @@ class Sources:
         return sequence_gaps(Interval(self.period.start, self.period.end))
 
     @cached_property
-    def notes(self) -> QuerySet[AgentNote]:
+    def notes(self) -> QuerySet[AgentDiagnostic]:
         """What agents say that they cannot meter, the newest first."""
-        return AgentNote.objects.order_by("-at", "-id")[:NOTES_SHOWN]
+        return AgentDiagnostic.objects.order_by("-at", "-id")[:NOTES_SHOWN]
 
     @cached_property
     def quarantined(self) -> int:

@@ -14,12 +14,13 @@ from itertools import groupby
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
+from billing.closing.models import ProvisionalStatement
 from billing.closing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
 from billing.closing.services.previews import preview_keep
 from billing.closing.services.previews import statement_line as previewed
 from billing.invoices.lines import KIND_ORDER, invoice_lines
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoices.services.drafts import charges_by_invoice
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, MonthPreview
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.freshness import Unbilled, unbilled_in
@@ -241,7 +242,7 @@ def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatement
     return _of_assessment(period, assessment, list(teams))
 
 
-def _of_preview(period: BillingPeriod, preview: MonthPreview, teams: list[Team], *, summed: bool) -> MonthStatements:
+def _of_preview(period: BillingPeriod, preview: ProvisionalStatement, teams: list[Team], *, summed: bool) -> MonthStatements:
     """Statements as a large month was last assessed; `summed` without verdicts, and one line per kind."""
     by_code = {team.code: team for team in teams}
     statements, verdicts = [], []

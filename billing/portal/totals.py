@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from django.db.models import Case, CharField, Count, F, QuerySet, Sum, Value, When
 
-from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.models import Budget, BudgetStatus
 from billing.corrections.dispute_holdback import AgedDisputes
-from billing.invoicing.models import Dispute, Invoice, Note
+from billing.corrections.models import Dispute
+from billing.invoices.models import Invoice, Note
 
 ZERO = Decimal("0.00")
 NOT_OWED = ("shadow", "void")
@@ -102,7 +103,7 @@ class Row(Protocol):
     def budget(self) -> Budget: ...
 
     @property
-    def standing(self) -> BudgetStanding | None: ...
+    def standing(self) -> BudgetStatus | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class BudgetTotal:
 
     period: str
     kind: str
-    standings: Sequence[BudgetStanding]
+    standings: Sequence[BudgetStatus]
     inside: int
 
     @property
@@ -146,7 +147,7 @@ class BudgetTotal:
         return sum(known, ZERO) if len(known) == len(self.standings) else None
 
 
-def forecast_of(standing: BudgetStanding) -> Decimal | None:
+def forecast_of(standing: BudgetStatus) -> Decimal | None:
     """Where the period will end; None where nothing foretold it, more was spent since than was foretold, or metering has
     fallen silent.
     """
@@ -162,7 +163,7 @@ def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: 
     tree: for every team or group its own code with those below it.
     Budgets of a part (a namespace, a model) may overlap each other, so they are in no total.
     """
-    periods: dict[tuple[str, str], list[tuple[Budget, BudgetStanding]]] = {}
+    periods: dict[tuple[str, str], list[tuple[Budget, BudgetStatus]]] = {}
     for row in rows:
         ends = row.budget.valid_until
         if row.standing is not None and (ends is None or now < ends):

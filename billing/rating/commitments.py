@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from billing.rating.interruptions import interrupted_usage
 from billing.rating.reference_data import ReferenceData
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from billing.usage.selectors import EpochFilter, GpuSum, gpu_sums
 from metering.intervals import Interval
 from pricing.commitments import Cover, cover, used_of
@@ -64,7 +64,7 @@ def covered_usage(
 def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
     """What the closes before saw of the month: its own close, and each that billed late usage of it."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
-    standing = ClosedWindow.objects.filter(withdrawn_at=None)
+    standing = Close.objects.filter(withdrawn_at=None)
     own = standing.get(start=late.window.start).ordinal
     closings = standing.filter(ordinal__gte=own, ordinal__lt=late.epochs.before).order_by("ordinal")
     first = 0

@@ -19,8 +19,6 @@ import msgspec
 from msgspec import structs
 
 from billing.rates.selectors import PolicyBook
-from billing.rating.four_decimals import MULTIPLIER_PLACES as MULTIPLIER_PLACES_BEFORE
-from billing.rating.four_decimals import rated_with_four_decimals, share_pool
 from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.scores import Score, score_of
 from billing.rating.team_isolation import of_teams, rated_by_team
@@ -88,22 +86,21 @@ class _Job(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...]
     usages: tuple[GpuUsage, ...]
     score: Score
-    places: int
     judgement: Judgement
 
     def judged(self, judgement: Judgement) -> "_Job":
         """The same job under another judgement."""
-        return structs.replace(self, judgement=_as_billed(self.policy, judgement, self.places))
+        return structs.replace(self, judgement=_as_billed(self.policy, judgement))
 
 
-def _as_billed(policy: EfficiencyPolicy, judgement: Judgement, places: int) -> Judgement:
+def _as_billed(policy: EfficiencyPolicy, judgement: Judgement) -> Judgement:
     """A judgement with the decimals that are billed."""
-    return _rounded_judgement(policy.penalty, policy.reward, judgement.multiplier, judgement.reason, places)
+    return _rounded_judgement(policy.penalty, policy.reward, judgement.multiplier, judgement.reason)
 
 
 @lru_cache(maxsize=4096)
-def _rounded_judgement(penalty: Decimal, reward: Decimal, exact: Decimal, reason: str, places: int) -> Judgement:
-    multiplier = round_to(exact, places)
+def _rounded_judgement(penalty: Decimal, reward: Decimal, exact: Decimal, reason: str) -> Judgement:
+    multiplier = round_to(exact, MULTIPLIER_PLACES)
     if reason not in ("penalty", "reward"):
         return Judgement(multiplier.normalize(), reason)
     if multiplier == 1:
@@ -153,15 +150,9 @@ def judge_jobs(
     """
     if reads is None:
         return Judged()
-    before = rated_with_four_decimals(reads.epochs.before)
-    jobs = list(_jobs(reference_data, reads, month, without, MULTIPLIER_PLACES_BEFORE if before else MULTIPLIER_PLACES))
-    jobs = _gather_short(jobs, zone)
-    payouts: dict[str, Payout] = {}
-    if before:
-        jobs = share_pool(jobs, lambda job: _effect(job, reference_data))
-    else:
-        payouts = _payouts(jobs, reference_data)
-        jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
+    jobs = _gather_short(list(_jobs(reference_data, reads, month, without)), zone)
+    payouts = _payouts(jobs, reference_data)
+    jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
     charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), payouts)
     return Judged(charges, [of_teams([job.team], partial(_verdict, job, reference_data)) for job in jobs])
 
@@ -210,9 +201,7 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
-def _jobs(
-    reference_data: ReferenceData, reads: JobReads, month: str, without: Collection[str], places: int
-) -> Iterable[_Job]:
+def _jobs(reference_data: ReferenceData, reads: JobReads, month: str, without: Collection[str]) -> Iterable[_Job]:
     policies, pieces = reads.policies, [piece for piece, _ in reads.policies]
     window = Interval(pieces[0].start, pieces[-1].end)
     told, sums = reads.found()
@@ -235,9 +224,7 @@ def _jobs(
         usages = _usages_by_team(reference_data, pieces, items, month)
         if without and usages.keys() & without:
             continue
-        judge = partial(
-            _job, usages, items, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""), places
-        )
+        judge = partial(_job, usages, items, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""))
         yield from of_teams(usages, judge)
 
 
@@ -271,7 +258,6 @@ def _job(  # one job's facts, gathered once
     covered: tuple[Interval, ...],
     policy: EfficiencyPolicy,
     queue: str,
-    places: int,
 ) -> list[_Job]:
     """The job, once per team that held part of it; it is judged as a whole."""
     first = items[0]
@@ -286,7 +272,7 @@ def _job(  # one job's facts, gathered once
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **facts)
         job = _Job(
             team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, told, tuple(usages),
-            score, places, _as_billed(policy, judgement, places),
+            score, _as_billed(policy, judgement),
         )  # fmt: skip
         found.append(job)
     return found

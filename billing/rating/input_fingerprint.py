@@ -30,7 +30,7 @@ from billing.rating.models import PoolCapacity, RetroactiveChange
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.fingerprints import Name, names_before, usage_fingerprint
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from billing.usage.selectors import close_before, late_windows
 from metering.intervals import Interval
 from pricing.rate_card import RateCard
@@ -54,7 +54,7 @@ class Facts:
     whole: list[Row]
     prices: Mapping[str, list[list[str]]]
     changes: Sequence[RetroactiveChange]
-    standing: Sequence[ClosedWindow]
+    standing: Sequence[Close]
     card: RateCard
 
 
@@ -65,7 +65,7 @@ def facts_now() -> Facts:
         {model.__name__: list(model._default_manager.order_by("pk").values()) for model in DATED},
         list(InterruptionPolicy.objects.order_by("pk").values()),  # what ended after a window decides of time within it
         _prices(), list(RetroactiveChange.objects.exclude(epoch=None).order_by("ordinal")),
-        list(ClosedWindow.objects.filter(withdrawn_at=None).order_by("ordinal")), rate_card(),
+        list(Close.objects.filter(withdrawn_at=None).order_by("ordinal")), rate_card(),
     )  # fmt: skip
 
 

@@ -73,22 +73,6 @@ class EfficiencyVerdict(models.Model):
         ]
 
 
-class RatingRule(models.Model):
-    """A rule of rating that changed while closes were there: those from `from_closing` on follow it, earlier ones do not.
-
-    A close is rated again by the rules of its own time. Where a rule has no row every close follows it.
-    """
-
-    class Name(models.TextChoices):
-        EFFICIENCY_TO_THE_CENT = "efficiency-to-the-cent", "efficiency billed to the cent (ADR 0010)"
-
-    name = models.CharField(max_length=64, choices=Name.choices, unique=True)
-    from_closing = models.IntegerField()
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class PoolCapacity(models.Model):
     """What a pool offered, as a close saw it: capacity that is reported later changes nothing that was billed."""
 

@@ -12,7 +12,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
 from billing.tenancy.ownership import Owner, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from billing.usage.selectors import last_sample, late_windows
 from metering.intervals import Interval
 
@@ -115,11 +115,11 @@ def closed_until() -> datetime | None:
 
 def closings_withdrawn() -> list[int]:
     """Ordinals of the closes that were taken back: what they charged is nobody's bill."""
-    return list(ClosedWindow.objects.exclude(withdrawn_at=None).values_list("ordinal", flat=True))
+    return list(Close.objects.exclude(withdrawn_at=None).values_list("ordinal", flat=True))
 
 
-def _standing() -> QuerySet[ClosedWindow]:
-    return ClosedWindow.objects.filter(withdrawn_at=None)
+def _standing() -> QuerySet[Close]:
+    return Close.objects.filter(withdrawn_at=None)
 
 
 def changes_all() -> list[RetroactiveChange]:

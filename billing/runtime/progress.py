@@ -63,7 +63,7 @@ def saved_with_operation(operation_id: int) -> Iterator[ProgressCallback]:
         with suppress(DatabaseError), beside.cursor() as cursor:
             cursor.execute(
                 "SET synchronous_commit = off;"  # nobody waits for a disk to hear of progress
-                "UPDATE invoicing_operation SET step = %s, done = %s, total = %s WHERE id = %s AND status = 'pending'",
+                "UPDATE invoices_operation SET step = %s, done = %s, total = %s WHERE id = %s AND status = 'pending'",
                 [step, done, total, operation_id],
             )
 

@@ -113,7 +113,6 @@ INSTALLED_APPS = [
     "billing.usage",
     "billing.rates",
     "billing.rating",
-    "billing.invoicing",
     "billing.invoices",
     "billing.corrections",
     "billing.exports",
@@ -309,7 +308,6 @@ CELERY_BEAT_SCHEDULE = {
     "send-documents": {"task": "billing.closing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
-    "prepare-closes": {"task": "billing.closing.tasks.months_prepare", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 

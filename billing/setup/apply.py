@@ -11,7 +11,7 @@ from django.db import transaction
 from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.closing.partial_close import ClosingChangeError, closing_check
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rates.models import PriceVersion
 from billing.rates.services import (
     PriceVersionInput,

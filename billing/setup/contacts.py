@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from billing.invoices.models import BillingContact
 from billing.invoices.services.mails import ContactWish, MailError, contact_put
-from billing.invoicing.models import BillingContact
 from billing.setup.file import Entry
 from billing.tenancy.models import Team
 

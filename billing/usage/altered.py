@@ -22,13 +22,13 @@ ALTERED: Final[Mapping[str, str]] = {
         WHERE a.content_sha256 <> {content_sha256(ALLOCATION, 'a')}""",
     "pieces of allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD} FULL JOIN (
             SELECT allocation_id, sum(until - start) AS known, min(start) AS start, max(until) AS until
-            FROM usage_allocationspan WHERE allocation_id IN (
-                SELECT allocation_id FROM usage_allocationspan WHERE until > %(start)s AND start < %(end)s)
+            FROM usage_allocationrevision WHERE allocation_id IN (
+                SELECT allocation_id FROM usage_allocationrevision WHERE until > %(start)s AND start < %(end)s)
             GROUP BY 1) s ON s.allocation_id = a.id
         WHERE (s.start, s.until, s.known) IS DISTINCT FROM (a.started_at, a.observed_until, a.observed_until - a.started_at)
           AND NOT (s.start IS NULL AND a.observed_until = a.started_at)""",
     "ends of allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD} JOIN (
-            SELECT DISTINCT ON (allocation_id) * FROM usage_allocationend ORDER BY allocation_id, epoch DESC
+            SELECT DISTINCT ON (allocation_id) * FROM usage_allocationinterruption ORDER BY allocation_id, epoch DESC
         ) e ON e.allocation_id = a.id
         WHERE (e.end_reason = ANY(%(noted)s) OR a.end_reason = ANY(%(noted)s))
           AND (e.ended_at, e.end_reason) IS DISTINCT FROM (a.ended_at, a.end_reason)""",

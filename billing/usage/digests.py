@@ -22,7 +22,7 @@ PARTS: Final = {
     "gpu": f"""SELECT count(*), sum(hash_record_extended(ROW(
             a.allocation_id, a.cluster, a.namespace, a.accelerator, a.resource, a.quantity, a.device_fraction, a.pod_uid,
             a.started_at, s.epoch, greatest(s.start, %(start)s), least(s.until, %(end)s)), 0))
-        FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+        FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
         WHERE s.start < %(end)s AND s.until > %(start)s AND s.{KNOWN.format('s')}""",
     "tokens": f"""SELECT {', '.join(f'sum(t.{name})' for name in COUNTS)},
             sum((hash_record_extended(ROW(t.at, t.dimension), 0) & 65535) * ({WEIGHED}))
@@ -31,7 +31,8 @@ PARTS: Final = {
               WHERE h.hour >= %(hour)s AND h.hour < %(last_hour)s AND NOT (h.hour >= %(day)s AND h.hour < %(last_day)s)) t
         WHERE t.{KNOWN.format('t')}""",
     "ends": f"""SELECT count(*), sum(hash_record_extended(ROW(e.allocation_id, e.epoch, e.ended_at, e.end_reason), 0))
-        FROM usage_allocationend e WHERE e.{KNOWN.format('e')} AND (e.ended_at IS NULL OR e.ended_at > %(start)s)""",
+        FROM usage_allocationinterruption e
+        WHERE e.{KNOWN.format('e')} AND (e.ended_at IS NULL OR e.ended_at > %(start)s)""",
     "samples": f"""SELECT count(*), sum(hash_record_extended(ROW(e.content_sha256, e.epoch), 0))
         FROM usage_efficiencysample e
         WHERE e.{KNOWN.format('e')} AND e.start < %(end)s AND e."end" > %(start)s""",

@@ -11,10 +11,10 @@ from datetime import datetime
 
 from django.db import connection, transaction
 
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 
 USAGE_LOCK = 0x5350414E
-CURRENT = "SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow"
+CURRENT = "SELECT coalesce(max(ordinal), 0) FROM usage_close"
 ENTER = f"""SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
             SELECT set_config('lock_timeout', '10s', true);
             SELECT pg_advisory_xact_lock_shared({USAGE_LOCK}); {CURRENT}"""
@@ -37,36 +37,13 @@ def epoch_advance(*, start: datetime, end: datetime) -> int:
     """Close [start, end) to regular usage; returns the ordinal of this close. `ingest_lock_exclusive` was called before."""
     with connection.cursor() as cursor:
         ordinal = _current(cursor) + 1
-    ClosedWindow.objects.create(ordinal=ordinal, start=start, end=end)
+    Close.objects.create(ordinal=ordinal, start=start, end=end)
     return ordinal
-
-
-def epoch_prepare(*, start: datetime, end: datetime, now: datetime) -> int:
-    """Make a close of [start, end) that counts as none until it is adopted; returns its ordinal.
-
-    The caller holds `ingest_lock_exclusive`. What is learned from now on is late for it.
-    """
-    with connection.cursor() as cursor:
-        ordinal = _current(cursor) + 1
-    ClosedWindow.objects.create(ordinal=ordinal, start=start, end=end, withdrawn_at=now, prepared=True)
-    return ordinal
-
-
-def epoch_adopt(*, ordinal: int) -> None:
-    """Let a prepared close count. The caller holds `ingest_lock_exclusive`; the database refuses all but the last one."""
-    ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=None, prepared=False)
-
-
-def epoch_spoil(*, since: datetime) -> None:
-    """Let no prepared close be adopted that saw usage after `since`: an earlier piece of it was changed. In the transaction
-    of the change, after `ingest_lock_shared`.
-    """
-    ClosedWindow.objects.filter(prepared=True, spoiled=False, end__gt=since).update(spoiled=True)
 
 
 def epoch_withdraw(*, ordinal: int, now: datetime) -> None:
     """Take the `ordinal`-th close back; no later one may stand. `ingest_lock_exclusive` was called before."""
-    ClosedWindow.objects.filter(ordinal=ordinal).update(withdrawn_at=now)
+    Close.objects.filter(ordinal=ordinal).update(withdrawn_at=now)
 
 
 def ingest_lock_exclusive() -> None:
@@ -76,13 +53,13 @@ def ingest_lock_exclusive() -> None:
 
 
 @contextmanager
-def one_snapshot(*, writing: bool = False) -> Iterator[None]:
+def one_snapshot() -> Iterator[None]:
     """Let every read inside see one instant, so that sums agree while usage comes in; within a transaction, that one's."""
     if connection.in_atomic_block:
         yield
         return
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ {'WRITE' if writing else 'ONLY'}")
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
 
 

@@ -13,7 +13,7 @@ from django.db import connection
 from billing.usage.token_sums import COUNTS
 from metering.intervals import Interval
 
-SPANS: Final = """usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+SPANS: Final = """usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
     WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch < %(before)s"""
 HOURS: Final = """token_usage_hour t WHERE t.epoch < %(before)s AND t.hour < %(end)s
     AND t.hour >= date_trunc('hour', %(start)s::timestamptz, 'UTC')"""
@@ -28,7 +28,7 @@ FORMS: Final = {
     "tokens": f"""SELECT {', '.join(f'sum(t.{name})' for name in COUNTS)}, sum(
         (hash_record_extended(ROW(t.hour, t.dimension), 0) & 65535) * ({WEIGHED})) FROM {HOURS}""",
     "ends": """SELECT sum(hash_record_extended(ROW(e.allocation_id, e.epoch, e.ended_at, e.end_reason), 0)), count(*)
-        FROM usage_allocationend e WHERE e.epoch < %(before)s AND (e.ended_at IS NULL OR e.ended_at > %(start)s)""",
+        FROM usage_allocationinterruption e WHERE e.epoch < %(before)s AND (e.ended_at IS NULL OR e.ended_at > %(start)s)""",
     "samples": f"""SELECT sum(hash_record_extended(ROW({SAMPLE}), 0)), count(*) FROM usage_efficiencysample e
         WHERE (e.epoch < %(before)s OR e.id <= %(last_sample)s) AND e.start < %(end)s AND e."end" > %(start)s""",
 }

@@ -55,7 +55,7 @@ NOTES = """SELECT kind, cluster, agent, start, least(until, %(hi)s), 0, kind = '
                        AND c.start < w.until AND c.until >= w.start - %(edge)s)
                OR EXISTS (SELECT 1 FROM usage_gpuallocation a WHERE a.cluster = w.cluster AND a.resource LIKE 'dra/%%'
                           AND a.started_at < w.until AND a.observed_until >= w.start - %(edge)s))
-           FROM usage_watchnote w WHERE start < %(hi)s"""
+           FROM usage_coveragenote w WHERE start < %(hi)s"""
 
 GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), gone_by, count(*), false
                   FROM ({LEFT_OPEN}) AS a GROUP BY cluster, namespace, gone_by

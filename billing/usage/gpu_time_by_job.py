@@ -48,7 +48,7 @@ def job_sums(
             f"""SELECT (p.i - 1)::int, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.queue,
                        sum(a.quantity * a.device_fraction * {held}), sum(a.quantity::numeric * {held})
                 FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
-                JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+                JOIN usage_allocationrevision s ON s.start < p.hi AND s.until > p.lo
                 JOIN usage_gpuallocation a ON a.id = s.allocation_id
                 WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {_INSIDE}
                 GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7""",
@@ -75,7 +75,7 @@ def queues_of(window: Interval, places: Collection[tuple[str, str]]) -> set[str]
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT DISTINCT a.queue FROM usage_gpuallocation a WHERE a.queue <> '' AND {_INSIDE} AND EXISTS (
-                    SELECT 1 FROM usage_allocationspan s
+                    SELECT 1 FROM usage_allocationrevision s
                     WHERE s.allocation_id = a.id AND s.start < %(hi)s AND s.until > %(lo)s)""",
             {"lo": window.start, "hi": window.end, **_places(places)},
         )
@@ -102,7 +102,7 @@ def devices_by_week_hour(
             f"""WITH held AS (
                     SELECT greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
                            a.cluster, a.accelerator, a.resource, a.quantity * a.device_fraction AS devices
-                    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                    FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                     WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
                           AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
                           AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),

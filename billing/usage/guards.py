@@ -1,8 +1,7 @@
 """Which columns of stored usage may change at all; every other the database refuses, with TRUNCATE and nearly all DELETE.
 
-Triggers say when these may change, and how: migration 0047 of this room lists that. Whoever adds a table or a column to
-usage declares it here and guards it in the migration that adds it (`billing.tenancy.guards`); a test compares this list with
-the database.
+`sql/guards.sql` says when these may change, and how. Whoever adds a table or a column to usage declares it here and guards
+it there; a test compares this list with the database.
 """
 
 from collections.abc import Mapping
@@ -21,20 +20,20 @@ NOTHING: Final = frozenset[str]()
 
 CHANGING: Final[Mapping[str, frozenset[str]]] = {
     "usage_gpuallocation": TIMES | LEARNED | {"content_sha256"},
-    "usage_allocationspan": frozenset({"until"}),
-    "usage_allocationend": frozenset({"ended_at", "end_reason"}),
+    "usage_allocationrevision": frozenset({"until"}),
+    "usage_allocationinterruption": frozenset({"ended_at", "end_reason"}),
     "usage_nodecapacity": frozenset({"until", "content_sha256"}),
     "usage_efficiencysample": NOTHING,
     "usage_acceptedrows": NOTHING,
     "usage_enginereading": NOTHING,
     "usage_agentwatermark": frozenset({"watermark", "watched_since", "reported_at"}),
     "usage_tokenfile": frozenset({"until"}),
-    "usage_agentnote": NOTHING,
-    "usage_watchnote": NOTHING,
+    "usage_agentdiagnostic": NOTHING,
+    "usage_coveragenote": NOTHING,
     "usage_clusterscan": NOTHING,
     "usage_unknownshare": frozenset({"accelerator", "why", "until", "ended", "record", "settled"}),
     "usage_sharedeclaration": NOTHING,
-    "usage_closedwindow": frozenset({"withdrawn_at", "prepared", "spoiled"}),
+    "usage_close": frozenset({"withdrawn_at"}),
     "usage_quarantinedrecord": frozenset({
         "times_received", "status", "resolved_by", "resolution", "resolved_at", "corrected",
     }),

@@ -12,7 +12,7 @@ from metering.allocation import Rule
 from metering.intervals import Interval
 
 FOREVER = datetime(9999, 12, 31, tzinfo=UTC)
-_LAST_KNOWN = """NOT EXISTS (SELECT 1 FROM usage_allocationend n WHERE n.allocation_id = {end}.allocation_id
+_LAST_KNOWN = """NOT EXISTS (SELECT 1 FROM usage_allocationinterruption n WHERE n.allocation_id = {end}.allocation_id
                             AND n.epoch > {end}.epoch AND n.epoch < %(before)s) AND {end}.epoch < %(before)s"""
 _PIECE_BEFORE = f"""p.cluster = z.cluster AND p.pod_uid = z.pod_uid AND p.namespace = z.namespace AND p.resource = z.resource
     AND p.accelerator = z.accelerator AND p.started_at < z.started_at AND c.end_reason = '{Rule.SHARE_CHANGED.value}'
@@ -20,12 +20,12 @@ _PIECE_BEFORE = f"""p.cluster = z.cluster AND p.pod_uid = z.pod_uid AND p.namesp
 """A hold of shared claims is cut wherever its share changes: `p`, which `c` ended so, is of the same hold as the later `z`.
 The last piece alone tells why the hold ended; one that was taken back is empty, and tells nothing of those before it."""
 ENDS_OF_HOLD = f"""
-    SELECT e.ended_at, e.end_reason FROM usage_allocationend e
+    SELECT e.ended_at, e.end_reason FROM usage_allocationinterruption e
     WHERE e.allocation_id = a.id AND {_LAST_KNOWN.format(end="e")}
     UNION ALL
-    SELECT e.ended_at, e.end_reason FROM usage_gpuallocation p JOIN usage_allocationend c ON c.allocation_id = p.id
+    SELECT e.ended_at, e.end_reason FROM usage_gpuallocation p JOIN usage_allocationinterruption c ON c.allocation_id = p.id
     JOIN usage_gpuallocation z ON z.cluster = p.cluster AND z.pod_uid = p.pod_uid
-    JOIN usage_allocationend e ON e.allocation_id = z.id
+    JOIN usage_allocationinterruption e ON e.allocation_id = z.id
     WHERE p.id = a.id AND e.ended_at > z.started_at AND {_PIECE_BEFORE} AND {_LAST_KNOWN.format(end="e")}"""
 """Of an allocation `a`: ends of the hold that it is, or of which it is a piece, as they were known `before` a close."""
 
@@ -79,7 +79,7 @@ def carried_times(
         cursor.execute(
             f"""SELECT (p.i - 1)::int, h.hour, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.site, r.policy,
                        r.reason, sum(a.quantity * a.device_fraction * {inside}), sum(a.quantity::numeric * {inside})
-                FROM usage_allocationend e
+                FROM usage_allocationinterruption e
                 JOIN unnest(%(policies)s::text[], %(reasons)s::text[], %(froms)s::timestamptz[], %(untils)s::timestamptz[],
                             %(caps)s::bigint[]) AS r (policy, reason, valid_from, valid_until, cap_us)
                   ON r.reason = e.end_reason AND e.ended_at >= r.valid_from AND e.ended_at < r.valid_until
@@ -87,11 +87,11 @@ def carried_times(
                     SELECT e.allocation_id AS id
                     UNION ALL
                     SELECT p.id FROM usage_gpuallocation z JOIN usage_gpuallocation p ON p.cluster = z.cluster
-                    JOIN usage_allocationend c ON c.allocation_id = p.id
+                    JOIN usage_allocationinterruption c ON c.allocation_id = p.id
                     WHERE z.id = e.allocation_id AND e.ended_at > z.started_at AND {_PIECE_BEFORE}) AS piece
                 JOIN usage_gpuallocation a ON a.id = piece.id
                 CROSS JOIN LATERAL (SELECT {boundary} AS boundary) b
-                JOIN usage_allocationspan s ON s.allocation_id = a.id AND s.until > b.boundary
+                JOIN usage_allocationrevision s ON s.allocation_id = a.id AND s.until > b.boundary
                 JOIN unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
                   ON s.start < p.hi AND s.until > p.lo AND b.boundary < p.hi
                 CROSS JOIN LATERAL generate_series(

@@ -57,7 +57,7 @@ class GpuAllocation(models.Model):
         ]
 
 
-class AllocationSpan(models.Model):
+class AllocationRevision(models.Model):
     """The piece [start, until) of a hold that was learned while `epoch` closes had been made.
 
     Pieces of one allocation follow each other without gap or overlap. What was learned before a close belongs to the
@@ -81,7 +81,7 @@ class AllocationSpan(models.Model):
         ]
 
 
-class AllocationEnd(models.Model):
+class AllocationInterruption(models.Model):
     """How a hold that somebody else ended was known to have ended, while `epoch` closes had been made.
 
     Only ends by INTERRUPTIONS and by a change of share stand here, and what such an end was corrected to: a close always
@@ -178,7 +178,7 @@ class AgentWatermark(models.Model):
         constraints = [models.UniqueConstraint(fields=["agent", "cluster"], name="one_watermark_per_agent")]
 
 
-class AgentNote(models.Model):
+class AgentDiagnostic(models.Model):
     """What an agent could not meter, in its own words: a pod that it cannot read, an extended resource that nobody knows."""
 
     class Kind(models.TextChoices):
@@ -199,7 +199,7 @@ class AgentNote(models.Model):
         indexes = [models.Index(fields=["at"], name="agent_note_at")]
 
 
-class WatchNote(models.Model):
+class CoverageNote(models.Model):
     """What somebody says of [start, until): that nobody watched the cluster then, or that it was filled afterwards."""
 
     class Kind(models.TextChoices):
@@ -326,30 +326,17 @@ class EngineReading(models.Model):
         indexes = [models.Index(fields=["time"], name="engine_reading_time")]
 
 
-class ClosedWindow(models.Model):
+class Close(models.Model):
     """[start, end) of a billing month that was closed as the `ordinal`-th; usage learned later is late.
 
     A close that was taken back counts as none: its month is open again, and what it had billed the next close bills.
     Its ordinal stays used, so that no row learned since then is older than it was.
-
-    A close that is prepared is one that was taken back the moment it was made. It counts only once it is adopted, which it
-    can be while it is the last; or never, where an earlier piece of usage was changed since (`spoiled`).
     """
 
     ordinal = models.IntegerField(primary_key=True)
     start = models.DateTimeField()
     end = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True)
-    prepared = models.BooleanField(default=False, db_default=False)
-    spoiled = models.BooleanField(default=False, db_default=False)
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(
-                condition=Q(prepared=False, spoiled=False) | Q(prepared=True, withdrawn_at__isnull=False),
-                name="prepared_counts_as_none",
-            )
-        ]
 
 
 class QuarantinedRecord(models.Model):

@@ -47,7 +47,7 @@ def overheld(window: Interval) -> dict[tuple[str, str], Overheld]:
                ), hold AS (
                    SELECT a.cluster, a.accelerator, greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
                           a.quantity * a.device_fraction AS devices
-                   FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                   FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                    WHERE s.start < %(hi)s AND s.until > %(lo)s
                      AND (a.cluster, a.accelerator) IN (SELECT cluster, accelerator FROM offer)
                ), move AS (

@@ -27,7 +27,7 @@ EXPECTED: Final = timedelta(days=31)
 SAID: Final = """
     SELECT (SELECT array_agg(ARRAY[cluster, agent] ORDER BY cluster, agent) FROM usage_agentwatermark),
            array_agg(source), array_agg(heard),
-           greatest((SELECT max(until) FROM usage_allocationspan),
+           greatest((SELECT max(until) FROM usage_allocationrevision),
                     (SELECT max(hour) + interval '1 hour' FROM token_usage_hour))
     FROM (SELECT source, max(last_used_at) AS heard FROM tenancy_apitoken
           WHERE revoked_at IS NULL AND source <> '' AND last_used_at IS NOT NULL AND 'usage:write' = ANY(scopes)

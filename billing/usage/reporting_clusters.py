@@ -20,7 +20,7 @@ def clusters_reported(window: Interval, clusters: Sequence[str]) -> set[str]:
                              AND u.until >= %(lo)s)
                   OR EXISTS (SELECT 1 FROM usage_nodecapacity c WHERE c.cluster = name AND c.start < %(hi)s
                              AND c.until > %(lo)s)
-                  OR EXISTS (SELECT 1 FROM usage_watchnote n WHERE n.cluster = name AND n.start < %(hi)s
+                  OR EXISTS (SELECT 1 FROM usage_coveragenote n WHERE n.cluster = name AND n.start < %(hi)s
                              AND n.until > %(lo)s)""",
             {"clusters": list(clusters), "lo": window.start, "hi": window.end},
         )

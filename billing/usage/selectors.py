@@ -27,7 +27,7 @@ SAMPLED = """usage_efficiencysample e
         UNION ALL
         SELECT * FROM usage_gpuallocation WHERE e.workload <> '' AND cluster = e.cluster AND workload_name = e.workload
                AND (e.workload_kind IN (workload_kind, '') OR workload_kind = '')
-    ) a ON EXISTS (SELECT 1 FROM usage_allocationspan m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
+    ) a ON EXISTS (SELECT 1 FROM usage_allocationrevision m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
                    AND m.start < e."end" AND m.until > e.start)"""
 """Samples `e` with the allocations `a` that they measured: which held devices at that time, as was known before the
 close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one. Kinds tell
@@ -52,7 +52,7 @@ def close_before(this: int) -> int:
     """Ordinal of the close that stands before the `this`-th, 0 where it is the first: one taken back does not count."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow WHERE ordinal < %s AND withdrawn_at IS NULL", [this]
+            "SELECT coalesce(max(ordinal), 0) FROM usage_close WHERE ordinal < %s AND withdrawn_at IS NULL", [this]
         )
         return int(cursor.fetchone()[0])
 
@@ -80,38 +80,14 @@ class ClosedSpan:
 
 def late_windows(this: int) -> list[ClosedSpan]:
     """The windows closed before the `this`-th close of which something was learned since the close before it."""
-    return _late_windows(this, close_before(this), also=0) if this > 1 else []
-
-
-def learned_since(ordinal: int, *, ends: bool) -> bool:
-    """Whether anything was learned since a prepared close, the `ordinal`-th, that it would bill had it been made now: of its
-    own window, or of one closed before it. ends: also how holds of its window ended, where that decides who pays.
-    """
-    if _late_windows(last_ordinal() + 1, ordinal, also=ordinal):
-        return True
+    if this <= 1:
+        return []
+    first = close_before(this)
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT EXISTS (SELECT 1 FROM usage_efficiencysample e WHERE e.epoch >= w.ordinal
-                              AND e.start < w."end" AND e."end" > w.start)
-                   OR %(ends)s AND EXISTS (
-                       SELECT 1 FROM usage_allocationend e JOIN usage_allocationspan s USING (allocation_id)
-                       WHERE e.epoch >= w.ordinal AND s.start < w."end" AND s.until > w.start)
-               FROM usage_closedwindow w WHERE w.ordinal = %(ordinal)s""",
-            {"ordinal": ordinal, "ends": ends},
-        )
-        return bool(cursor.fetchone()[0])
-
-
-def _late_windows(this: int, first: int, *, also: int) -> list[ClosedSpan]:
-    """The windows closed before the `this`-th close, and that of the close `also`, of which something was learned since the
-    `first`-th.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """WITH closed AS (SELECT * FROM usage_closedwindow w WHERE w.ordinal < %(this)s
-                               AND (w.withdrawn_at IS NULL OR w.ordinal = %(also)s)),
+            """WITH closed AS (SELECT * FROM usage_close w WHERE w.ordinal < %(this)s AND w.withdrawn_at IS NULL),
                     late AS MATERIALIZED (
-                        SELECT s.start, s.until FROM usage_allocationspan s
+                        SELECT s.start, s.until FROM usage_allocationrevision s
                         WHERE s.epoch >= %(first)s AND s.epoch < %(this)s AND s.start < (SELECT max("end") FROM closed))
                SELECT w.ordinal, w.start, w."end" FROM closed w, LATERAL (
                    SELECT date_trunc('hour', w.start, 'UTC') AS hour,
@@ -127,7 +103,7 @@ def _late_windows(this: int, first: int, *, also: int) -> list[ClosedSpan]:
                   OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
                              AND t.hour >= greatest(d.last_day, d.hour) AND t.hour < w."end")
                ORDER BY w.ordinal""",
-            {"this": this, "first": first, "epochs": list(range(first, this)), "also": also},
+            {"this": this, "first": first, "epochs": list(range(first, this))},
         )
         return [ClosedSpan(*row) for row in cursor.fetchall()]
 
@@ -135,7 +111,7 @@ def _late_windows(this: int, first: int, *, also: int) -> list[ClosedSpan]:
 def last_ordinal() -> int:
     """Ordinal of the last close, 0 before the first; one that was taken back has used its ordinal."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_closedwindow")
+        cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_close")
         return int(cursor.fetchone()[0])
 
 
@@ -174,7 +150,7 @@ def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
         cursor.execute(
             """SELECT coalesce(sum(a.quantity * a.device_fraction
                           * extract(epoch FROM least(s.until, %(hi)s) - greatest(s.start, %(lo)s))) * 1000000, 0)
-               FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+               FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                WHERE s.start < %(hi)s AND s.until > %(lo)s AND s.epoch >= %(first)s AND s.epoch < %(before)s""",
             {"lo": window.start, "hi": window.end, "first": epochs.first, "before": epochs.before},
         )
@@ -185,7 +161,7 @@ def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
     """The queue of each job that held devices in the window, where it had one; of several the first by name."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""SELECT a.cluster, a.namespace, {JOB}, min(a.queue) FROM usage_allocationspan s
+            f"""SELECT a.cluster, a.namespace, {JOB}, min(a.queue) FROM usage_allocationrevision s
                 JOIN usage_gpuallocation a ON a.id = s.allocation_id
                 WHERE a.queue <> '' AND s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s
                   AND s.epoch < %(before)s GROUP BY 1, 2, 3""",
@@ -232,7 +208,7 @@ def _sums_of(pieces: Sequence[Interval], given: Mapping[str, Any], *, job: str, 
         f"""SELECT cluster, namespace, accelerator, resource, job, {', '.join(outer)}
             FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job, a.device_fraction,
                          {', '.join(inner)}
-                  FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                  FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                   WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
                         AND {where}
                   GROUP BY 1, 2, 3, 4, 5, 6) held
@@ -306,7 +282,7 @@ def job_holds(window: Interval, epochs: EpochFilter, job: JobName) -> list[Hold]
         cursor.execute(
             f"""SELECT a.allocation_id, a.pod, a.node, a.resource, a.quantity, a.device_fraction,
                        greatest(s.start, %(start)s), least(s.until, %(end)s)
-                FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                 WHERE a.cluster = %(cluster)s AND a.namespace = %(namespace)s AND {JOB} = %(job)s AND s.start < %(end)s
                   AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s ORDER BY 7, 1""",
             {
@@ -377,7 +353,7 @@ def double_held(window: Interval) -> list[tuple[str, str, int]]:
                                              ORDER BY s.start, s.id
                                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
                    FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
-                   JOIN usage_allocationspan s ON s.allocation_id = a.id
+                   JOIN usage_allocationrevision s ON s.allocation_id = a.id
                    WHERE s.start < %(hi)s AND s.until > %(lo)s) held
                WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
             {"lo": window.start, "hi": window.end},
@@ -396,7 +372,7 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
             """SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
                WHERE status = 'open' AND at >= %(start)s AND at < %(end)s GROUP BY 1, 2
                UNION ALL
-               SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentnote n
+               SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentdiagnostic n
                WHERE at >= %(start)s AND at < %(end)s AND (kind <> 'unknown' OR NOT EXISTS (
                          SELECT 1 FROM usage_sharedeclaration d WHERE d.cluster = n.cluster AND d.resource = n.subject
                          UNION ALL
@@ -422,10 +398,10 @@ def usage_months(before: datetime, zone: str) -> list[str]:
                    SELECT to_char(m, 'YYYY-MM') AS month, m AT TIME ZONE %(zone)s AS lo,
                           (m + interval '1 month') AT TIME ZONE %(zone)s AS hi
                    FROM generate_series(
-                       date_trunc('month', least((SELECT min(start) FROM usage_allocationspan),
+                       date_trunc('month', least((SELECT min(start) FROM usage_allocationrevision),
                                                  (SELECT min(hour) FROM token_usage_hour)) AT TIME ZONE %(zone)s),
                        (%(before)s::timestamptz AT TIME ZONE %(zone)s) - interval '1 month', interval '1 month') AS m) x
-               WHERE EXISTS (SELECT 1 FROM usage_allocationspan s WHERE s.start < hi AND s.until > lo)
+               WHERE EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
                   OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.hour >= lo AND t.hour < hi)
                ORDER BY month""",
             {"zone": zone, "before": before},
@@ -458,7 +434,7 @@ def ingest_state() -> IngestState:
         cursor.execute("SELECT reason, count(*) FROM usage_quarantinedrecord WHERE status = 'open' GROUP BY reason")
         quarantined = dict(cursor.fetchall())
         cursor.execute(
-            "SELECT (SELECT count(*) FROM token_hour_delta), (SELECT count(*) FROM usage_closedwindow WHERE NOT prepared)"
+            "SELECT (SELECT count(*) FROM token_hour_delta), (SELECT count(*) FROM usage_close)"
         )
         deltas, closes = cursor.fetchone()
     return IngestState(deltas, closes, quarantined)

@@ -74,7 +74,7 @@ def _held(pieces: Sequence[Interval], epochs: EpochFilter, after: int = 0) -> li
         with connection.cursor() as cursor:
             cursor.execute(
                 f"""SELECT a.cluster, a.namespace, a.accelerator, a.resource, {columns}
-                    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                    FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                     WHERE s.start < %s AND s.until > %s AND s.epoch >= %s AND s.epoch < %s AND a.id > %s
                     GROUP BY 1, 2, 3, 4""",
                 [*bounds, some[-1].end, some[0].start, epochs.first, epochs.before, after],

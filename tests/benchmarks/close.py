@@ -1,10 +1,8 @@
 """Closing and proving a month of a thousand teams, beside DuckDB that adds up the same month from Parquet (B5, B6, B7, B13).
 
 The month is closed and issued by a process of its own that is up and connected, as a worker is when an operator presses the
-button; what the start of a command line takes beside it is a row of its own. It is closed in two ways in every round: after
-another process has prepared the close, as the scheduler does with a month of this size once it is over, and with nothing
-prepared, when the month is rated while the operator waits. What the invoices of either say is compared, team by team, with
-sums and prices that DuckDB and a few lines here work out from the events alone.
+button; what the start of a command line takes beside it is a row of its own. What the invoices say is compared, team by
+team, with sums and prices that DuckDB and a few lines here work out from the events alone.
 """
 
 import json
@@ -39,7 +37,7 @@ TOKENS = """COPY (SELECT d.source, e.time, d.consumer, d.model, e.input_tokens, 
     FROM token_event e JOIN token_dimension d ON d.id = e.dimension) TO STDOUT (FORMAT csv, HEADER)"""
 HOLDS = """COPY (SELECT a.namespace, a.accelerator, a.quantity * a.device_fraction::int AS devices,
     (extract(epoch FROM s.start) * 1000000)::bigint AS lo, (extract(epoch FROM s.until) * 1000000)::bigint AS hi
-    FROM usage_allocationspan s JOIN usage_gpuallocation a ON a.id = s.allocation_id) TO STDOUT (FORMAT csv, HEADER)"""
+    FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id) TO STDOUT (FORMAT csv, HEADER)"""
 SUM_TOKENS = """SELECT consumer, model, time >= '{instant}'::timestamptz AS later, sum(input_tokens)::hugeint
         - sum(cache_read_input_tokens) - sum(cache_creation_input_tokens), sum(cache_read_input_tokens)::hugeint,
     sum(cache_creation_input_tokens)::hugeint, sum(output_tokens)::hugeint FROM read_parquet('{path}') GROUP BY ALL"""
@@ -51,10 +49,9 @@ DEVICE_PRICES = {
     ("NVIDIA-H800", False): "10", ("NVIDIA-H800", True): "10.5", ("NVIDIA-A800", False): "7.5",
     ("NVIDIA-A800", True): "7.25",
 }  # fmt: skip
-DERIVED = """invoicing_heldteam, invoicing_checkedclose, invoicing_teampreview, invoicing_monthpreview,
-    invoicing_invoiceline, invoicing_invoice, invoicing_preparedclose,
-    invoicing_numberseries, invoicing_operation, invoicing_billingperiod, rating_charge, rating_efficiencyverdict,
-    rating_pooltime, usage_closedwindow"""
+DERIVED = """closing_blockedteam, closing_provisionalteamstatement, closing_provisionalstatement, corrections_checkedclose,
+    invoices_invoiceline, invoices_invoice, invoices_numberseries, invoices_operation, invoices_billingperiod, rating_charge,
+    rating_efficiencyverdict, rating_pooltime, usage_close"""
 
 
 def measure(home: Path, rounds: int, share: float) -> list[Row]:
@@ -62,25 +59,21 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
     size = Size().scaled(share)
     month.fill(size, home)
     files = _parquet(home)
-    closes, more, sums, starts = list[Closes](), list[Closes](), list[float](), list[float]()
+    closes, more, sums, starts = list[Run](), list[Run](), list[float](), list[float]()
     for _ in range(rounds):
-        more.append(_told(size, TOLD))
-        closes.append(_told(size, 1, files))
+        more.append(_closed(size, TOLD))
+        closes.append(_closed(size, 1, files))
         sums.append(_seconds(lambda: _add_up(files)))
         starts.append(_seconds(lambda: _command("period_close", "--help")))
-    duck = statistics.median(sums)
-    preparing, own, rated = (_median(closes, name) for name in ("preparing", "adopted", "rated"))
-    memory = max(getattr(one, name).megabytes for one in closes for name in ("preparing", "adopted", "rated"))
+    duck, own, large = statistics.median(sums), _median(closes), _median(more)
     rows = [
-        (f"B5 close and issue: {size}; its close was prepared", f"{own:.2f} s, {memory} MB",
-         f"{duck:.3f} s DuckDB, the same sums from Parquet", f"{own / duck:.1f}", "<= 2.0; < 500 MB"),
-        ("beside it: preparing it, while nobody waits", f"{preparing:.2f} s", f"{duck:.3f} s", f"{preparing / duck:.1f}"),
-        ("beside it: close and issue where nothing was prepared", f"{rated:.2f} s", f"{duck:.3f} s", f"{rated / duck:.1f}"),
+        (f"B5 close and issue: {size}", f"{own:.2f} s, {max(one.megabytes for one in closes)} MB",
+         f"{duck:.3f} s DuckDB, the same sums from Parquet", f"{own / duck:.1f}", "< 500 MB"),
         ("beside it, by the command: starting `manage.py period_close`", f"{statistics.median(starts):.2f} s"),
-        ("B5 the same sums, to the cent, by another engine", f"{_count('invoicing_invoice'):,} invoices, "
-         f"{_count('invoicing_invoiceline'):,} lines", "all agree, prepared or not"),
-        *(_growth(size, more, closes, name, words) for name, words in (
-            ("adopted", "prepared"), ("rated", "nothing prepared"))),
+        ("B5 the same sums, to the cent, by another engine", f"{_count('invoices_invoice'):,} invoices, "
+         f"{_count('invoices_invoiceline'):,} lines", "all agree"),
+        (f"B6 close of {size.tokens * TOLD:,} token records, by the roll-up", f"{large:.2f} s",
+         f"{own:.2f} s for {size.tokens:,}, in turn", f"{large / own:.2f}", "<= 1.3"),
     ]  # fmt: skip
     return rows + _proofs(size, files) + _documents()
 
@@ -93,39 +86,20 @@ class Run:
     megabytes: int
 
 
-@dataclass(frozen=True)
-class Closes:
-    """A month closed and issued with nothing prepared; then prepared, and closed and issued by adopting that."""
-
-    rated: Run
-    preparing: Run
-    adopted: Run
+def _median(runs: list[Run]) -> float:
+    return statistics.median(run.seconds for run in runs)
 
 
-def _median(closes: list[Closes], name: str) -> float:
-    return statistics.median(getattr(one, name).seconds for one in closes)
-
-
-def _growth(size: Size, more: list[Closes], closes: list[Closes], name: str, words: str) -> Row:
-    told, own = _median(more, name), _median(closes, name)
-    return (
-        f"B6 close of {size.tokens * TOLD:,} token records, told by the roll-up; {words}", f"{told:.2f} s",
-        f"{own:.2f} s for {size.tokens:,}, in turn", f"{told / own:.2f}", "<= 1.3",
-    )  # fmt: skip
-
-
-def _told(size: Size, told: int, files: dict[str, Path] | None = None) -> Closes:
-    """The same month, of which the roll-up tells so many times the events, closed and issued in both ways; with `files`
-    what either billed is compared.
+def _closed(size: Size, told: int, files: dict[str, Path] | None = None) -> Run:
+    """The same month, of which the roll-up tells so many times the events, closed and issued; with `files` what it billed is
+    compared.
     """
     month.roll_up(Size(size.teams, size.tokens, size.allocations, told))
-    runs = []
-    for works in (("close",), ("prepare", "close")):
-        _empty()
-        runs += [_work(work) for work in works]
-        if files is not None:
-            _assert_equal(_add_up(files))
-    return Closes(*runs)
+    _empty()
+    run = _work()
+    if files is not None:
+        _assert_equal(_add_up(files))
+    return run
 
 
 def _command(*arguments: str) -> None:
@@ -133,17 +107,17 @@ def _command(*arguments: str) -> None:
 
 
 def _empty() -> None:
-    """Nobody has closed or prepared the month."""
+    """Nobody has closed the month."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute(f"TRUNCATE {DERIVED} RESTART IDENTITY CASCADE".encode())
 
 
-def _work(work: str) -> Run:
-    """Have a worker that was up already prepare the close of the month, or close and issue it."""
+def _work() -> Run:
+    """Have a worker that was up already close and issue the month."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute("CHECKPOINT")
-    worker = [sys.executable, "-m", "tests.benchmarks.warm_close", MONTH, work]
+    worker = [sys.executable, "-m", "tests.benchmarks.warm_close", MONTH]
     with subprocess.Popen(worker, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
@@ -188,7 +162,7 @@ def _assert_equal(sums: tuple[list[Any], list[Any]]) -> None:
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
         billed = dict(
             connection.execute(
-                """SELECT t.code, sum(l.amount) FROM invoicing_invoiceline l JOIN invoicing_invoice i ON i.id = l.invoice_id
+                """SELECT t.code, sum(l.amount) FROM invoices_invoiceline l JOIN invoices_invoice i ON i.id = l.invoice_id
                    JOIN tenancy_team t ON t.id = i.team_id WHERE l.kind IN ('gpu', 'tokens') AND i.status = 'issued'
                    GROUP BY 1"""
             ).fetchall()
@@ -251,8 +225,8 @@ def _all_hold(proofs: list[Any]) -> None:
 def _documents() -> list[Row]:
     """PDF of issued invoices of this month, with one compiler."""
     from billing.invoices.documents import PdfRenderer
+    from billing.invoices.models import Invoice
     from billing.invoices.selectors import document_of
-    from billing.invoicing.models import Invoice
 
     invoices = list(Invoice.objects.filter(status="issued").order_by("sequence")[:DOCUMENTS])
     lines = sum(len(document_of(invoice)["lines"]) for invoice in invoices) / len(invoices)

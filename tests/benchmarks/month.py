@@ -184,7 +184,7 @@ FROM (SELECT n, '{start}'::timestamptz + (h % ({seconds} - 90000)) * interval '1
 """Up to a day each, of 1 to 8 devices, in four namespaces of every team."""
 
 SPANS = """
-INSERT INTO usage_allocationspan (allocation_id, epoch, start, until)
+INSERT INTO usage_allocationrevision (allocation_id, epoch, start, until)
 SELECT id, 0, started_at, ended_at FROM usage_gpuallocation
 """
 

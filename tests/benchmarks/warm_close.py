@@ -1,5 +1,4 @@
-"""`python -m tests.benchmarks.warm_close 2026-10 close`: closes and issues a month when told to, as a worker does;
-`... prepare` prepares its close, as the scheduler has it done.
+"""`python -m tests.benchmarks.warm_close 2026-10`: closes and issues a month when it is asked to, as a worker does.
 
 A worker has imported everything, opened its connection and assessed the open month for its page long before somebody presses
 the button; what it is given is an operation. Nothing that it found then is used again. "ready" on standard output says that
@@ -19,14 +18,12 @@ from metering.intervals import billing_month
 from tests.benchmarks.month import ZONE
 
 
-def main(month: str, work: str) -> None:
-    """Get ready, wait, close and issue the month or prepare that, and say what it took."""
+def main(month: str) -> None:
+    """Get ready, wait, close and issue the month, and say what it took."""
     django.setup()
     from django.db import connection
-    from django.utils import timezone
 
     from billing.closing.services.operations import operation_request, operation_run
-    from billing.closing.services.preparing import close_prepare
     from billing.rating.assessment import rate_period
 
     rate_period(window=billing_month(month, ZONE), zone=ZONE, ordinal=None)
@@ -36,9 +33,7 @@ def main(month: str, work: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     started, used = time.perf_counter(), time.process_time()
-    if work == "prepare":
-        assert close_prepare(month=month, now=timezone.now())
-    for kind in ("close", "issue") if work == "close" else ():
+    for kind in ("close", "issue"):
         operation = operation_run(operation_id=operation_request(kind=kind, month=month, actor="bench").pk)
         assert operation.status == "done", operation.message
     seconds, processor = time.perf_counter() - started, time.process_time() - used
@@ -52,4 +47,4 @@ def _highest() -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

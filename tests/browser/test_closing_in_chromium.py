@@ -10,7 +10,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from billing.closing.services.operations import operation_run, operations_pending
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.usage.services.watermarks import watch_notes_add, watermark_advance
 from metering.intervals import Interval
 from tests.browser.test_portal_in_chromium import browser

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page
 from pypdf import PdfReader
 
 from billing.closing.services.closing import period_close
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from tests.browser.polling import wait_until_all_there
 from tests.browser.test_accessibility import signed_in
 from tests.browser.test_portal_in_chromium import browser

@@ -19,7 +19,7 @@ from django.utils.translation import gettext, override
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from billing.budgets.models import Budget
-from billing.invoicing.models import Dispute
+from billing.corrections.models import Dispute
 from billing.rates.models import PriceDraft
 from billing.usage.models import QuarantinedRecord
 from tests.browser.polling import PATIENCE, send, wait_until_all_there

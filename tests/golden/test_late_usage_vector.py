@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from billing.closing.services.closing import period_close
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import BillingPeriod, Invoice
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.golden.registry import VECTORS, shows
 

@@ -25,12 +25,9 @@ from typing import Any
 import psutil
 
 MONTHS, TEAMS = ("2026-09", "2026-10"), 6
-PREPARED = "2026-10"
-"""The month whose close is prepared; the other is rated while it is closed."""
 CLOSED_AT, CORRECTED_AT = datetime(2026, 11, 1, 0, 5, tzinfo=UTC), datetime(2026, 11, 12, 9, tzinfo=UTC)
-STATEMENTS = {"prepare": 65, "close": 60, "issue": 9, "export": 30, "correct": 120}
+STATEMENTS = {"close": 60, "issue": 9, "export": 30, "correct": 120}
 """How many statements each step has, roughly: fates lie among them."""
-ADOPTING = 28
 FILES = 3 * TEAMS + 7
 
 
@@ -45,10 +42,8 @@ def main(seed: int) -> None:
     chance, deaths = random.Random(seed), Counter[str]()
     for month in MONTHS:
         for step in STATEMENTS:
-            if step == "prepare" and month != PREPARED:
-                continue
             for fate in ("worker", "database", "writing") if step == "export" else ("worker", "database"):
-                deaths[f"{step}/{fate}"] += _round(home, month, step, fate, chance, adopts=month == PREPARED)
+                deaths[f"{step}/{fate}"] += _round(home, month, step, fate, chance)
                 if fate == "database":
                     services.release()
                     services = attach(home, need=("postgres",))
@@ -91,17 +86,15 @@ def _make_the_months(home: Path) -> None:
     people()
 
 
-def _round(
-    home: Path, month: str, step: str, fate: str, chance: random.Random, *, adopts: bool = False
-) -> bool:
-    """A fork takes the step until it is done or its fate meets it; whether it died. To adopt a close takes few statements.
+def _round(home: Path, month: str, step: str, fate: str, chance: random.Random) -> bool:
+    """A fork takes the step until it is done or its fate meets it; whether it died.
 
     Always a fork: libraries that write files keep threads, which no fork survives.
     """
     from django.db import connection, connections
 
     connections.close_all()
-    last = FILES if fate == "writing" else ADOPTING if adopts and step == "close" else STATEMENTS[step]
+    last = FILES if fate == "writing" else STATEMENTS[step]
     point, executed = chance.randint(1, last), chance.random() < 0.5
     strike = _kill_database(home) if fate == "database" else _kill_this_process
     pid = os.fork()
@@ -167,12 +160,6 @@ def _die_while_writing(point: int) -> None:
     Path.replace = dying  # type: ignore[method-assign,assignment]
 
 
-def _prepare(month: str, out: Path) -> None:
-    from billing.closing.services.preparing import close_prepare
-
-    assert close_prepare(month=month, now=CLOSED_AT)
-
-
 def _close(month: str, out: Path) -> None:
     from billing.closing.services.closing import period_close
 
@@ -199,7 +186,7 @@ def _export(month: str, out: Path) -> None:
 def _correct(month: str, out: Path) -> None:
     """1.00 back on every invoice of the month, by two people, from wherever that was left."""
     from billing.corrections.services.corrections import correction_approve, correction_issue
-    from billing.invoicing.models import Correction, Invoice
+    from billing.invoices.models import Correction, Invoice
     from tests.correction_factories import draft, part
 
     for invoice in Invoice.objects.filter(period__month=month).order_by("sequence"):
@@ -212,7 +199,7 @@ def _correct(month: str, out: Path) -> None:
 
 
 STEPS: dict[str, Callable[[str, Path], None]] = {
-    "prepare": _prepare, "close": _close, "issue": _issue, "export": _export, "correct": _correct,
+    "close": _close, "issue": _issue, "export": _export, "correct": _correct,
 }  # fmt: skip
 
 
@@ -221,20 +208,16 @@ def _look(out: Path, *, finished: bool = False) -> None:
     from django.db import connections
 
     from billing.corrections.services.proof import period_verify
-    from billing.invoicing.models import BillingPeriod, Invoice, Note, NumberSeries
+    from billing.invoices.models import BillingPeriod, Invoice, Note, NumberSeries
     from billing.rating.models import Charge
-    from billing.tenancy.models import AuditEntry
-    from billing.usage.models import ClosedWindow
+    from billing.usage.models import Close
 
     connections.close_all()
     _until_the_database_answers()
     closed = list(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED))
     charges = Charge.objects.filter(closing__in=[period.ordinal for period in closed])
     assert (Invoice.objects.count(), charges.count()) == (TEAMS * len(closed), TEAMS * len(closed))
-    standing = ClosedWindow.objects.filter(prepared=False)
-    assert standing.count() == BillingPeriod.objects.exclude(status=BillingPeriod.Status.OPEN).count()
-    adopted = AuditEntry.objects.filter(action="period_cut_off", detail__has_key="prepared_at")
-    assert [entry.subject for entry in adopted] == [period.month for period in closed if period.month == PREPARED]
+    assert Close.objects.count() == BillingPeriod.objects.exclude(status=BillingPeriod.Status.OPEN).count()
     for kind, mark, model in (("invoice", "", Invoice), ("credit", "CN-", Note)):
         documents = list(model.objects.filter(number__isnull=False).order_by("sequence"))
         assert [one.number for one in documents] == [f"AI-INFRA-{mark}2026-{n:06d}" for n in range(1, len(documents) + 1)]

@@ -20,9 +20,9 @@ from django.core.management import call_command
 from billing.closing.services.closing import period_close
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_uphold
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, state_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice, Note
 from metering.intervals import billing_month
 from tests.correction_factories import issue, people, proofs_hold
 from tests.factories import allocation_record, apply, ingest_allocations, person

@@ -21,8 +21,8 @@ from billing.exports.services.journal import Exported, Exporter, journal_acknowl
 from billing.invoices.acceptance import Acceptance, acceptance_counts, acceptance_of, due_of
 from billing.invoices.issued import NotIssuedError
 from billing.invoices.mail_text import facts_of_mail
+from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import period_of, state_of
-from billing.invoicing.models import Invoice, JournalExport, Note
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
 from billing.tenancy.selectors import house_calendar
@@ -64,7 +64,7 @@ def test_a_month_is_counted_with_as_many_queries_however_many_invoices_it_has(oc
     """Invoices with their events, and the holidays of the house: nothing is asked invoice by invoice."""
     with CaptureQueriesContext(connection) as queries:
         assert acceptance_counts(period_of("2026-10"), END - timedelta(days=1)) == {"waiting": 2, "held": 0, "accepted": 0}
-    assert [query["sql"] for query in queries if "LIMIT 21" in query["sql"] and "invoicing_invoice" in query["sql"]] == []
+    assert [query["sql"] for query in queries if "LIMIT 21" in query["sql"] and "invoices_invoice" in query["sql"]] == []
     assert len(queries) <= 4
 
 

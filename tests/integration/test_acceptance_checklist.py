@@ -38,9 +38,9 @@ from billing.budgets.services import (
 from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice, Note
 from billing.invoices.services import invoices
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice, Note
 from billing.rating.models import Charge, EfficiencyVerdict
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import Team
@@ -321,8 +321,8 @@ def test_12_a_closed_period_refuses_writes(billed: Path) -> None:
     """By anybody, also with SQL; and a back-dated owner or price that would change it is refused as well."""
     for statement in (
         "INSERT INTO rating_charge SELECT * FROM rating_charge", "UPDATE rating_charge SET usage_quantity = 1",
-        "DELETE FROM rating_charge", "UPDATE invoicing_invoiceline SET amount = 0", "DELETE FROM invoicing_invoice",
-        "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL", "UPDATE token_entry SET output_tokens = 0",
+        "DELETE FROM rating_charge", "UPDATE invoices_invoiceline SET amount = 0", "DELETE FROM invoices_invoice",
+        "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL", "UPDATE token_entry SET output_tokens = 0",
     ):  # fmt: skip
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

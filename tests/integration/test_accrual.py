@@ -13,11 +13,12 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.closing.models import Accrual
 from billing.closing.services.accrual import AccrualError, Accrued, accrual_make
 from billing.closing.services.closing import period_close
 from billing.exports.journal import Chart, JournalError
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Accrual, Invoice
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
 from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
@@ -153,7 +154,7 @@ def test_an_estimate_never_changes(tmp_path: Path) -> None:
     apply(tmp_path)
     used()
     estimate()
-    for statement in ("UPDATE invoicing_accrual SET document = '{}'", "DELETE FROM invoicing_accrual"):
+    for statement in ("UPDATE closing_accrual SET document = '{}'", "DELETE FROM closing_accrual"):
         with pytest.raises(DatabaseError, match="never changes"), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
 

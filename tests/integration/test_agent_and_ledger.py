@@ -12,7 +12,7 @@ from django.db import connection
 from billing.closing.report import Check, ReportedException, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import AgentWatermark, GpuAllocation, NodeCapacity, QuarantinedRecord, WatchNote
+from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.selectors import double_held
 from metering.delivery import Delivery
 from metering.intervals import Interval
@@ -49,7 +49,7 @@ def gpu_seconds() -> dict[str, int]:
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT a.pod_uid, sum(a.quantity * extract(epoch FROM s.until - s.start))::bigint
-               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id GROUP BY 1"""
+               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1"""
         )
         return dict(cursor.fetchall())
 
@@ -132,7 +132,7 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
         cursor.execute(
             """SELECT a.pod_uid, a.accelerator,
                       sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start))::float
-               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id
+               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id
                GROUP BY 1, 2 ORDER BY 1, 2"""
         )
         assert cursor.fetchall() == [
@@ -156,7 +156,7 @@ def test_the_ledger_takes_what_was_told_of_a_shared_claim_before_all_its_pods_we
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT a.pod_uid, round(sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start)), 3)::float
-               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id GROUP BY 1 ORDER BY 1"""
+               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1 ORDER BY 1"""
         )
         assert cursor.fetchall() == [("a", 20 + 20 + 13.333), ("b", 20 + 13.333), ("c", 13.333)]
     assert double_held(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))) == []
@@ -250,7 +250,7 @@ def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_lis
     here.restart()
     here.watch()
     here.deliver()
-    assert WatchNote.objects.filter(kind="unwatched").count() == 1, "a state that was kept leaves no gap"
+    assert CoverageNote.objects.filter(kind="unwatched").count() == 1, "a state that was kept leaves no gap"
 
 
 def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_path: Path) -> None:

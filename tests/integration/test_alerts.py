@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from billing.budgets.models import Alert, Budget, BudgetStanding, Channel, Delivery
+from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, Delivery
 from billing.budgets.services import (
     BudgetError,
     BudgetWish,
@@ -109,7 +109,7 @@ def test_going_down_and_up_again_tells_nothing_new_and_the_next_month_starts_afr
     assert fired(at(5)) == ["actual 50 2026-10"]
     rewrite("UPDATE usage_gpuallocation SET namespace = 'stray'")
     assert fired(at(6)) == []
-    assert BudgetStanding.objects.get(period="2026-10").spent == 0
+    assert BudgetStatus.objects.get(period="2026-10").spent == 0
     rewrite("UPDATE usage_gpuallocation SET namespace = 'nlp-train'")
     assert fired(at(7)) == []
     held(2, at(3, month=11), 50)
@@ -156,10 +156,10 @@ def test_commitment_and_forecast_have_thresholds_of_their_own(tmp_path: Path) ->
         now=at(6, 2),
     )  # 26 h so far, 26 h more expected: 260 + 260
     assert fired(at(6, 2)) == ["commitment 50 2026-10"]
-    BudgetStanding.objects.filter(budget=budget).update(forecast_p50=money("1000.00"), forecast_at=at(6, 3))
+    BudgetStatus.objects.filter(budget=budget).update(forecast_p50=money("1000.00"), forecast_at=at(6, 3))
     assert fired(at(6, 3)) == ["forecast 100 2026-10"]
     assert Alert.objects.get(basis="forecast").data_time == at(6, 2), "through the last usage that was reported"
-    BudgetStanding.objects.filter(budget=budget).update(forecast_p50=money("9000.00"), forecast_at=at(6, 3))
+    BudgetStatus.objects.filter(budget=budget).update(forecast_p50=money("9000.00"), forecast_at=at(6, 3))
     wished(amount=money("1100.00"), forecast_thresholds=(100,))
     watched(at(8))
     assert fired(at(8)) == [], "a forecast of two days ago says nothing about today"
@@ -392,9 +392,9 @@ def test_the_background_tasks_do_nothing_before_a_set_up_and_everything_after(tm
     now = timezone.now()
     held(1, now - HOUR, 1)
     assert tasks.budgets_evaluate() == 3
-    assert BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).count() == 1, "just made"
+    assert BudgetStatus.objects.filter(start__lte=now, end__gt=now, forecast_at=None).count() == 1, "just made"
     assert tasks.budgets_evaluate() == 0
-    assert not BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
+    assert not BudgetStatus.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
     assert tasks.alerts_deliver() == 3
     assert len(hook.messages) == 1
 

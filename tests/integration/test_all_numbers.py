@@ -32,9 +32,9 @@ from billing.closing.services.closing import period_close
 from billing.closing.services.previews import month_assess
 from billing.closing.services.showback import billing_mode_put
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_issue
-from billing.invoicing.models import Invoice, Note
 from billing.portal.statements import lines_of as lines_of_invoice
 from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record

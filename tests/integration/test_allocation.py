@@ -16,10 +16,10 @@ from django.test import Client
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of, period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Invoice
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.rating.models import IdleShare

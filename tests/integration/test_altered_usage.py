@@ -12,11 +12,10 @@ from django.db import DatabaseError, connection, transaction
 
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
-from billing.closing.services.preparing import close_prepare
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import BillingPeriod, Invoice
 from billing.tenancy.models import AuditEntry
 from billing.usage.contents import ALLOCATION, content_sha256
 from billing.usage.services import Reporter, efficiency_ingest, rollups_fold
@@ -59,7 +58,8 @@ def october(tmp_path: Path) -> Iterator[None]:
     ingest_capacity(**CAPACITY)
     measured(SAMPLE)
     yield
-    rewrite("DELETE FROM usage_allocationspan; DELETE FROM usage_allocationend")  # that may refer to nothing any more
+    # that may refer to nothing any more
+    rewrite("DELETE FROM usage_allocationrevision; DELETE FROM usage_allocationinterruption")
 
 
 def failing() -> list[str]:
@@ -118,11 +118,11 @@ TAMPERED = {
         "1 allocations not as reported, such as alloc-1",
     ),
     "a shorter piece": (
-        "UPDATE usage_allocationspan SET until = until - interval '1 hour' WHERE until = '2026-10-11T00:00:00Z'",
+        "UPDATE usage_allocationrevision SET until = until - interval '1 hour' WHERE until = '2026-10-11T00:00:00Z'",
         "1 pieces of allocations not as reported, such as alloc-1",
     ),
     "no piece": (
-        "DELETE FROM usage_allocationspan WHERE until = '2026-10-11T00:00:00Z'",
+        "DELETE FROM usage_allocationrevision WHERE until = '2026-10-11T00:00:00Z'",
         "1 pieces of allocations not as reported, such as alloc-1",
     ),
     "no allocation": (
@@ -130,12 +130,12 @@ TAMPERED = {
         "1 pieces of allocations not as reported, such as one that is gone; 2 allocations were accepted, 1 are stored",
     ),
     "no trace of an allocation": (
-        """DELETE FROM usage_allocationspan WHERE until = '2026-10-11T00:00:00Z';
+        """DELETE FROM usage_allocationrevision WHERE until = '2026-10-11T00:00:00Z';
            DELETE FROM usage_gpuallocation WHERE allocation_id = 'alloc-1'""",
         "2 allocations were accepted, 1 are stored",
     ),
     "an end that was nobody's doing": (
-        "UPDATE usage_allocationend SET end_reason = 'node-lost'",
+        "UPDATE usage_allocationinterruption SET end_reason = 'node-lost'",
         "1 ends of allocations not as reported, such as alloc-2",
     ),
     "less capacity": ("UPDATE usage_nodecapacity SET quantity = 9", "1 reports of capacity not as reported, such as hq-1/n"),
@@ -203,23 +203,6 @@ def test_a_change_that_brings_its_own_hash_is_found_by_the_digest_of_the_close(o
     noted = AuditEntry.objects.get(action="period_close").detail["usage"]["gpu"]
     proofs = {proof.team: (proof.stored, proof.recomputed[:4]) for proof in period_verify(month="2026-10")}
     assert proofs[""] == (f"gpu {noted}", "gpu ")
-
-
-def test_a_prepared_close_notes_the_same_digest_as_one_that_was_rated_when_it_was_asked_for(october: None) -> None:
-    with transaction.atomic():
-        close()
-        asked = AuditEntry.objects.get(action="period_close").detail["usage"]
-        transaction.set_rollback(True)
-    assert close_prepare(month="2026-10", now=AFTER)
-    close()
-    assert AuditEntry.objects.get(action="period_close").detail["usage"] == asked
-    assert set(asked) == {"gpu", "tokens", "ends", "samples"}
-    assert faults() == []
-
-
-def test_usage_that_was_changed_is_not_prepared_either(october: None) -> None:
-    rewrite("UPDATE usage_gpuallocation SET quantity = 1 WHERE allocation_id = 'alloc-1'")
-    assert not close_prepare(month="2026-10", now=AFTER)
 
 
 def test_what_is_learned_after_a_close_changes_nothing_of_its_digest(october: None) -> None:

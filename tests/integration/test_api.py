@@ -16,8 +16,8 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from billing.closing.services.closing import period_close
+from billing.invoices.models import BillingPeriod
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import BillingPeriod
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage.gaps import metering_gaps
@@ -469,7 +469,7 @@ def test_readiness_names_every_part(client: Any, settings: Any) -> None:
 
 def test_readiness_says_when_a_migration_is_missing(client: Any) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM django_migrations WHERE app = 'invoicing'")
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'invoices'")
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "unavailable")
     assert "not applied" in answer.json()["migrations"]

@@ -94,7 +94,7 @@ def test_a_backup_states_rows_totals_and_chain_heads(taken: Path) -> None:
         }
     }  # fmt: skip
     assert facts["chains"]["invoice AI-INFRA 2026"]["last_number"] == 2
-    assert (facts["rows"]["usage_gpuallocation"], facts["rows"]["invoicing_invoice"]) == (2, 2)
+    assert (facts["rows"]["usage_gpuallocation"], facts["rows"]["invoices_invoice"]) == (2, 2)
     assert facts["usage"]["held_microseconds"] == str(2 * 9433 * 10**6)
     assert (manifest["taken_at"], manifest["bytes"]) == (NOW.isoformat(), taken.stat().st_size)
 
@@ -133,7 +133,7 @@ def test_a_row_that_is_missing_is_named(taken: Path) -> None:
 
 def test_a_document_changed_behind_the_application_breaks_its_hash(issued: None, tmp_path: Path) -> None:
     past_the_application(
-        """UPDATE invoicing_invoice SET document = replace(document, '209.62', '109.62') WHERE sequence = 1"""
+        """UPDATE invoices_invoice SET document = replace(document, '209.62', '109.62') WHERE sequence = 1"""
     )
     backup_take(path=tmp_path / "b.dump", now=NOW)
     assert restore_check(path=tmp_path / "b.dump").problems == [
@@ -144,9 +144,9 @@ def test_a_document_changed_behind_the_application_breaks_its_hash(issued: None,
 
 def test_a_document_rewritten_with_its_hash_breaks_the_chain(issued: None, tmp_path: Path) -> None:
     past_the_application(
-        """UPDATE invoicing_invoice SET document = replace(document, 'NLP', 'ABC') WHERE sequence = 2;
-           UPDATE invoicing_invoice SET document = replace(document, 'Vision', 'Fiction') WHERE sequence = 1;
-           UPDATE invoicing_invoice SET sha256 = encode(sha256(convert_to(document, 'UTF8')), 'hex')"""
+        """UPDATE invoices_invoice SET document = replace(document, 'NLP', 'ABC') WHERE sequence = 2;
+           UPDATE invoices_invoice SET document = replace(document, 'Vision', 'Fiction') WHERE sequence = 1;
+           UPDATE invoices_invoice SET sha256 = encode(sha256(convert_to(document, 'UTF8')), 'hex')"""
     )
     backup_take(path=tmp_path / "b.dump", now=NOW)
     assert restore_check(path=tmp_path / "b.dump").problems == [
@@ -158,9 +158,9 @@ def test_a_document_rewritten_with_its_hash_breaks_the_chain(issued: None, tmp_p
 
 def test_a_document_that_vanished_leaves_a_gap(issued: None, tmp_path: Path) -> None:
     past_the_application(
-        """DELETE FROM invoicing_invoiceline WHERE invoice_id = (SELECT id FROM invoicing_invoice WHERE sequence = 1);
-           DELETE FROM invoicing_invoicesums WHERE invoice_id = (SELECT id FROM invoicing_invoice WHERE sequence = 1);
-           DELETE FROM invoicing_invoice WHERE sequence = 1"""
+        """DELETE FROM invoices_invoiceline WHERE invoice_id = (SELECT id FROM invoices_invoice WHERE sequence = 1);
+           DELETE FROM invoices_invoicesums WHERE invoice_id = (SELECT id FROM invoices_invoice WHERE sequence = 1);
+           DELETE FROM invoices_invoice WHERE sequence = 1"""
     )
     backup_take(path=tmp_path / "b.dump", now=NOW)
     assert "AI-INFRA-2026-000002: a number before it is missing" in restore_check(path=tmp_path / "b.dump").problems

@@ -17,15 +17,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from billing.budgets.models import Finding
+from billing.budgets.models import CostAnomaly
 from billing.budgets.scope import Scope
 from billing.budgets.services import days_store
 from billing.budgets.spending import spent_in, spent_under
 from billing.closing.services.closing import period_close
 from billing.closing.services.showback import billing_mode_put
 from billing.corrections.services.disputes import Claim, dispute_open
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from billing.portal.board import Board
 from billing.portal.filters import Filters
 from billing.portal.month_facets import month_facets
@@ -440,7 +440,7 @@ def test_a_month_is_compared_once_it_is_closed(issued: None, finance: Client) ->
 def test_every_download_that_a_page_offers_is_there(issued: None, finance: Client) -> None:
     """Every CSV and XLSX link of the pages with tables, fragments included, answers with a file that opens."""
     team = Team.objects.get(code="nlp")
-    Finding.objects.create(
+    CostAnomaly.objects.create(
         team=team, kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=9, median=1, mad=1, z=8, basis="own",
         found_at=OCTOBER_OVER,
     )  # fmt: skip

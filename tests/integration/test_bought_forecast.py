@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from billing.budgets.expected import expected_of
-from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.scope import Scope
 from billing.budgets.services import days_store, forecasts_update, standings_refresh
 from billing.rating.selectors import reference_data_known
@@ -48,11 +48,11 @@ def prepared(directory: Path, *commitments: dict[str, str], prices: Any = (), **
     return Budget.objects.get()
 
 
-def standing(budget: Budget, now: datetime = NOW) -> BudgetStanding:
+def standing(budget: Budget, now: datetime = NOW) -> BudgetStatus:
     days_store(now=now)
     standings_refresh(now=now)
     forecasts_update(now=now)
-    found: BudgetStanding = budget.standings.get(start__lte=now, end__gt=now)
+    found: BudgetStatus = budget.standings.get(start__lte=now, end__gt=now)
     return found
 
 

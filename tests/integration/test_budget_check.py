@@ -29,7 +29,7 @@ from django.utils import timezone
 
 from billing.api.budget_check import MOST_BODY, BudgetCheck
 from billing.api.report_connection import ReportConnection
-from billing.budgets.models import BudgetStanding
+from billing.budgets.models import BudgetStatus
 from billing.budgets.services import standings_refresh
 from billing.local.process_list import check_argv, free_port
 from billing.tenancy.models import ApiToken, Team
@@ -118,7 +118,7 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
 def test_the_answer_of_the_contract(asked: Asked) -> None:
     presented = asked.presented
     answer = asked.check(presented, reserve="0")
-    standing = BudgetStanding.objects.get()
+    standing = BudgetStatus.objects.get()
     assert {name: answer[name] for name in ("allowed", "reason", "budget", "spent", "remaining")} == {
         "allowed": True, "reason": "within_budget", "budget": "50.00", "spent": "2.00", "remaining": "48.00",
     }  # fmt: skip
@@ -411,7 +411,7 @@ def test_gateways_in_a_burst_stay_within_the_limit_while_the_check_is_killed(rea
         requests, tokens = cursor.fetchone()
     assert requests == 50, "each costs what it reserved: exactly the budget, and all of it"
     call_command("budget_counter")
-    standing = BudgetStanding.objects.get()
+    standing = BudgetStatus.objects.get()
     assert standing.spent == Decimal(int(tokens)) / 1000
 
 
@@ -432,7 +432,7 @@ def test_the_counter_equals_the_ledger_after_any_interleaving(real: RealProcess,
         cursor.execute("SELECT sum(input_tokens) FROM token_event")
         tokens = int(cursor.fetchone()[0])
     assert tokens == 4 * sum(range(1, 41)) * 1000
-    assert Decimal(rows[0]["spent"]) == Decimal(tokens) / 1000 == BudgetStanding.objects.get().spent
+    assert Decimal(rows[0]["spent"]) == Decimal(tokens) / 1000 == BudgetStatus.objects.get().spent
     later = timezone.now() + timedelta(seconds=1)
     assert standings_refresh(now=later)[0].spent == Decimal(tokens) / 1000
 

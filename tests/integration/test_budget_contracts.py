@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from billing.budgets.models import Alert, Budget, BudgetStanding
+from billing.budgets.models import Alert, Budget, BudgetStatus
 from billing.budgets.services import budgets_evaluate
 from tests.factories import apply, person
 
@@ -36,7 +36,7 @@ def evaluated(directory: Path, amount: str, *, commitment: dict[str, Any] | None
 def test_the_running_month_counts_in_full_and_so_do_those_to_come(tmp_path: Path) -> None:
     """100 hours at 8.00 in each of three months: 800 are on the lines of October, 1,600 to come."""
     assert evaluated(tmp_path, "2400.00") == {80: Decimal("2400.00"), 100: Decimal("2400.00")}
-    assert BudgetStanding.objects.get().spent == Decimal("800.00")
+    assert BudgetStatus.objects.get().spent == Decimal("800.00")
 
 
 def test_one_cent_more_of_budget_is_not_committed_in_full(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from billing.budgets.models import Alert, Budget, BudgetStanding, Channel, Finding, Mute
+from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly, Mute
 from billing.budgets.services import budgets_evaluate, days_store, forecasts_update, standings_refresh
 from billing.tenancy.models import AuditEntry, Team
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money, person
@@ -38,7 +38,7 @@ def test_the_list_says_so_before_anything_was_counted_and_the_figures_after(budg
     assert "not counted" in client.get("/budgets/").content.decode()
     assert "Not counted yet" in client.get(f"/budgets/{budget.pk}/").content.decode()
     standings_refresh(now=timezone.now())
-    spent = BudgetStanding.objects.get().spent
+    spent = BudgetStatus.objects.get().spent
     for address in ("/budgets/", f"/budgets/{budget.pk}/"):
         text = client.get(address).content.decode()
         assert f"{spent:,.2f}" in text
@@ -114,7 +114,7 @@ def test_alerts_of_the_budget_are_listed_with_who_was_told(budget: Budget, clien
 
 
 def test_feedback_is_kept_and_shown(budget: Budget, client: Client) -> None:
-    finding = Finding.objects.create(
+    finding = CostAnomaly.objects.create(
         team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=money("1600.00"),
         median=money("150.00"), mad=money("50.00"), z=money("19.561"), basis="own", found_at=timezone.now(),
     )  # fmt: skip
@@ -133,7 +133,7 @@ def test_the_forecast_is_shown_with_its_method(budget: Budget, client: Client) -
     days_store(now=now)
     standings_refresh(now=now)
     forecasts_update(now=now)
-    BudgetStanding.objects.update(
+    BudgetStatus.objects.update(
         forecast_p50=money("900.00"), forecast_p10=money("800.00"), forecast_p90=money("1200.00"), forecast_method="weekday",
         forecast_errors={"weekday": "0.0512", "line": "0.2034"}, forecast_windows=9, forecast_at=now,
     )  # fmt: skip

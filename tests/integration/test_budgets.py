@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from billing.budgets.models import Budget, BudgetStanding, SpendDay, TeamSpendDay
+from billing.budgets.models import Budget, BudgetStatus, DailySpend, DailyTeamSpend
 from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, forecasts_update, standings_refresh
 from billing.budgets.spending import month_lines, spent_in
-from billing.invoicing.models import Invoice
+from billing.invoices.models import Invoice
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, Team
 from metering.intervals import billing_month
@@ -29,7 +29,7 @@ def put(team: str = "nlp", **wish) -> Budget:
     return Budget.objects.get(team=code, period=values["period"], valid_from=values.get("valid_from"), **fields)
 
 
-def standing(budget: Budget, now: datetime = NOW) -> BudgetStanding:
+def standing(budget: Budget, now: datetime = NOW) -> BudgetStatus:
     standings_refresh(now=now)
     return budget.standings.get(start__lte=now, end__gt=now)
 
@@ -75,7 +75,7 @@ def test_a_group_spends_what_all_teams_below_it_spend(tmp_path: Path) -> None:
     apply(tmp_path, teams=teams, budgets=[{"team": "research", "amount": "500.00"}, {"team": "cv", "amount": "500.00"}])
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
     standings_refresh(now=NOW)
-    spent = dict(BudgetStanding.objects.values_list("budget__team__code", "spent"))
+    spent = dict(BudgetStatus.objects.values_list("budget__team__code", "spent"))
     assert spent == {"research": money("209.62"), "cv": money("209.62")}
 
 
@@ -111,7 +111,7 @@ def test_a_plan_allows_each_month_its_own_amount_and_says_nothing_about_others(t
     assert budget.amount == money("350.00")
     assert standing(budget).amount == money("300.00")
     standings_refresh(now=datetime(2026, 11, 10, tzinfo=UTC))
-    assert set(BudgetStanding.objects.values_list("period", flat=True)) == {"2026-10"}
+    assert set(BudgetStatus.objects.values_list("period", flat=True)) == {"2026-10"}
 
 
 def test_a_quarter_adds_closed_and_open_months_and_counts_late_usage_once(tmp_path: Path, transactional_db: None) -> None:
@@ -163,7 +163,7 @@ def test_one_scope_has_one_budget_at_a_time_and_another_after_it(tmp_path: Path)
         put(valid_from=turn - timedelta(days=1))
     standings_refresh(now=turn - timedelta(seconds=1))
     standings_refresh(now=turn)
-    amounts = BudgetStanding.objects.order_by("period").values_list("period", "amount")
+    amounts = BudgetStatus.objects.order_by("period").values_list("period", "amount")
     assert list(amounts) == [("2026-10", money("1000.00")), ("2026-11", money("2000.00"))]
 
 
@@ -174,12 +174,12 @@ def test_days_add_up_to_the_months_and_are_stored_once(tmp_path: Path) -> None:
                        ended_at="2026-10-12T22:00:00Z", observed_until="2026-10-12T22:00:00Z"))  # fmt: skip
     assert days_store(now=NOW) == 3
     assert days_store(now=NOW) == 2, "only the newest three days that have any are summed again"
-    rows = list(SpendDay.objects.order_by("day").values_list("day", "amount"))
+    rows = list(DailySpend.objects.order_by("day").values_list("day", "amount"))
     # 16:00 UTC is midnight: 6 h of 80 on the 12th, 6 h on the 13th
     assert [(day.day, amount) for day, amount in rows] == [
         (10, money("209.622222")), (12, money("480.000000")), (13, money("480.000000")),
     ]  # fmt: skip
-    summed = list(TeamSpendDay.objects.order_by("day").values_list("team", "day", "amount"))
+    summed = list(DailyTeamSpend.objects.order_by("day").values_list("team", "day", "amount"))
     assert summed == [("nlp", day, amount) for day, amount in rows], "whole teams are asked by one row a day"
     whole = sum(item.amount for item in spent_in([billing_month("2026-10", ZONE)]))
     assert whole == Fraction(9433, 450) * 10 + 960
@@ -233,7 +233,7 @@ def _ten_hours_a_day(days: range) -> None:
         ingest_allocations(record, now=over)
 
 
-def _forecast_on(budget: Budget, day: int) -> BudgetStanding:
+def _forecast_on(budget: Budget, day: int) -> BudgetStatus:
     """As of local midnight at the start of that day of October; usage of later hours is known already."""
     now = datetime(2026, 10, day, tzinfo=UTC) - timedelta(hours=8)
     days_store(now=now)

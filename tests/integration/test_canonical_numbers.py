@@ -11,8 +11,8 @@ from billing.corrections.services.retroactive import (
     retroactive_approve,
     retroactive_propose,
 )
+from billing.invoices.models import Note
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import Note
 from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people, proofs_hold, shown
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 

@@ -12,9 +12,9 @@ from pypdf import PdfReader
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
 from billing.invoices.documents import render_csv, render_pdf
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from billing.rates.models import CarbonFactors
 from billing.setup.file import SetUpFileError
 from tests import factories

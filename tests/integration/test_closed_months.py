@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from billing.invoicing.models import Invoice, InvoiceLine
+from billing.invoices.models import Invoice, InvoiceLine
 from billing.setup.file import SetUpFileError
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
@@ -33,16 +33,16 @@ def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_p
     close()
     issue()
     for statement in (
-        "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL",
-        "UPDATE invoicing_billingperiod SET closed_by = 'x'",
-        "DELETE FROM invoicing_billingperiod",
-        "UPDATE invoicing_invoice SET total = 0",
-        "UPDATE invoicing_invoice SET document = '{}'",
-        "UPDATE invoicing_invoice SET status = 'approved'",
-        "DELETE FROM invoicing_invoice",
-        "UPDATE invoicing_invoiceline SET amount = 0",
-        "DELETE FROM invoicing_invoiceline",
-        "INSERT INTO invoicing_invoiceline SELECT * FROM invoicing_invoiceline",
+        "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL",
+        "UPDATE invoices_billingperiod SET closed_by = 'x'",
+        "DELETE FROM invoices_billingperiod",
+        "UPDATE invoices_invoice SET total = 0",
+        "UPDATE invoices_invoice SET document = '{}'",
+        "UPDATE invoices_invoice SET status = 'approved'",
+        "DELETE FROM invoices_invoice",
+        "UPDATE invoices_invoiceline SET amount = 0",
+        "DELETE FROM invoices_invoiceline",
+        "INSERT INTO invoices_invoiceline SELECT * FROM invoices_invoiceline",
         "UPDATE rating_charge SET usage_quantity = 1",
         "UPDATE rating_charge SET team = 'cv'",
         "DELETE FROM rating_charge",
@@ -73,7 +73,7 @@ def test_an_issued_invoice_gets_no_further_line_and_a_draft_does(tmp_path: Path)
     rest = ", ".join(
         field.column for field in InvoiceLine._meta.concrete_fields if field.column not in ("id", "position")
     )
-    table = "invoicing_invoiceline"
+    table = "invoices_invoiceline"
     one_more = f"INSERT INTO {table} (position, {rest}) SELECT position + %s, {rest} FROM {table}"
     sql(one_more % 1000)
     Invoice.objects.filter(team__code="cv").update(status="draft", approved_by="")

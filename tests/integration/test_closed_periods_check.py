@@ -15,9 +15,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.closing.services.closing import period_close
+from billing.corrections.models import CheckedClose
 from billing.corrections.services import proof
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
-from billing.invoicing.models import CheckedClose
 from billing.setup.file import SetUpFileError
 from billing.usage.services import rollups_fold
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -114,9 +114,9 @@ def test_another_owner_of_late_usage_is_refused_by_the_month_that_billed_it(clos
 
 TAMPERED = {
     "usage held": ("UPDATE usage_gpuallocation SET quantity = 9 WHERE allocation_id = 'alloc-2'", BOTH[1]),
-    "a span": ("UPDATE usage_allocationspan SET until = until - interval '1 microsecond' WHERE allocation_id IN "
+    "a span": ("UPDATE usage_allocationrevision SET until = until - interval '1 microsecond' WHERE allocation_id IN "
                "(SELECT id FROM usage_gpuallocation WHERE allocation_id = 'alloc-1')", BOTH[0]),
-    "late usage": ("UPDATE usage_allocationspan SET until = until + interval '1 hour' WHERE allocation_id IN "
+    "late usage": ("UPDATE usage_allocationrevision SET until = until + interval '1 hour' WHERE allocation_id IN "
                    "(SELECT id FROM usage_gpuallocation WHERE allocation_id = 'alloc-3')", BOTH[1]),
     "tokens": ("UPDATE token_hour_delta SET output_tokens = output_tokens + 1 WHERE hour < '2026-10-01'", BOTH[0]),
     "more tokens": ("INSERT INTO token_hour_delta SELECT hour + interval '1 hour', dimension, epoch, 1, 7, 0, 0, 7, 0 "

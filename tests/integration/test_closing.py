@@ -13,12 +13,12 @@ from django.db import connection, transaction
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, Invoice
 from billing.rating.models import Charge
 from billing.setup.file import SetUpFileError
-from billing.usage.models import AllocationSpan, QuarantinedRecord
+from billing.usage.models import AllocationRevision, QuarantinedRecord
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
 
 pytestmark = pytest.mark.django_db
@@ -437,5 +437,5 @@ def test_a_sub_microsecond_hold_does_not_exist_and_one_of_no_length_is_free(tmp_
     apply(tmp_path)
     instant = "2026-10-15T14:00:00Z"
     ingest_allocations(allocation_record(started_at=instant, ended_at=instant, observed_until=instant))
-    assert AllocationSpan.objects.count() == 0
+    assert AllocationRevision.objects.count() == 0
     assert close().invoices == 0

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from django.core.management import call_command, get_commands
 
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.tenancy.models import ApiToken, BillingSetup, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record

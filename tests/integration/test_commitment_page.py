@@ -13,8 +13,8 @@ from django.test import Client
 from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.sla import LostWork, sla_credit_draft
+from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Correction, Invoice
 from tests.correction_factories import people, wanted
 from tests.factories import allocation_record, apply, ingest_allocations, person
 

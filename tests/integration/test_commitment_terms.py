@@ -15,7 +15,7 @@ from django.test import Client
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
-from billing.invoicing.models import Invoice
+from billing.invoices.models import Invoice
 from billing.portal.commitments import commitment_uses
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements

@@ -22,9 +22,9 @@ from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.exports.focus.columns import CONTRACT_COMMITMENT
 from billing.invoices.documents import render_pdf
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice, Note
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows

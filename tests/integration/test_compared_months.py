@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from billing.closing.previous_month_to_date import same_moment
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from tests.factories import ingest_allocations, person, watched
 from tests.integration.test_boards import board, october
 from tests.integration.test_exports import hold

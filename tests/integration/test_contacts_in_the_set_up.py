@@ -9,8 +9,8 @@ import pytest
 import yaml
 from django.core.management import call_command
 
+from billing.invoices.models import BillingContact, DocumentMail
 from billing.invoices.services.mails import contact_end
-from billing.invoicing.models import BillingContact, DocumentMail
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, Team
 from tests.correction_factories import bill

@@ -17,8 +17,8 @@ from django.test import Client
 from billing.budgets.spending import month_lines, spent_in
 from billing.corrections.effect import effect_of
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.invoices.models import Invoice, InvoiceLine, Note
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import Invoice, InvoiceLine, Note
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements

@@ -17,7 +17,7 @@ from django.test import Client
 
 from billing.corrections.services.corrections import correction_approve, correction_issue
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
-from billing.invoicing.models import Correction, Invoice, Note, NumberSeries
+from billing.invoices.models import Correction, Invoice, Note, NumberSeries
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.correction_factories import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole

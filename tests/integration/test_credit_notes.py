@@ -24,8 +24,8 @@ from billing.corrections.services.corrections import (
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.models import Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import Invoice, Note, NoteLine
 from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
 from tests.correction_factories import (
@@ -219,7 +219,7 @@ def test_who_asks_does_not_approve(october: None) -> None:
     with pytest.raises(AuthorityError, match="somebody else"):
         correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE invoicing_correction SET status = 'approved', decided_by = 'lea'")
+        cursor.execute("UPDATE invoices_correction SET status = 'approved', decided_by = 'lea'")
 
 
 @pytest.mark.parametrize(
@@ -295,14 +295,14 @@ def test_notes_are_chained_in_series_of_their_own(october: None) -> None:
 def test_an_issued_note_never_changes(october: None) -> None:
     credit(part("1.00"))
     for statement in (
-        "UPDATE invoicing_note SET total = 0",
-        "UPDATE invoicing_note SET number = NULL, issued_at = NULL, sha256 = '', document = ''",
-        "DELETE FROM invoicing_note",
-        "UPDATE invoicing_noteline SET amount = 0",
-        "DELETE FROM invoicing_noteline",
-        "UPDATE invoicing_correction SET status = 'void'",
-        "UPDATE invoicing_correction SET reason = 'x'",
-        "DELETE FROM invoicing_correction",
+        "UPDATE invoices_note SET total = 0",
+        "UPDATE invoices_note SET number = NULL, issued_at = NULL, sha256 = '', document = ''",
+        "DELETE FROM invoices_note",
+        "UPDATE invoices_noteline SET amount = 0",
+        "DELETE FROM invoices_noteline",
+        "UPDATE invoices_correction SET status = 'void'",
+        "UPDATE invoices_correction SET reason = 'x'",
+        "DELETE FROM invoices_correction",
     ):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

@@ -12,8 +12,8 @@ from django.db import connections
 
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, Invoice
 from billing.usage.selectors import EpochFilter
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
 from tests.factories import ingest_tokens as tokens

@@ -8,8 +8,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from billing.corrections.models import Dispute
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import state_of
-from billing.invoicing.models import Dispute, Invoice
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
 from tests.correction_factories import OCTOBER_OVER, bill, people

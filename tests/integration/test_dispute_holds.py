@@ -13,6 +13,7 @@ from django.test import Client
 
 from billing.corrections.dispute_holdback import aged
 from billing.corrections.disputed import dispute_as_dict, disputes_of
+from billing.corrections.models import Dispute, DisputeHoldback
 from billing.corrections.services.corrections import correction_approve
 from billing.corrections.services.dispute_holdback import HoldError, dispute_hold, dispute_let_go
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_reject, dispute_uphold, dispute_withdraw
@@ -20,8 +21,8 @@ from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.journal import Exported, Exporter, journal_acknowledge, journal_export
 from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.issued import NotIssuedError
+from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import state_of
-from billing.invoicing.models import Dispute, DisputeHold, Invoice, JournalExport, Note
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
 from tests.correction_factories import bill, issue, people
@@ -54,7 +55,7 @@ def opened(number: str, amount: str | None = "30000.00", positions: tuple[int, .
     return dispute_open(claim=claim, actor="tom", now=FRIDAY)
 
 
-def hold(dispute: Dispute, actor: str = "sam") -> DisputeHold:
+def hold(dispute: Dispute, actor: str = "sam") -> DisputeHoldback:
     return dispute_hold(dispute_id=dispute.pk, actor=actor, now=FRIDAY, text="too large to post")
 
 
@@ -82,7 +83,7 @@ def test_the_undisputed_part_is_posted_and_the_rest_once_it_is_rejected(number: 
     assert first.held == {number: Decimal("30000.00")}
     before = (tmp_path / "journal.csv").read_text().splitlines()
     dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="the node was up")
-    assert DisputeHold.objects.get().ended_reason == "the node was up"
+    assert DisputeHoldback.objects.get().ended_reason == "the node was up"
     second = export(tmp_path)
     assert posted(second) == {f"GL-{number}": ["70000.00", "20000.00"], f"GL-{number}-H1": ["30000.00"]}
     assert (second.debit, second.credit, second.held) == (Decimal("120000.00"), Decimal("120000.00"), {})
@@ -189,15 +190,15 @@ def test_a_hold_is_finances_has_a_reason_and_comes_once_before_the_ledger_has_it
 def test_an_amount_over_lines_of_two_kinds_is_held_to_the_cent(number: str, tmp_path: Path) -> None:
     """25,000.00 over 100,000.00 and 20,000.00: 20,833.333... and 4,166.666..."""
     hold(opened(number, "25000.00", (1, 2)))
-    assert DisputeHold.objects.get().kinds == {"gpu": "20833.33", "tokens": "4166.67"}
+    assert DisputeHoldback.objects.get().kinds == {"gpu": "20833.33", "tokens": "4166.67"}
     assert posted(export(tmp_path)) == {f"GL-{number}": ["79166.67", "15833.33"]}
 
 
 def test_the_database_keeps_what_was_held(number: str) -> None:
     hold(opened(number))
     for statement in (
-        "UPDATE invoicing_disputehold SET amount = 1", "DELETE FROM invoicing_disputehold",
-        "UPDATE invoicing_disputehold SET kinds = '{}'",
+        "UPDATE corrections_disputeholdback SET amount = 1", "DELETE FROM corrections_disputeholdback",
+        "UPDATE corrections_disputeholdback SET kinds = '{}'",
     ):  # fmt: skip
         refused = pytest.raises(DatabaseError, match="is placed once and ended once")
         with refused, transaction.atomic(), connection.cursor() as cursor:

@@ -12,6 +12,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
+from billing.corrections.models import Dispute
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.disputes import (
     Claim,
@@ -27,8 +28,8 @@ from billing.corrections.services.disputes import (
 )
 from billing.corrections.services.settlement import SettlementError, document_settle
 from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, state_of
-from billing.invoicing.models import Dispute, Invoice, Note
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
 from tests.correction_factories import bill, credit, draft, issue, part, people, proofs_hold, shown, whole
@@ -221,9 +222,9 @@ def test_figures_and_deadlines(october: str) -> None:
 def test_what_a_dispute_claims_stays(october: str) -> None:
     opened(october)
     for statement in (
-        "UPDATE invoicing_dispute SET amount = 1",
-        "DELETE FROM invoicing_dispute",
-        "UPDATE invoicing_disputestep SET text = 'x'",
+        "UPDATE corrections_dispute SET amount = 1",
+        "DELETE FROM corrections_dispute",
+        "UPDATE corrections_disputestep SET text = 'x'",
     ):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

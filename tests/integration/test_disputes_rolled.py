@@ -63,7 +63,7 @@ def test_a_month_that_runs_is_counted_to_now(october: str) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["UPDATE invoicing_dispute SET status = 'rejected', decided_at = now()", "DELETE FROM invoicing_disputestep"],
+    ["UPDATE corrections_dispute SET status = 'rejected', decided_at = now()", "DELETE FROM corrections_disputestep"],
 )
 def test_a_state_without_its_step_shows(october: str, statement: str) -> None:
     opened(october)

@@ -13,10 +13,10 @@ from django.test import Client
 
 from billing.invoices.acceptance import printed_until
 from billing.invoices.documents import render_pdf
+from billing.invoices.models import BillingContact, DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services import mails as service
 from billing.invoices.services.mails import ContactWish, MailError, contact_add, contact_end, mail_resend, mails_send
-from billing.invoicing.models import BillingContact, DocumentMail, Invoice, Note
 from billing.settings.mail_server import MailServer as Configured
 from billing.settings.mail_server import read_mail_server
 from billing.tenancy.models import AuditEntry, Team

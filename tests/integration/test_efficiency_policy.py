@@ -8,23 +8,21 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice, Note
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
-from billing.rating.models import EfficiencyVerdict, RatingRule
+from billing.rating.models import EfficiencyVerdict
 from billing.setup.file import SetUpFileError
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import Interval
@@ -308,39 +306,6 @@ def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> 
         ("rebill", "efficiency", "1.0000", "8.00"), ("rebill", "efficiency", "-0.3333333333333333", "-8.00"),
     ]  # fmt: skip
     assert proofs_hold("2026-10")
-
-
-def test_a_close_is_rated_again_by_the_rule_of_its_time(tmp_path: Path) -> None:
-    """Before, multipliers had four decimals: 1 - 0.0666 paid 15.98 of 16.00. From the second close on nothing is cut."""
-    RatingRule.objects.create(name=RatingRule.Name.EFFICIENCY_TO_THE_CENT, from_closing=2)
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
-    job(1, "0.05", "0.10")
-    job(2, "0.60", "0.60", minutes=180)
-    for number, (mfu, hfu, minutes) in enumerate([("0.05", "0.10", 60), ("0.60", "0.60", 180)], start=3):
-        job(number, mfu, hfu, minutes=minutes, month=11)
-    assert billed(tmp_path) == [
-        ("penalty", "8.000000", "2.0000", "16.00"), ("reward:0.9334", "24.000000", "-0.6660", "-15.98"),
-    ]  # fmt: skip
-    period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 5, tzinfo=UTC))
-    invoices_issue(month="2026-11", actor="ops", now=datetime(2026, 12, 5, tzinfo=UTC))
-    november = document_of(Invoice.objects.get(team__code="nlp", period__month="2026-11"))["lines"]
-    assert [line["amount"] for line in november if line["kind"] == "efficiency"] == ["16.00", "-16.00"]
-    for month in ("2026-10", "2026-11"):
-        assert all(proof.holds for proof in period_verify(month=month))
-
-
-def test_an_installation_with_closes_keeps_their_rule_and_one_without_needs_none(tmp_path: Path) -> None:
-    statement = import_module("billing.rating.migrations.0020_efficiency_to_the_cent").CLOSES_SO_FAR.partition(";")[0]
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        assert not RatingRule.objects.exists()
-        factories.apply(tmp_path)
-        period_close(month="2026-10", actor="ops", now=factories.AFTER)
-        cursor.execute(statement)
-    rule = RatingRule.objects.get()
-    assert (rule.name, rule.from_closing) == ("efficiency-to-the-cent", 2)
-    with pytest.raises(DatabaseError, match="by which rule a close was rated stays"), transaction.atomic():
-        rule.delete()
 
 
 def test_a_neutral_pool_with_enough_penalties_pays_in_full(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.services import standings_refresh
 from billing.closing.services.closing import period_close
 from tests.factories import allocation_record, apply, ingest_allocations
@@ -38,7 +38,7 @@ def prepared(directory: Path, *jobs: dict[str, Any], now: datetime = NOW, bought
 def stands(budget: Budget, now: datetime = NOW) -> tuple[Decimal, Decimal]:
     """Spent and encumbered."""
     standings_refresh(now=now)
-    found: BudgetStanding = budget.standings.get(start__lte=now, end__gt=now)
+    found: BudgetStatus = budget.standings.get(start__lte=now, end__gt=now)
     return found.spent, found.encumbered
 
 

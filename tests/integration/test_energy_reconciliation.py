@@ -12,12 +12,12 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.closing.models import MeterReading
 from billing.closing.report import Check, Report, build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.energy import ReadingError, meter_reading_put
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
-from billing.invoicing.models import MeterReading
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.integration.test_carbon import PRICES, SHEET
@@ -114,7 +114,7 @@ def test_a_reading_stays_as_it_was_told(october: Path) -> None:
     for statement in ("UPDATE {} SET metered_kwh = 1", "DELETE FROM {}", "TRUNCATE {}"):
         refused = pytest.raises(DatabaseError, match="meter")
         with refused, transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(statement.format("invoicing_meterreading"))
+            cursor.execute(statement.format("closing_meterreading"))
 
 
 def test_the_command_and_the_page_take_a_reading(october: Path, capsys: pytest.CaptureFixture[str]) -> None:

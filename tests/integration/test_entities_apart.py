@@ -14,10 +14,10 @@ from billing.closing.report import Report, build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.showback import billing_mode_put
 from billing.closing.services.waivers import exception_waive
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Invoice
 from tests.correction_factories import people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 

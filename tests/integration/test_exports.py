@@ -16,8 +16,8 @@ from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
 from billing.exports.focus.conformance import Conformance
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_approve, invoices_issue
-from billing.invoicing.models import Invoice
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -406,7 +406,7 @@ def test_usage_that_no_longer_explains_a_line_refuses_the_export(tmp_path: Path,
     apply(tmp_path)
     ingest_allocations(allocation_record())
     bill()
-    rewrite("UPDATE usage_allocationspan SET until = until - interval '1 second'")
+    rewrite("UPDATE usage_allocationrevision SET until = until - interval '1 second'")
     done = manage("export_focus", "2026-10", "--out", tmp_path / "f")
     assert (done.status, "line 1 of AI-INFRA-2026-000001 no longer follows from its usage" in done.err) == (3, True)
     assert not (tmp_path / "f").exists() or not list((tmp_path / "f").iterdir())

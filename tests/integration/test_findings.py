@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.budgets.alert_quality import AlertQuality, alert_quality
-from billing.budgets.models import Alert, Finding
+from billing.budgets.models import Alert, CostAnomaly
 from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, feedback_put, findings_update
 from billing.tenancy.models import AuditEntry, Team
 from tests.factories import allocation_record, apply, ingest_allocations, money, person
@@ -39,7 +39,7 @@ def usual(tmp_path: Path) -> None:
         held(day, 1 + day % 2)
 
 
-def judged(now: datetime) -> list[Finding]:
+def judged(now: datetime) -> list[CostAnomaly]:
     days_store(now=now)
     return findings_update(now=now)
 
@@ -123,7 +123,7 @@ def test_a_score_between_the_bars_is_told_until_it_was_a_false_alarm(tmp_path: P
 
 
 def _answered(feedback: str, day: int, *, found: datetime) -> None:
-    Finding.objects.create(
+    CostAnomaly.objects.create(
         team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day=f"2026-10-{day:02d}", amount=9, median=1,
         mad=1, z=9, basis="own", found_at=found, feedback=feedback,
     )  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_quality_of_alerts_is_what_people_said_of_them(tmp_path: Path) -> No
     assert quality.to_review
     assert quality.loud == (("Ann", money("2.3")),)
     assert alert_quality(Team.objects.filter(code="cv"), now) == AlertQuality(0, 0, 0)
-    Finding.objects.filter(day="2026-10-03").update(feedback="true")
+    CostAnomaly.objects.filter(day="2026-10-03").update(feedback="true")
     _answered("true", 8, found=at(8))
     assert not alert_quality(Team.objects.all(), now).to_review, "4 of 6"
 

@@ -17,10 +17,11 @@ from django.utils import timezone
 
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run, operations_pending
+from billing.exports.models import FocusSet
 from billing.exports.services import focus_rows
 from billing.exports.services.focus import UnexplainedError
+from billing.invoices.models import Operation
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import FocusSet, Operation
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record

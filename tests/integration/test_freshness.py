@@ -14,7 +14,7 @@ import openpyxl
 import pytest
 from django.test import Client
 
-from billing.budgets.models import Alert, Budget, BudgetStanding
+from billing.budgets.models import Alert, Budget, BudgetStatus
 from billing.budgets.services import (
     BudgetWish,
     ChannelWish,
@@ -32,7 +32,7 @@ from billing.exports.journal import Chart
 from billing.rating.assessment import rate_period
 from billing.rating.freshness import Freshness, freshness, unbilled_in
 from billing.tenancy.models import ApiToken, Team
-from billing.usage.models import AgentWatermark, WatchNote
+from billing.usage.models import AgentWatermark, CoverageNote
 from billing.usage.scope import EVERYTHING, UsageScope
 from metering.intervals import Interval, billing_month
 from tests.factories import (
@@ -143,11 +143,12 @@ def test_a_stretch_that_was_filled_afterwards_is_complete_and_an_earlier_gap_is_
     apply(tmp_path, watched=False)
     watched(SILENT_SINCE)
     note = {"cluster": "hq-1", "agent": "backfill", "kind": "filled"}
-    WatchNote.objects.create(**note, start=SILENT_SINCE, until=NOW - 2 * DAY)
+    CoverageNote.objects.create(**note, start=SILENT_SINCE, until=NOW - 2 * DAY)
     assert (of().data_through, of().stale) == (NOW - 2 * DAY, True)
     watched(NOW)
-    rewrite("DELETE FROM usage_watchnote")
-    WatchNote.objects.create(cluster="hq-1", agent="gpu-agent", kind="unwatched", start=NOW - 5 * DAY, until=NOW - 4 * DAY)
+    rewrite("DELETE FROM usage_coveragenote")
+    stretch = {"start": NOW - 5 * DAY, "until": NOW - 4 * DAY}
+    CoverageNote.objects.create(cluster="hq-1", agent="gpu-agent", kind="unwatched", **stretch)
     found = of()
     assert (found.data_through, found.stale) == (NOW, False)
     assert [(one.place, one.name, one.since) for one in found.gaps] == [("hq-1", "gpu-agent", NOW - 5 * DAY)]
@@ -373,7 +374,7 @@ def test_a_summary_of_usage_says_what_is_missing(tmp_path: Path, at_now: None) -
 def test_a_budget_says_through_when_its_spending_is_complete(tmp_path: Path, at_now: None) -> None:
     silent_since_november(tmp_path, budgets=[{"team": "nlp", "amount": "100.00"}])
     budgets_evaluate(now=NOW)
-    BudgetStanding.objects.update(forecast_p50=money("12.00"), forecast_at=NOW)
+    BudgetStatus.objects.update(forecast_p50=money("12.00"), forecast_at=NOW)
     (row,) = signed_in("ann", "finance").get("/api/v1/budgets").json()["results"]
     standing = row["standing"]
     assert standing["spent"] == "10.00"
@@ -392,7 +393,7 @@ def test_no_forecast_is_made_before_the_days_of_the_period_are_counted(tmp_path:
     watched(NOW)
     standings_refresh(now=NOW)
     forecasts_update(now=NOW)
-    standing = BudgetStanding.objects.get()
+    standing = BudgetStatus.objects.get()
     assert (standing.spent, standing.forecast_p50, standing.forecast_withheld) == (money("42320.00"), None, "uncounted")
     assert "the days of the period are being added up" in text_of(finance, "/spending/?month=2026-11&part=end")
     assert "the days of the period are being added up" in text_of(finance, f"/budgets/{standing.budget_id}/")
@@ -443,7 +444,7 @@ def test_whoever_relies_on_a_budget_learns_once_that_metering_is_silent(tmp_path
 def test_an_alert_says_through_when_its_data_are_complete_and_no_forecast_fires_from_a_silence(tmp_path: Path) -> None:
     silent_since_november(tmp_path, budgets=[{"team": "nlp", "amount": "10.00", "thresholds": [100]}])
     standings_refresh(now=NOW)
-    BudgetStanding.objects.update(forecast_p50=money("999.00"), forecast_at=NOW)
+    BudgetStatus.objects.update(forecast_p50=money("999.00"), forecast_at=NOW)
     budgets_evaluate(now=NOW)
     assert list(Alert.objects.order_by("basis").values_list("basis", "data_time")) == [
         ("actual", SILENT_SINCE), ("silence", SILENT_SINCE)
@@ -459,7 +460,7 @@ def test_a_budget_that_is_born_used_up_is_one_alert(tmp_path: Path, settings: An
     with webhook() as hook:
         found = budget(tmp_path, hook.url, name="Training", namespace="nlp-*", thresholds=(50, 80, 100))
         standings_refresh(now=NOW)
-        BudgetStanding.objects.update(forecast_p50=money("240.00"), forecast_at=NOW)
+        BudgetStatus.objects.update(forecast_p50=money("240.00"), forecast_at=NOW)
         budgets_evaluate(now=NOW)
         alerts_deliver(now=NOW)
         (text,) = hook.texts

@@ -15,7 +15,7 @@ from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.gaps import metering_gaps
-from billing.usage.models import AgentWatermark, GpuAllocation, WatchNote
+from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.stored_rows import rewrite
@@ -63,7 +63,7 @@ def test_a_stretch_that_was_not_watched_is_a_gap_until_all_of_it_is_filled(post:
 def test_the_same_note_twice_is_one(post: Any) -> None:
     for _ in range(2):
         post(unwatched=[stretch("20T08", "20T12"), stretch("21T08", "21T08")])
-    assert WatchNote.objects.count() == 1
+    assert CoverageNote.objects.count() == 1
 
 
 def test_the_silence_of_an_agent_can_be_filled_as_well(post: Any) -> None:
@@ -205,7 +205,7 @@ def test_a_cluster_that_offers_devices_to_claims_is_one_in_which_they_may_be_hel
 @pytest.mark.parametrize("field", ["unwatched", "filled"])
 def test_a_stretch_that_is_none_is_refused(post: Any, field: str, told: Any) -> None:
     answer = post(**{field: told})
-    assert (answer.status_code, WatchNote.objects.count()) == (400, 0)
+    assert (answer.status_code, CoverageNote.objects.count()) == (400, 0)
 
 
 def test_a_watched_hold_takes_the_place_of_a_reconstructed_one_and_only_estimates_give_way(post: Any) -> None:
@@ -298,7 +298,7 @@ def test_what_an_agent_cannot_meter_holds_the_close_until_somebody_takes_it_on(c
     for _ in range(2):
         assert client.post("/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json",
                            headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
-    assert rewrite("UPDATE usage_agentnote SET at = '2026-10-15T00:00:00Z'") == 2
+    assert rewrite("UPDATE usage_agentdiagnostic SET at = '2026-10-15T00:00:00Z'") == 2
 
     def told() -> list[tuple[str, str, bool]]:
         report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))

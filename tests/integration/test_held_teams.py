@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.closing.models import BlockedTeam, PeriodReopening
 from billing.closing.report import build_report
 from billing.closing.services.closing import TeamsBlockedError, period_close
 from billing.closing.services.closing import _bill as bill
@@ -19,9 +20,9 @@ from billing.closing.services.closing import _cut_off as cut_off
 from billing.closing.services.reopening import ReopeningError, reopening_approve, reopening_request
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import PeriodError, period_open
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, Note, PeriodReopening
 from billing.rating.models import Charge
 from billing.runtime.progress import no_progress
 from billing.setup.apply import Applied
@@ -83,7 +84,7 @@ def test_a_team_that_cannot_be_billed_is_held_and_the_others_are_drafted(broken:
     assert (nlp.team.code, nlp.status) == ("nlp", "approved")
     assert next((line["kind"], line["amount"]) for line in nlp.draft["lines"]) == ("gpu", "209.62")
     assert set(Charge.objects.values_list("team", flat=True)) == {"nlp"}
-    (held,) = HeldTeam.objects.all()
+    (held,) = BlockedTeam.objects.all()
     assert (held.team, "numeric field overflow" in held.problem) == ("cv", True)
     assert held.amount == Decimal("1440000000000000078.61")
 
@@ -110,7 +111,7 @@ def test_closing_again_without_repair_changes_nothing(broken: None) -> None:
             close(now)
     assert Invoice.objects.count() == 1
     assert Charge.objects.filter(team="cv").count() == 0
-    assert HeldTeam.objects.count() == 1
+    assert BlockedTeam.objects.count() == 1
 
 
 def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken: None) -> None:
@@ -120,7 +121,7 @@ def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken:
     before = Invoice.objects.get(team__code="nlp").sha256
     repair()
     close(LATER)
-    assert (period().status, HeldTeam.objects.count()) == ("closed", 0)
+    assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1
     cv = Invoice.objects.get(team__code="cv")
     assert cv.total == Decimal("720000078.61")  # 720 h at 1,000,000.00, and 78.61
@@ -155,7 +156,7 @@ def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, 
         close()
     asked = reopening_request(month=MONTH, reason="cv's ledger is broken", actor="lin", now=LATER)
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
-    assert (period().status, period().ordinal, HeldTeam.objects.count()) == ("open", None, 0)
+    assert (period().status, period().ordinal, BlockedTeam.objects.count()) == ("open", None, 0)
     assert Invoice.objects.get().void_reason == "2026-10 was opened again: cv's ledger is broken"
     told = AuditEntry.objects.get(action="period_reopen").detail
     assert (told["held"], told["drafts"], told["approved_by"]) == (["cv"], 1, "ada")
@@ -190,7 +191,7 @@ def test_the_database_opens_no_billed_month_that_is_being_closed_without_an_appr
     with pytest.raises(TeamsBlockedError):
         close()
     for statement in (
-        "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL", "DELETE FROM invoicing_billingperiod",
+        "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL", "DELETE FROM invoices_billingperiod",
     ):  # fmt: skip
         refused = pytest.raises(DatabaseError, match="period 2026-10 is being closed and has bills")
         with refused, transaction.atomic(), connection.cursor() as cursor:
@@ -206,7 +207,7 @@ def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_be
     owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
     set_up(tmp_path, ownership=owners, platform=[*SET_UP.get("platform", []), *PLATFORM])
     close(LATER)
-    assert (period().status, HeldTeam.objects.count()) == ("closed", 0)
+    assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert Invoice.objects.get().team.code == "nlp"
     assert set(Charge.objects.values_list("team", "platform")) == {("nlp", False), ("platform", True)}
     assert all(proof.holds for proof in period_verify(month=MONTH))

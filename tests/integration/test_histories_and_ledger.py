@@ -100,7 +100,7 @@ def held(cluster: str) -> dict[str, list[Interval]]:
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT a.pod_uid, s.start, s.until FROM usage_gpuallocation a
-               JOIN usage_allocationspan s ON s.allocation_id = a.id WHERE a.cluster = %s""",
+               JOIN usage_allocationrevision s ON s.allocation_id = a.id WHERE a.cluster = %s""",
             [cluster],
         )
         for uid, start, until in cursor.fetchall():

@@ -12,7 +12,7 @@ from django.db import connection
 
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.gaps import metering_gaps
-from billing.usage.models import AllocationSpan, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.selectors import EpochFilter, gpu_sums
 from billing.usage.services import (
     IngestOutcome,
@@ -216,7 +216,7 @@ def test_the_roll_up_is_the_sum_of_the_rows_whenever_it_is_folded() -> None:
 def test_an_allocation_sent_again_has_no_effect() -> None:
     assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
     assert answer(ingest_allocations(allocation_record(), allocation_record())) == (0, 2, 0, 0)
-    assert (GpuAllocation.objects.count(), AllocationSpan.objects.count()) == (1, 1)
+    assert (GpuAllocation.objects.count(), AllocationRevision.objects.count()) == (1, 1)
 
 
 def running(until: str, **changed: Any) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def test_an_end_at_the_start_leaves_no_time_held() -> None:
     ingest_allocations(running("2026-10-10T03:00:00Z"))
     start = "2026-10-10T00:00:00Z"
     assert answer(ingest_allocations(allocation_record(ended_at=start, observed_until=start))) == (1, 0, 0, 0)
-    assert (held_seconds(), AllocationSpan.objects.count()) == (0, 0)
+    assert (held_seconds(), AllocationRevision.objects.count()) == (0, 0)
 
 
 @pytest.mark.django_db

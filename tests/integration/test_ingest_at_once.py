@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from billing.usage.models import AllocationSpan, GpuAllocation, NodeCapacity
+from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity
 from billing.usage.services import (
     IngestOutcome,
     allocations_ingest,
@@ -124,7 +124,7 @@ def test_overlapping_allocation_reports_of_many_writers_end_in_the_furthest_stat
 
     answers = [counts for results in at_once(work) for counts in results]
     assert all(sum(counts) == 10 and counts[2:] == (0, 0) for counts in answers)
-    assert (GpuAllocation.objects.count(), AllocationSpan.objects.count()) == (40, 40)
+    assert (GpuAllocation.objects.count(), AllocationRevision.objects.count()) == (40, 40)
     ended = GpuAllocation.objects.exclude(ended_at=None)
     assert {row.allocation_id for row in ended} == {f"alloc-{key}" for key in range(1, 40, 2)}
     assert set(ended.values_list("observed_until", flat=True)) == {datetime(2026, 10, 10, 2, 37, 13, tzinfo=UTC)}
@@ -160,7 +160,7 @@ def test_the_ingest_of_allocations_is_one_transaction(ledger: None, monkeypatch:
     monkeypatch.setattr("billing.usage.services.allocations.quarantine_add", broken)
     with pytest.raises(RuntimeError):
         ingest_allocations(allocation_record())
-    assert (GpuAllocation.objects.count(), AllocationSpan.objects.count()) == (0, 0)
+    assert (GpuAllocation.objects.count(), AllocationRevision.objects.count()) == (0, 0)
     monkeypatch.undo()
     assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
     assert allocations_ingest is not None

@@ -11,8 +11,8 @@ from django.core.management import call_command
 from billing.closing.report import build_report
 from billing.corrections.effect import effect_of
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
-from billing.invoicing.models import Invoice, Note
 from billing.rating.models import RetroactiveChange
 from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, people, proofs_hold, shown
 from tests.factories import allocation_record, apply, ingest_allocations

@@ -3,7 +3,6 @@
 A pod holds eight cards of a claim at 10.0000 an hour: alone until another pod comes, then half of each with it.
 """
 
-import importlib
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.tenancy.models import BillingSetup, Team
 from metering.allocation import Rule
 from tests.factories import allocation_record, apply, ingest_allocations
-from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 
@@ -184,22 +181,3 @@ def test_runs_of_one_pod_that_no_change_of_share_ended_are_holds_of_their_own(tm
     )  # fmt: skip
     close()
     assert lines()[1:] == [("interruption", "2026-10", "preempted", "8.000000", "-80.00")]
-
-
-def test_pieces_that_came_before_their_ends_were_noted_are_noted_by_the_migration(tmp_path: Path) -> None:
-    """Of a database that was made before: the closed month proves as it was billed, the open one is carried."""
-    apply(tmp_path, interruption_policies=[POLICY])
-    ingest_allocations(piece(1, "10T00:00:00", "10T01:00:00"), piece(2, "10T01:00:00", "10T02:00:00", "preempted", "0.5"))
-    rewrite("DELETE FROM usage_allocationend WHERE end_reason = %s", [CHANGED])
-    close()
-    assert lines()[1:] == [("interruption", "2026-10", "preempted", "4.000000", "-40.00")]
-    ingest_allocations(
-        piece(3, "11-10T00:00:00", "11-10T01:00:00", pod_uid="uid-2"),
-        piece(4, "11-10T01:00:00", "11-10T02:00:00", "preempted", "0.5", pod_uid="uid-2"),
-    )
-    rewrite("DELETE FROM usage_allocationend WHERE end_reason = %s", [CHANGED])
-    with connection.cursor() as cursor:
-        cursor.execute(importlib.import_module("billing.usage.migrations.0016_ends_of_pieces").FORWARD)
-    assert [proof.holds for proof in period_verify(month="2026-10")] == [True] * len(period_verify(month="2026-10"))
-    close("2026-11", NOVEMBER_OVER)
-    assert lines("2026-11")[1:] == [("interruption", "2026-11", "preempted", "12.000000", "-120.00")]

@@ -18,9 +18,9 @@ from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.sla import LostWork, sla_credit_draft
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
@@ -28,7 +28,7 @@ from billing.portal.statements import month_statements
 from billing.rates.models import InterruptionPolicy
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
-from billing.usage.models import AllocationEnd
+from billing.usage.models import AllocationInterruption
 from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
 from metering.__main__ import main as metering
@@ -162,7 +162,7 @@ def test_an_end_that_becomes_known_after_a_close_moves_nothing_that_was_billed(t
 def test_an_estimated_interruption_that_was_none_is_not_carried(tmp_path: Path) -> None:
     apply(tmp_path, interruption_policies=[POLICY])
     ingest_allocations(hold(1, "10T00:00", "10T03:00", "preempted", end_estimated=True))
-    assert AllocationEnd.objects.count() == 1
+    assert AllocationInterruption.objects.count() == 1
     ingest_allocations(hold(1, "10T00:00", "10T02:30", "completed"))
     close()
     assert lines() == [("gpu", "", "20.000000", "10.0000", "200.00")]

@@ -19,6 +19,7 @@ from billing.corrections.services.settlement import SettlementError, document_se
 from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
 from billing.invoices.issued import NotIssuedError, issued_documents
+from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.invoices.selectors import document_of, state_of
 from billing.invoices.services.invoices import (
     ApprovalError,
@@ -28,7 +29,6 @@ from billing.invoices.services.invoices import (
     invoices_issue,
     invoices_preview,
 )
-from billing.invoicing.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.tenancy.models import AuditEntry
 from tests.correction_factories import (
     FIRST,
@@ -95,7 +95,7 @@ def test_a_note_is_settled_like_an_invoice(drafted: Path) -> None:
     document_settle(number=str(note.number), reference="FI-9", actor="sam", now=IN_NOVEMBER)
     assert state_of(note) == "settled"
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE invoicing_documentevent SET reference = 'x'")
+        cursor.execute("UPDATE invoices_documentevent SET reference = 'x'")
     assert DocumentEvent.objects.get().reference == "FI-9"
 
 
@@ -122,7 +122,7 @@ def test_void_is_before_issue_only_and_a_void_draft_is_built_again(drafted: Path
     with pytest.raises(ApprovalError, match="nothing to build again"):
         invoice_rebuild(month="2026-10", team="cv", actor="sam")
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE invoicing_invoice SET status = 'draft' WHERE status = 'void'")
+        cursor.execute("UPDATE invoices_invoice SET status = 'draft' WHERE status = 'void'")
     told = AuditEntry.objects.filter(action__in=["invoice_void", "invoice_rebuild"]).values_list("subject", flat=True)
     assert list(told) == ["2026-10 nlp", "2026-10 nlp"]
 
@@ -160,7 +160,7 @@ def test_a_shadow_has_no_number_and_is_in_no_journal_and_no_export(shadowed: Pat
     assert invoices_approve(month="2026-10", actor="fin") == []
     assert invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER) == 0
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE invoicing_invoice SET status = 'approved' WHERE shadow")
+        cursor.execute("UPDATE invoices_invoice SET status = 'approved' WHERE shadow")
 
 
 def test_a_shadow_is_marked_in_every_format(shadowed: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_mode_of_a_closed_month_never_changes(shadowed: Path) -> None:
     with pytest.raises(ModeError, match="period 2026-10 is closed"):
         shadow("cv")
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("DELETE FROM invoicing_billingmode WHERE from_month = '2026-10'")
+        cursor.execute("DELETE FROM invoices_billingmode WHERE from_month = '2026-10'")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,14 @@
 
 import json
 from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from billing.invoices.line_rollups import invoiced_rollups, invoiced_total
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
@@ -61,19 +60,6 @@ def test_lines_that_differ_in_their_price_alone_are_one_sum(october: BillingPeri
     assert shadow == []
     assert invoiced_total(october, Team.objects.all(), shadow=False) == Decimal("2308.00")
     assert invoiced_total(october, Team.objects.filter(code="cv"), shadow=False) == Decimal("100.00")
-
-
-def test_an_upgrade_makes_the_sums_that_a_close_makes(october: BillingPeriod) -> None:
-    made = {row.pk: facts(row) for row in InvoiceSums.objects.all()}
-    upgrade = import_module("billing.invoicing.migrations.0061_invoice_sums")
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute(upgrade.UNGUARD)
-        cursor.execute("DELETE FROM invoicing_invoicesums")
-        cursor.execute(upgrade.FILL)
-        cursor.execute(upgrade.GUARD)
-    assert len(made) == 2
-    assert {row.pk: facts(row) for row in InvoiceSums.objects.all()} == made
 
 
 def test_sums_of_an_issued_invoice_are_refused_every_change(october: BillingPeriod) -> None:

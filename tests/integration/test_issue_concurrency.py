@@ -27,11 +27,11 @@ from django.db import connection, connections, transaction
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_request, operation_run
 from billing.corrections.services.proof import period_verify
-from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries, Operation
+from billing.invoices.models import BillingPeriod, Invoice, NumberSeries, Operation
 from billing.rating.models import Charge
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from tests.cli import PROJECT
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
@@ -246,7 +246,7 @@ def test_many_closes_at_once_of_which_half_is_killed_bill_the_month_once(used: N
     assert set(statuses) <= {0, -9}
     assert statuses.count(0) >= 20
     assert statuses.count(-9) > 0
-    assert (BillingPeriod.objects.get().status, ClosedWindow.objects.count()) == ("closed", 1)
+    assert (BillingPeriod.objects.get().status, Close.objects.count()) == ("closed", 1)
     assert (Invoice.objects.count(), Charge.objects.count()) == (TEAMS, TEAMS)
     assert sum(Invoice.objects.values_list("total", flat=True)) == Decimal(10 * TEAMS * (TEAMS + 1) // 2)
     assert AuditEntry.objects.filter(action="period_close").count() == 1
@@ -264,7 +264,7 @@ def test_a_close_killed_at_each_statement_in_turn_is_finished_by_the_next(used: 
         os.close(gate)
         os.close(opener)
     period_close(month=MONTH, actor="ops", now=datetime(2024, 11, 2, tzinfo=UTC))
-    assert (ClosedWindow.objects.count(), Invoice.objects.count(), Charge.objects.count()) == (1, TEAMS, TEAMS)
+    assert (Close.objects.count(), Invoice.objects.count(), Charge.objects.count()) == (1, TEAMS, TEAMS)
     assert all(proof.holds for proof in period_verify(month=MONTH))
 
 

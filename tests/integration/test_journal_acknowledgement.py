@@ -12,8 +12,8 @@ from django.test import Client
 from billing.closing.report import build_report
 from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.journal import AcknowledgementError, Exporter, journal_acknowledge, journal_export
+from billing.invoices.models import JournalExport
 from billing.invoices.selectors import period_of
-from billing.invoicing.models import JournalExport
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
 from tests.correction_factories import OCTOBER_OVER, bill, people
@@ -77,7 +77,7 @@ def test_the_ledger_acknowledges_once_and_the_database_keeps_it(batch: str) -> N
     entry = AuditEntry.objects.get(action="journal_acknowledge")
     detail = {"reference": "SAP-4711", "batch_hash": batch, "settled": 1}
     assert (entry.actor, entry.subject, entry.detail) == ("sam", "2026-10", detail)
-    for statement in ("UPDATE invoicing_journalexport SET reference = 'x'", "DELETE FROM invoicing_journalexport"):
+    for statement in ("UPDATE invoices_journalexport SET reference = 'x'", "DELETE FROM invoices_journalexport"):
         refused = pytest.raises(DatabaseError, match="was exported and stays as it is")
         with refused, transaction.atomic(), connection.cursor() as c:
             c.execute(statement)

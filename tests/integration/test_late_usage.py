@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from billing.invoicing.models import Invoice
+from billing.invoices.models import Invoice
 from billing.usage.services import Reporter
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
 from tests.integration.test_closing import (

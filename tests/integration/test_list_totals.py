@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.models import Budget, BudgetStatus
 from billing.corrections.services.disputes import Claim, dispute_open
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.portal.totals import budget_totals, invoice_totals
 from billing.portal.views import budgets as budget_views
 from billing.portal.views import invoices as invoice_views
@@ -164,7 +164,7 @@ def plan(tmp_path: Path) -> None:
 
 def stand(budget: Budget, period: str, spent: str, forecast: str | None) -> None:
     now = timezone.now()
-    BudgetStanding.objects.create(
+    BudgetStatus.objects.create(
         budget=budget, period=period, start=now - timedelta(days=9), end=now + timedelta(days=9), amount=budget.amount,
         spent=Decimal(spent), encumbered=Decimal("1.50"), as_of=now, generation=1,
         forecast_p50=None if forecast is None else Decimal(forecast),
@@ -202,15 +202,15 @@ def test_a_budget_whose_group_is_not_listed_is_added_itself() -> None:
 
 @pytest.mark.usefixtures("planned")
 def test_an_unknown_forecast_leaves_the_sum_unknown_and_what_is_not_counted_is_in_no_total() -> None:
-    BudgetStanding.objects.filter(budget__team__code="cv", period="2026-11").update(forecast_p50=None)
-    BudgetStanding.objects.filter(period="2026-Q4").delete()
+    BudgetStatus.objects.filter(budget__team__code="cv", period="2026-11").update(forecast_p50=None)
+    BudgetStatus.objects.filter(period="2026-Q4").delete()
     (row,) = foot(signed_in("finance"), "/budgets/")
     assert row.endswith("2026-11 per month 750.00 3.00 1,500.00 50.0% not yet")
 
 
 @pytest.mark.usefixtures("planned")
 def test_a_forecast_that_the_spending_has_overtaken_is_not_shown() -> None:
-    BudgetStanding.objects.filter(budget__team__code="cv", period="2026-Q4").update(forecast_p50=Decimal("599.99"))
+    BudgetStatus.objects.filter(budget__team__code="cv", period="2026-Q4").update(forecast_p50=Decimal("599.99"))
     text = signed_in("finance").get("/budgets/").content.decode()
     assert "599.99" not in text
     assert text.count("not yet") == 3  # besides the budget of a model, which has none, and the total of the quarter

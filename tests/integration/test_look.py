@@ -11,8 +11,8 @@ import pytest
 from billing.closing import precheck
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, Invoice
 from billing.usage.selectors import double_held
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import Interval

@@ -8,8 +8,8 @@ import pytest
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db

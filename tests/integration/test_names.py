@@ -14,9 +14,9 @@ from django.core.management import call_command
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import exception_waive
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Invoice
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import Reporter, tokens_ingest
 from metering.records import TokenUsage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.services import BudgetError, BudgetWish, budget_new, standings_refresh
 from billing.tenancy.models import AuditEntry, Team
 from tests.factories import apply, money, person
@@ -71,7 +71,7 @@ def test_a_budget_per_quarter_of_a_group_counts_like_a_declared_one(finance: Cli
         "llama-*",
     )
     standings_refresh(now=NOW)
-    standing = BudgetStanding.objects.get(period="2026-Q4")
+    standing = BudgetStatus.objects.get(period="2026-Q4")
     assert (standing.amount, standing.spent) == (money("7777.00"), money("0.00"))
 
 
@@ -80,7 +80,7 @@ def test_a_plan_has_the_months_that_got_an_amount(finance: Client) -> None:
     assert budget.amount == money("350.00")
     assert dict(budget.plan.values_list("month", "amount")) == {"2026-11": money("300.00"), "2027-01": money("50.00")}
     standings_refresh(now=NOW)
-    assert dict(BudgetStanding.objects.values_list("period", "amount")) == {"2026-11": money("300.00")}
+    assert dict(BudgetStatus.objects.values_list("period", "amount")) == {"2026-11": money("300.00")}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from django.db import connection
 from billing.closing.services.operations import operation_request
 from billing.closing.tasks import operation_wake, operations_resume
 from billing.corrections.services.proof import period_verify
-from billing.invoicing.models import BillingPeriod, Invoice, Operation
+from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.rating.models import Charge
 from billing.usage.epochs import USAGE_LOCK
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record

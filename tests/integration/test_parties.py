@@ -13,9 +13,9 @@ from django.test import Client
 from billing.closing.services.waivers import exception_waive
 from billing.corrections.note_proof import note_again
 from billing.invoices.documents import render_pdf, render_xlsx
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Invoice
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from tests.correction_factories import OCTOBER_OVER, bill, credit, people, proofs_hold, whole

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from billing.invoicing.models import BillingPeriod, HeldTeam, MeterReading
+from billing.closing.models import BlockedTeam, MeterReading
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
 from tests import factories
@@ -84,7 +85,7 @@ def test_held_teams_are_listed_to_those_who_see_them(tmp_path: Path) -> None:
         month="2026-10", zone="Asia/Shanghai", start="2026-09-30T16:00Z", end="2026-10-31T16:00Z"
     )
     for team, problem, amount in (("nlp", "ValueError: no", None), ("cv", "constraint", Decimal("12.50"))):
-        HeldTeam.objects.create(period=period, team=team, problem=problem, amount=amount, held_at=AFTER)
+        BlockedTeam.objects.create(period=period, team=team, problem=problem, amount=amount, held_at=AFTER)
     listed = Client().get(HELD, **bearer("invoices:read")).json()["results"]
     assert [(row["team"], row["problem"], row["amount"]) for row in listed] == [
         ("cv", "constraint", "12.50"), ("nlp", "ValueError: no", None),

@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run
+from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import BillingPeriod, Invoice, Operation
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements

@@ -10,11 +10,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from billing.closing.models import ProvisionalStatement, ProvisionalTeamStatement
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run
 from billing.closing.services.previews import month_assess, previews_refresh
 from billing.closing.services.waivers import exception_waive
-from billing.invoicing.models import BillingPeriod, MonthPreview, Operation, TeamPreview
+from billing.invoices.models import BillingPeriod, Operation
 from billing.portal.board import Board
 from billing.portal.bridge import Bridge
 from billing.portal.filters import Filters
@@ -160,9 +161,9 @@ def test_a_part_of_the_house_is_summed_when_it_is_asked_for(month: str) -> None:
 
 def test_use_that_an_older_release_did_not_keep_is_summed(month: str) -> None:
     month_assess(month=month, now=AFTER)
-    kept = MonthPreview.objects.get(month=month)
+    kept = ProvisionalStatement.objects.get(month=month)
     pools = json.loads(bytes(kept.facts))["pools"]
-    MonthPreview.objects.filter(pk=kept.pk).update(facts=json.dumps(pools).encode())
+    ProvisionalStatement.objects.filter(pk=kept.pk).update(facts=json.dumps(pools).encode())
     heat, until = use_by_hour()
     assert ([item.name for item in heat], until) == (["devices", "tokens"], None)
     assert "NVIDIA-H800" in of_pages()["/recovery/"]
@@ -208,7 +209,7 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
         assert [compared(**names) for names in asked] == live
         assert compared("cv") == live[1]
     month_assess(month="2026-11", now=datetime(2026, 12, 3, tzinfo=UTC))
-    assert not MonthPreview.objects.get(month="2026-11").teams.exclude(compared=b"[]").exists()
+    assert not ProvisionalStatement.objects.get(month="2026-11").teams.exclude(compared=b"[]").exists()
 
 
 def test_a_team_that_used_nothing_since_is_compared_too(month: str, settings: Any) -> None:
@@ -229,9 +230,9 @@ def test_sums_that_an_older_release_kept_are_read_line_by_line(month: str) -> No
     month_assess(month=month, now=ASSESSED)
     teams, period = Team.objects.order_by("code"), period_shown(MONTH, BillingSetup.objects.get())
     now = facts(month_facets(period, teams))
-    for row in TeamPreview.objects.all():
+    for row in ProvisionalTeamStatement.objects.all():
         old = {name: found for name, found in json.loads(bytes(row.sums)).items() if name != "facets"}
-        TeamPreview.objects.filter(pk=row.pk).update(sums=json.dumps(old).encode())
+        ProvisionalTeamStatement.objects.filter(pk=row.pk).update(sums=json.dumps(old).encode())
     older = month_facets(period, teams)
     assert older.whole is not None
     assert facts(older) == now
@@ -326,10 +327,10 @@ def test_finance_has_a_month_assessed_again(month: str) -> None:
 
 def test_the_scheduler_assesses_when_it_is_time_to(month: str) -> None:
     assert previews_refresh() > 0
-    kept = MonthPreview.objects.get(month=month)
+    kept = ProvisionalStatement.objects.get(month=month)
     assert kept.report_as_of is not None
     assert previews_refresh() == 0  # a moment later nothing is due
-    MonthPreview.objects.update(as_of=kept.as_of - timedelta(minutes=2))
+    ProvisionalStatement.objects.update(as_of=kept.as_of - timedelta(minutes=2))
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
     assert previews_refresh() >= 1
     assert amounts(statements())["cv"] == Decimal("104.81")

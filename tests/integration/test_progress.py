@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from billing.closing.services.operations import operation_request, operation_run
-from billing.invoicing.models import Operation
+from billing.invoices.models import Operation
 from billing.runtime.progress import progress_text, throttled
 from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations

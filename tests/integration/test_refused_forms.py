@@ -16,7 +16,7 @@ from django.db import transaction
 from django.test import Client
 from django.urls import resolve
 
-from billing.invoicing.models import Correction
+from billing.invoices.models import Correction
 from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import EACH, walk_as
 

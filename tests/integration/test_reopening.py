@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
 
+from billing.closing.models import PeriodReopening
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.reopening import ReopeningError, reopening_approve, reopening_reject, reopening_request
@@ -19,15 +20,15 @@ from billing.corrections.services.proof import period_verify
 from billing.exports.journal import Chart
 from billing.exports.services.journal import journal_export
 from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild, invoices_issue
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, Invoice, PeriodReopening
 from billing.rating.models import Charge
 from billing.rating.selectors import closed_until
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -137,7 +138,7 @@ def test_the_drafts_of_the_withdrawn_close_stay_readable_and_its_charges_are_nob
     assert (asked.drafts, asked.closing, asked.closed_by, asked.closed_at) == (1, 1, "lin", OCTOBER_OVER)
     close()
     assert sorted(Charge.objects.values_list("closing", flat=True)) == [1, 2]
-    assert list(ClosedWindow.objects.order_by("ordinal").values_list("ordinal", "withdrawn_at")) == [
+    assert list(Close.objects.order_by("ordinal").values_list("ordinal", "withdrawn_at")) == [
         (1, OCTOBER_OVER + timedelta(hours=1)), (2, None),
     ]  # fmt: skip
     assert BillingPeriod.objects.get().ordinal == 2
@@ -200,7 +201,7 @@ def test_an_issued_month_stays_closed_also_where_it_was_issued_after_somebody_as
     reopening_reject(reopening_id=asked.pk, reason="it is issued", actor="lin", now=OCTOBER_OVER)
     with pytest.raises(ReopeningError, match="are issued and never change"):
         request()
-    assert ClosedWindow.objects.get().withdrawn_at is None
+    assert Close.objects.get().withdrawn_at is None
 
 
 def test_only_the_last_close_is_taken_back() -> None:
@@ -234,15 +235,15 @@ def test_the_database_lets_nobody_approve_their_own_request(decided_by: str) -> 
     request()
     with pytest.raises(IntegrityError, match="reopening_takes_two_persons"):
         sql(
-            "UPDATE invoicing_periodreopening SET status = 'approved', drafts = 1, decided_at = now(), "
+            "UPDATE closing_periodreopening SET status = 'approved', drafts = 1, decided_at = now(), "
             f"decided_by = '{decided_by}'"
         )
 
 
 def test_the_database_opens_no_month_without_an_approval() -> None:
     close()
-    opened = "UPDATE invoicing_billingperiod SET status = 'open', ordinal = NULL"
-    approved = "UPDATE invoicing_periodreopening SET status = 'approved', drafts = 0, decided_at = now(), decided_by = 'ada'"
+    opened = "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL"
+    approved = "UPDATE closing_periodreopening SET status = 'approved', drafts = 0, decided_at = now(), decided_by = 'ada'"
     with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
         sql(opened)
     request()
@@ -253,8 +254,8 @@ def test_the_database_opens_no_month_without_an_approval() -> None:
     with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
         sql(opened)  # approved, but a document of it is out
     for statement in (
-        "DELETE FROM invoicing_periodreopening", "UPDATE invoicing_periodreopening SET reason = 'x'",
-        "UPDATE usage_closedwindow SET start = now()", "DELETE FROM usage_closedwindow",
+        "DELETE FROM closing_periodreopening", "UPDATE closing_periodreopening SET reason = 'x'",
+        "UPDATE usage_close SET start = now()", "DELETE FROM usage_close",
     ):  # fmt: skip
         with pytest.raises(DatabaseError, match="stay"):
             sql(statement)

@@ -94,7 +94,7 @@ def test_an_earlier_month_with_usage_that_nobody_closed_is_named() -> None:
 
 
 def test_reading_a_report_opens_no_period() -> None:
-    from billing.invoicing.models import BillingPeriod
+    from billing.invoices.models import BillingPeriod
 
     october()
     assert not BillingPeriod.objects.exists()

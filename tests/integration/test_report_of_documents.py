@@ -9,9 +9,10 @@ import pytest
 from django.db import connection
 
 from billing.closing.report import Check, Report, build_report
+from billing.corrections.models import Dispute
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_uphold
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
-from billing.invoicing.models import Dispute, Invoice
 from tests.correction_factories import bill, issue, people
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
@@ -72,10 +73,10 @@ def test_a_document_whose_sums_differ_is_named(october: None, field: str, told: 
         document[field][0]["amount"] = "1001.00"
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute("ALTER TABLE invoicing_invoice DISABLE TRIGGER USER")
-        cursor.execute("UPDATE invoicing_invoice SET document = %s WHERE id = %s", [json.dumps(document), invoice.pk])
+        cursor.execute("ALTER TABLE invoices_invoice DISABLE TRIGGER USER")
+        cursor.execute("UPDATE invoices_invoice SET document = %s WHERE id = %s", [json.dumps(document), invoice.pk])
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute("ALTER TABLE invoicing_invoice ENABLE TRIGGER USER")
+        cursor.execute("ALTER TABLE invoices_invoice ENABLE TRIGGER USER")
     assert not agreed().ok
     assert told in agreed().detail
 
@@ -83,10 +84,10 @@ def test_a_document_whose_sums_differ_is_named(october: None, field: str, told: 
 def test_sums_that_pages_show_are_compared_too(october: None) -> None:
     """With the guard of issued rows lifted: sums that are wrong, and sums that are gone, are both found."""
     invoice = Invoice.objects.get(team__code="nlp")
-    for change in ("UPDATE invoicing_invoicesums SET tokens = 8.01", "DELETE FROM invoicing_invoicesums"):
+    for change in ("UPDATE invoices_invoicesums SET tokens = 8.01", "DELETE FROM invoices_invoicesums"):
         with connection.cursor() as cursor:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            cursor.execute("ALTER TABLE invoicing_invoicesums DISABLE TRIGGER USER")
+            cursor.execute("ALTER TABLE invoices_invoicesums DISABLE TRIGGER USER")
             cursor.execute(f"{change} WHERE invoice_id = %s", [invoice.pk])
         assert (agreed().ok, agreed().detail) == (
             False, f"{invoice.number} is 1,008.00, but pages {'1,008.01' if 'UPDATE' in change else '0.00'}"

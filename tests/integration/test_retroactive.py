@@ -20,8 +20,8 @@ from billing.corrections.services.retroactive import (
     retroactive_reject,
 )
 from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import BillingPeriod, Correction, Invoice, Note
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError

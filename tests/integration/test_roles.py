@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from billing.budgets.models import Budget, Finding
+from billing.budgets.models import Budget, CostAnomaly
 from billing.closing.services.closing import period_close
 from billing.corrections.services.corrections import (
     LineCredit,
@@ -21,8 +21,8 @@ from billing.corrections.services.corrections import (
 )
 from billing.corrections.services.disputes import Claim, dispute_open
 from billing.corrections.services.retroactive import retroactive_propose
+from billing.invoices.models import Invoice, Note, Operation
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice, Note, Operation
 from billing.rates.models import PriceVersion
 from billing.rates.services import price_draft_create
 from billing.rating.models import RetroactiveChange
@@ -351,7 +351,7 @@ def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
             content={"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "11"}]},
         )  # fmt: skip
         version = PriceVersion.objects.get()
-        finding = Finding.objects.create(
+        finding = CostAnomaly.objects.create(
             team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=1, median=1, mad=1,
             z=1, basis="own", found_at=factories.AFTER,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils.translation import override
 
 from billing.closing.report import build_report
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal.sentences import in_language
 from tests.full_scenario import Scenario, build_scenario, pleasant
 

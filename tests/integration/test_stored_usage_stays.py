@@ -15,7 +15,7 @@ from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
 from billing.usage.epochs import epoch_advance
 from billing.usage.guards import CHANGING
-from billing.usage.models import AllocationSpan, GpuAllocation, QuarantinedRecord
+from billing.usage.models import AllocationRevision, GpuAllocation, QuarantinedRecord
 from billing.usage.services import (
     Reporter,
     agent_notes_add,
@@ -117,7 +117,7 @@ def test_the_database_refuses_to_change_empty_or_remove_stored_usage(something_o
         removed = f"DELETE FROM {table}"
         unguarded += [] if refused(removed) or table == "token_hour_delta" else [removed]
     # pieces of allocations that no close has billed may go: an end before what was seen cuts them
-    assert unguarded == ["DELETE FROM usage_allocationspan"]
+    assert unguarded == ["DELETE FROM usage_allocationrevision"]
 
 
 def another(table: str, column: str) -> str:
@@ -187,13 +187,13 @@ def test_what_a_close_has_billed_of_an_allocation_stays_and_the_rest_is_cut(tmp_
     seen = {"started_at": "2026-10-31T12:00:00Z", "ended_at": None, "end_reason": None}
     ingest_allocations(allocation_record(1, **seen, observed_until="2026-11-02T00:00:00Z"))
     epoch_advance(start=datetime(2026, 9, 30, 16, tzinfo=UTC), end=datetime(2026, 10, 31, 16, tzinfo=UTC))
-    update = "UPDATE usage_allocationspan SET until = "
+    update = "UPDATE usage_allocationrevision SET until = "
     for change in ("'2026-10-31T15:59:59Z'", "'2026-11-02T00:00:01Z'"):
         assert refused(update + change), change
-    assert refused("DELETE FROM usage_allocationspan")
+    assert refused("DELETE FROM usage_allocationrevision")
     ended = seen | {"ended_at": "2026-11-01T00:00:00Z", "observed_until": None, "end_reason": "completed"}
     assert ingest_allocations(allocation_record(1, **ended)).accepted == 1
-    assert list(AllocationSpan.objects.values_list("epoch", "until")) == [(0, datetime(2026, 11, 1, tzinfo=UTC))]
+    assert list(AllocationRevision.objects.values_list("epoch", "until")) == [(0, datetime(2026, 11, 1, tzinfo=UTC))]
 
 
 def test_what_was_reported_of_an_unknown_share_follows_its_reports_until_it_is_known() -> None:
@@ -257,15 +257,15 @@ def test_the_waiver_of_a_close_stays_and_that_of_an_open_month_is_given_again(tm
     given = {"kind": "quarantine", "subject": "tests via usage/tokens", "actor": "ops", "now": AFTER}
     for reason in ("first", "again"):
         exception_waive(period=period, reason=reason, **given)
-    assert refused("DELETE FROM invoicing_exceptionwaiver")
-    assert refused("UPDATE invoicing_exceptionwaiver SET subject = 'x'")
+    assert refused("DELETE FROM closing_exceptionwaiver")
+    assert refused("UPDATE closing_exceptionwaiver SET subject = 'x'")
     period_close(month="2026-10", actor="ops", now=AFTER)
     period.refresh_from_db()
     with pytest.raises(WaiverError, match="2026-10 is closed: its waiver of quarantine tests via usage/tokens stays"):
         exception_waive(period=period, reason="later", **given)
-    assert refused("UPDATE invoicing_exceptionwaiver SET quantity = 99")
-    assert refused("DELETE FROM invoicing_exceptionwaiver")
+    assert refused("UPDATE closing_exceptionwaiver SET quantity = 99")
+    assert refused("DELETE FROM closing_exceptionwaiver")
     invoices_issue(month="2026-10", actor="ops", now=AFTER)
-    assert refused("UPDATE invoicing_numberseries SET last_number = 0")
-    for table in ("invoicing_invoice", "invoicing_numberseries", "rating_charge", "rating_efficiencyverdict"):
+    assert refused("UPDATE invoices_numberseries SET last_number = 0")
+    for table in ("invoices_invoice", "invoices_numberseries", "rating_charge", "rating_efficiencyverdict"):
         assert refused(f"TRUNCATE {table} CASCADE"), table

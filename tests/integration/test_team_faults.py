@@ -18,8 +18,9 @@ import pytest
 from django.db import OperationalError, connections
 from django.test import Client
 
-from billing.budgets.models import BudgetStanding
+from billing.budgets.models import BudgetStatus
 from billing.budgets.services import standings_refresh
+from billing.closing.models import BlockedTeam
 from billing.closing.price_preview import month_effect
 from billing.closing.report import build_report
 from billing.closing.services import closing
@@ -28,9 +29,9 @@ from billing.closing.services.closing import CloseRefusedError, TeamsBlockedErro
 from billing.closing.services.previews import month_assess
 from billing.corrections.services.proof import period_verify
 from billing.exports.journal import Chart
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice
 from billing.rating.models import Charge, EfficiencyVerdict
 from billing.tenancy.models import AuditEntry
 from pricing.rate_card import GpuPrice, PriceVersion
@@ -88,7 +89,7 @@ def test_a_team_that_cannot_be_rated_is_held_with_what_was_raised_and_the_others
         close()
     assert (period().status, lines("nlp")) == ("closing", [("gpu", "209.62")])
     assert set(Charge.objects.values_list("team", flat=True)) == {"nlp"}
-    (held,) = HeldTeam.objects.all()
+    (held,) = BlockedTeam.objects.all()
     assert (held.team, held.problem, held.amount) == ("cv", NOT_A_NUMBER, None)
     assert AuditEntry.objects.get(action="period_hold").detail == {"cv": NOT_A_NUMBER}
     (logged,) = [record for record in caplog.records if record.name == "billing.rating.team_isolation"]
@@ -200,7 +201,7 @@ def test_a_budget_of_the_team_stays_as_it_was_last_known(tmp_path: Path) -> None
     measured_is("NaN")
     ingest_allocations(allocation_record(3, namespace="cv"))
     standings_refresh(now=after)
-    found = {row.budget.team.code: (row.spent, row.as_of) for row in BudgetStanding.objects.select_related("budget__team")}
+    found = {row.budget.team.code: (row.spent, row.as_of) for row in BudgetStatus.objects.select_related("budget__team")}
     assert found == {"nlp": (Decimal("209.62"), after), "cv": (Decimal("72.00"), before)}
 
 
@@ -227,7 +228,7 @@ def test_once_repaired_the_held_team_is_closed_alone(tmp_path: Path) -> None:
     issued = Invoice.objects.get(team__code="nlp").sha256
     measured_is("0.55")
     close(LATER)
-    assert (period().status, HeldTeam.objects.count()) == ("closed", 0)
+    assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert lines("cv") == [("gpu", "80.00"), ("efficiency", "-8.00")]
     assert EfficiencyVerdict.objects.get().reason == "reward"
     assert Invoice.objects.get(team__code="nlp").sha256 == issued
@@ -290,7 +291,7 @@ def test_what_raises_for_every_team_ends_the_close(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("billing.rating.assessment.rate_gpu", wrong)
     with pytest.raises(AttributeError, match="a slip of ours"):
         close()
-    assert (HeldTeam.objects.count(), Charge.objects.count()) == (0, 0)
+    assert (BlockedTeam.objects.count(), Charge.objects.count()) == (0, 0)
     monkeypatch.undo()
     close(LATER)
     assert (period().status, Invoice.objects.count()) == ("closed", 2)
@@ -309,7 +310,7 @@ def test_an_error_of_the_database_is_no_team_s(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(closing, "charges_write", lost)
     with pytest.raises(OperationalError):
         close()
-    assert (period().status, HeldTeam.objects.count()) == ("closing", 0)
+    assert (period().status, BlockedTeam.objects.count()) == ("closing", 0)
     monkeypatch.undo()
     close(LATER)
     assert (lines("nlp"), period().status) == ([("gpu", "209.62")], "closed")
@@ -341,13 +342,13 @@ def test_a_close_killed_while_it_holds_a_team_is_finished_by_the_next(tmp_path: 
     two_teams(tmp_path)
     measured_is("NaN")
     _killed(step)
-    assert (period().status, Invoice.objects.count(), HeldTeam.objects.count()) == ("closing", 0, 0)
+    assert (period().status, Invoice.objects.count(), BlockedTeam.objects.count()) == ("closing", 0, 0)
     with pytest.raises(TeamsBlockedError):
         close()
     assert lines("nlp") == [("gpu", "209.62")]
     measured_is("0.55")
     _killed(step)
-    assert [held.team for held in HeldTeam.objects.all()] == ["cv"]
+    assert [held.team for held in BlockedTeam.objects.all()] == ["cv"]
     close(LATER)
-    assert (period().status, Invoice.objects.count(), HeldTeam.objects.count()) == ("closed", 2, 0)
+    assert (period().status, Invoice.objects.count(), BlockedTeam.objects.count()) == ("closed", 2, 0)
     assert Invoice.objects.get(team__code="cv").total == Decimal("72.00")

@@ -19,9 +19,9 @@ from billing.corrections.effect import effect_of
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check, period_verify
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
 from billing.exports.services.focus import UnexplainedError, focus_export
+from billing.invoices.models import Note
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Note
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError

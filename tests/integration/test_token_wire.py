@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, connections
 
 from billing.usage.epochs import ENTER
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from billing.usage.services import Reporter, token_wire, tokens
 from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_wire import at_once, copy_in_epoch
@@ -42,7 +42,7 @@ def copied(enter: str, epoch: int, copies: list[tuple[str, bytes]]) -> int:
 
 def close_once() -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
-    ClosedWindow.objects.create(ordinal=1, start=day, end=day.replace(day=2))
+    Close.objects.create(ordinal=1, start=day, end=day.replace(day=2))
 
 
 def test_what_was_made_for_another_epoch_is_not_written(table: None) -> None:

@@ -11,8 +11,8 @@ from django.test import Client
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.settlement import document_settle
+from billing.invoices.models import Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice, Note
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
 from tests.correction_factories import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole

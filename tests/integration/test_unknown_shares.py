@@ -173,7 +173,7 @@ def test_a_resource_of_an_older_agent_blocks_with_its_units_until_it_is_declared
                            headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
 
     post(unknown_resources={"koordinator.sh/gpu-core": 50, "example.com/nic": 2})
-    rewrite("UPDATE usage_agentnote SET at = '2026-10-15T00:00:00Z'")
+    rewrite("UPDATE usage_agentdiagnostic SET at = '2026-10-15T00:00:00Z'")
     assert [(item.subject, item.quantity, item.unit, item.blocks) for item in found()] == [
         ("hq-1/example.com/nic", 2, "resources", True), ("hq-1/koordinator.sh/gpu-core", 50, "resources", True),
     ]  # fmt: skip

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
+from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.waivers import WaiverError, exception_waive
+from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver
 from billing.tenancy.models import AuditEntry
 from tests.factories import AFTER, apply, ingest_tokens, person, token_record
 

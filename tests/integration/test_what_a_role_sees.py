@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import resolve
 
-from billing.invoicing.models import Correction, Invoice
+from billing.invoices.models import Correction, Invoice
 from billing.tenancy.models import Membership
 from tests.correction_factories import bill, draft, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, person

@@ -12,8 +12,8 @@ from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import LineCredit, correction_approve, correction_issue
 from billing.invoices.approval_limits import AuthorityError, require_second_person
+from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
-from billing.invoicing.models import Correction, Invoice
 from billing.tenancy.app_command import actor_of
 from tests.correction_factories import FIRST, OCTOBER_OVER, bill, draft, issue, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.models import Charge as ChargeRow
 from billing.usage.services import rollups_fold

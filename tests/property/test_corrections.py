@@ -20,8 +20,8 @@ from billing.corrections.services.retroactive import (
     retroactive_approve,
     retroactive_propose,
 )
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.rating.assessment import rate_slice
 from billing.rating.selectors import billed_slices, reference_data_known
 from billing.usage.selectors import last_ordinal

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from billing.closing.services.closing import period_close
 from billing.closing.services.reopening import reopening_approve, reopening_request
 from billing.corrections.services.proof import period_verify
+from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.invoicing.models import Invoice
-from billing.usage.models import ClosedWindow
+from billing.usage.models import Close
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +65,7 @@ def bill_in_many_goes(steps: list[tuple[str, int, bool]], directory: Path) -> No
     ]  # fmt: skip
     corrected = issued[1].lines.filter(correction=True).values_list("amount", flat=True)
     assert sum(corrected, Decimal(0)) == late
-    assert ClosedWindow.objects.filter(withdrawn_at=None).count() == 2
+    assert Close.objects.filter(withdrawn_at=None).count() == 2
     assert all(proof.holds for month in ("2026-09", "2026-10") for proof in period_verify(month=month))
 
 

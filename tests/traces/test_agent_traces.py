@@ -130,7 +130,7 @@ def _ledger() -> dict[str, Fraction]:
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT a.pod_uid, a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start)
-               FROM usage_gpuallocation a JOIN usage_allocationspan s ON s.allocation_id = a.id"""
+               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id"""
         )
         held: dict[str, Fraction] = defaultdict(Fraction)
         for uid, seconds in cursor.fetchall():

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import billing
-from billing.invoicing.models import Dispute
+from billing.corrections.models import Dispute
 from billing.portal.audit_words import AUDIT
 from billing.rates.models import PriceDraftStep
 

@@ -5,7 +5,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
-from billing.budgets.models import BudgetStanding
+from billing.budgets.models import BudgetStatus
 from billing.portal.bridge import Bridge, Effect
 from billing.portal.charts import bridge_chart, course_chart, day_rows, pools_chart, trend_chart
 from billing.portal.selectors import TrendPoint
@@ -23,7 +23,7 @@ def test_a_bridge_hangs_every_effect_where_the_one_before_ended() -> None:
 
 
 def test_the_course_of_a_budget_ends_where_the_forecast_says() -> None:
-    standing = BudgetStanding(
+    standing = BudgetStatus(
         amount=D("500.00"), spent=D("35.00"), forecast_p10=D("90.00"), forecast_p50=D("100.00"), forecast_p90=D("120.00")
     )
     first = date(2026, 11, 1)
@@ -43,7 +43,7 @@ def test_the_course_of_a_budget_ends_where_the_forecast_says() -> None:
 
 
 def test_a_period_that_is_over_ends_with_what_was_spent() -> None:
-    standing = BudgetStanding(amount=D("5.00"), spent=D("3.00"))
+    standing = BudgetStatus(amount=D("5.00"), spent=D("3.00"))
     first = date(2026, 11, 1)
     rows = day_rows([(first, D("1.00"))], first, 2)
     shown = json.loads(course_chart(standing, rows, first, 2, Fraction(2), "CNY").json)

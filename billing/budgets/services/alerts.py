@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from django.db import transaction
 
 from billing.budgets.minimum_commitment import contracted_ahead
-from billing.budgets.models import Alert, BudgetStanding, Channel, Delivery
+from billing.budgets.models import Alert, BudgetStatus, Channel, Delivery
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.services.standings import standings_refresh
 from billing.budgets.spending import Spent, by_team, covered, spent_in
@@ -33,7 +33,7 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
     standings = standings_refresh(now=now, past=True)
     tree, book, zone = team_tree(), commitment_book(), billing_setup().zone
 
-    def ahead(standing: BudgetStanding) -> Decimal:
+    def ahead(standing: BudgetStatus) -> Decimal:
         period = Interval(standing.start, standing.end)
         return contracted_ahead(scope_of(standing.budget, tree), period, book, now=now, zone=zone)
 
@@ -60,7 +60,7 @@ def alert_fire(alert: Alert, channels: Iterable[Channel] | None = None) -> bool:
 
 
 def _reached(
-    standing: BudgetStanding, ahead: Callable[[BudgetStanding], Decimal], now: datetime
+    standing: BudgetStatus, ahead: Callable[[BudgetStatus], Decimal], now: datetime
 ) -> Iterator[Alert]:
     """`ahead`: what is contracted for the months to come. The running month has it among its lines, used or not."""
     budget = standing.budget
@@ -75,7 +75,7 @@ def _reached(
 
 
 def _of_basis(
-    standing: BudgetStanding, basis: str, value: Decimal, percents: list[int], now: datetime
+    standing: BudgetStatus, basis: str, value: Decimal, percents: list[int], now: datetime
 ) -> Iterator[Alert]:
     budget = standing.budget
     for percent in reached(value, standing.amount, percents):
@@ -93,7 +93,7 @@ def _level(basis: str, percent: int) -> str:
     return Alert.Level.WARNING if percent >= WARNING_FROM else Alert.Level.INFO
 
 
-def _burns(standings: list[BudgetStanding], now: datetime) -> Iterator[Alert]:
+def _burns(standings: list[BudgetStatus], now: datetime) -> Iterator[Alert]:
     if not standings:
         return
     bounds = sorted({now, *(now - span for rule in BURN_RULES for span in (rule.window, rule.confirm))})
@@ -112,7 +112,7 @@ def _burns(standings: list[BudgetStanding], now: datetime) -> Iterator[Alert]:
 
 
 def _burn(
-    standing: BudgetStanding, rule: BurnRule, own: list[Spent], parts: list[Interval], now: datetime
+    standing: BudgetStatus, rule: BurnRule, own: list[Spent], parts: list[Interval], now: datetime
 ) -> Alert | None:
     def since(start: datetime) -> Fraction:
         return sum((item.amount for item in own if parts[item.part].start >= start), Fraction(0))
@@ -131,7 +131,7 @@ def _burn(
     return Alert(kind=Alert.Kind.BURN, period=standing.period, basis=rule.name, **facts)
 
 
-def _silence(standing: BudgetStanding, since: datetime, zone: str, now: datetime) -> Alert:
+def _silence(standing: BudgetStatus, since: datetime, zone: str, now: datetime) -> Alert:
     """Whoever relies on the alerts of a budget learns that none can fire of what nobody reports.
 
     Once per period and day on which the silence began, so that a reporter that is late again and again is told once a day.

@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from billing.budgets.channels import is_address
-from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetRung, Channel, Mute, PlanAmount
+from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, Mute, PlanAmount
 from billing.budgets.thresholds import Rung
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -127,7 +127,7 @@ def _replace_parts(budget: Budget, wish: BudgetWish, channels: list[Channel] | N
         PlanAmount.objects.bulk_create(PlanAmount(budget=budget, month=m, amount=a) for m, a in wish.plan.items())
     if _ladder(budget) != sorted(wish.ladder, key=lambda rung: rung.action):
         budget.ladder.all().delete()
-        BudgetRung.objects.bulk_create(BudgetRung(budget=budget, **asdict(rung)) for rung in wish.ladder)
+        BudgetAction.objects.bulk_create(BudgetAction(budget=budget, **asdict(rung)) for rung in wish.ladder)
     if channels is not None:
         budget.channels.set(channels)
 
@@ -137,7 +137,7 @@ def _plan(budget: Budget) -> dict[str, Decimal]:
 
 
 def _ladder(budget: Budget) -> list[Rung]:
-    rows = BudgetRung.objects.filter(budget=budget.pk).order_by("action")
+    rows = BudgetAction.objects.filter(budget=budget.pk).order_by("action")
     return [Rung(row.percent, row.action, row.tokens_per_minute, row.floor_tokens_per_minute) for row in rows]
 
 

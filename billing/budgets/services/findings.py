@@ -11,7 +11,7 @@ from django.db import transaction
 
 from billing.budgets.anomaly import LEAST_IMPACT, Score, comparable, is_anomaly, judged, least_impact, threshold_of
 from billing.budgets.history import DAY, past_until
-from billing.budgets.models import Alert, Budget, BudgetStanding, Channel, Finding
+from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly
 from billing.budgets.services.alerts import alert_fire
 from billing.budgets.services.budgets import BudgetError
 from billing.budgets.spending import spent_in
@@ -29,11 +29,11 @@ Key = tuple[str, str, str]
 Days = Mapping[date, Fraction]
 
 
-def findings_update(*, now: datetime) -> list[Finding]:
+def findings_update(*, now: datetime) -> list[CostAnomaly]:
     """Judge yesterday and today of every team and SKU; returns what is new. Asked again, nothing is told twice."""
     zone = billing_setup().zone
     judge = _Judge(past_until(now, zone).by_sku(), now)
-    found: list[Finding] = []
+    found: list[CostAnomaly] = []
     for day, values in _days_judged(now, zone, judge.days):
         for key, value in values.items():
             finding = judge.finding(key, day, value)
@@ -61,12 +61,12 @@ class _Judge:
         self.days, self._now = days, now
         self._teams = {team.code: team for team in Team.objects.all()}
         self._feedback: dict[Key, list[tuple[str, date]]] = defaultdict(list)
-        said = Finding.objects.exclude(feedback="").select_related("team")
+        said = CostAnomaly.objects.exclude(feedback="").select_related("team")
         for row in said.filter(feedback_at__gt=now - FEEDBACK_COUNTS):
             self._feedback[row.team.code, row.kind, row.sku].append((row.feedback, row.day))
         self._peers: dict[tuple[str, str, date], dict[str, list[Fraction]]] = {}
 
-    def finding(self, key: Key, day: date, value: Fraction) -> Finding | None:
+    def finding(self, key: Key, day: date, value: Fraction) -> CostAnomaly | None:
         """The finding, if the day is unusual and was not found before."""
         team = self._teams.get(key[0])
         answer = judged(comparable(self._unplanned(key), day), lambda: self._peers_of(key, day), value)
@@ -78,13 +78,13 @@ class _Judge:
 
     def _unplanned(self, key: Key) -> Days:
         """The days without those that somebody called planned: they say nothing about what is usual."""
-        planned = {day for said, day in self._feedback[key] if said == Finding.Feedback.PLANNED}
+        planned = {day for said, day in self._feedback[key] if said == CostAnomaly.Feedback.PLANNED}
         days = self.days.get(key, {})
         return {day: amount for day, amount in days.items() if day not in planned} if planned else days
 
     def _threshold(self, key: Key) -> Fraction:
         answers = [said for said, _ in self._feedback[key]]
-        return threshold_of(answers.count(Finding.Feedback.FALSE), answers.count(Finding.Feedback.TRUE))
+        return threshold_of(answers.count(CostAnomaly.Feedback.FALSE), answers.count(CostAnomaly.Feedback.TRUE))
 
     def _peers_of(self, key: Key, day: date) -> list[Fraction]:
         """Comparable days of the same SKU of all other teams."""
@@ -97,23 +97,23 @@ class _Judge:
 
 def _daily_budget(team: Team, now: datetime) -> Fraction | None:
     """The amount per day of the team's largest budget of now."""
-    standings = BudgetStanding.objects.filter(budget__team=team, start__lte=now, end__gt=now)
+    standings = BudgetStatus.objects.filter(budget__team=team, start__lte=now, end__gt=now)
     return max((Fraction(row.amount) / max((row.end - row.start).days, 1) for row in standings), default=None)
 
 
 def _keep(
     key: Key, day: date, value: Fraction, found: Score, basis: str, team: Team, now: datetime
-) -> Finding | None:
+) -> CostAnomaly | None:
     facts = {
         "amount": round_amount(value), "median": round_amount(found.median), "mad": round_amount(found.mad),
         "z": round_to(min(found.z or Fraction(0), Fraction(10**9)), 3), "basis": basis,
     }  # fmt: skip
     with transaction.atomic():
-        finding, new = Finding.objects.get_or_create(
+        finding, new = CostAnomaly.objects.get_or_create(
             team=team, kind=key[1], sku=key[2], day=day, defaults={**facts, "found_at": now}
         )
         if not new:
-            Finding.objects.filter(pk=finding.pk, feedback="").update(**facts)
+            CostAnomaly.objects.filter(pk=finding.pk, feedback="").update(**facts)
             return None
         budgets = Budget.objects.filter(team=team)
         alert = Alert(
@@ -125,16 +125,16 @@ def _keep(
     return finding
 
 
-def feedback_put(*, finding: Finding, feedback: str, note: str, now: datetime, actor: str) -> None:
+def feedback_put(*, finding: CostAnomaly, feedback: str, note: str, now: datetime, actor: str) -> None:
     """Keep what a person says about a finding; it tunes from which score on that team and SKU are told.
 
     Raises BudgetError.
     """
-    if feedback not in Finding.Feedback.values:
-        raise BudgetError(f"feedback {feedback!r}: must be one of {', '.join(Finding.Feedback.values)}")
+    if feedback not in CostAnomaly.Feedback.values:
+        raise BudgetError(f"feedback {feedback!r}: must be one of {', '.join(CostAnomaly.Feedback.values)}")
     with transaction.atomic():
-        before = Finding.objects.select_for_update().get(pk=finding.pk).feedback
-        Finding.objects.filter(pk=finding.pk).update(
+        before = CostAnomaly.objects.select_for_update().get(pk=finding.pk).feedback
+        CostAnomaly.objects.filter(pk=finding.pk).update(
             feedback=feedback, feedback_note=note.strip()[:500], feedback_by=actor, feedback_at=now
         )
         detail = {"before": before, "after": feedback, "team": finding.team.code, "day": str(finding.day)}

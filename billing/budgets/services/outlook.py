@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import Forecast, Progress, forecast, withheld
 from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, counted_through, last_stored_day, past_until
-from billing.budgets.models import BudgetStanding, CountedDays, SpendDay, TeamSpendDay
+from billing.budgets.models import BudgetStatus, CountedDays, DailySpend, DailyTeamSpend
 from billing.budgets.repricing import prices_ahead
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
@@ -48,18 +48,18 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
             return 0
         where = ZoneInfo(zone)
         parts = local_days(datetime(first.year, first.month, first.day, tzinfo=where), now, zone)
-        for model in (SpendDay, TeamSpendDay):
+        for model in (DailySpend, DailyTeamSpend):
             model.objects.filter(Q(day__gte=first) | Q(day__lt=today - REMEMBERED_DAYS * DAY)).delete()
         rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
-        SpendDay.objects.bulk_create(rows, batch_size=5000)
+        DailySpend.objects.bulk_create(rows, batch_size=5000)
         _sum_by_team(first)
         return len(rows)
 
 
 def _sum_by_team(first: date) -> None:
-    summed = SpendDay.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
-    rows = (TeamSpendDay(day=day, team=team, amount=amount) for day, team, amount in summed)
-    TeamSpendDay.objects.bulk_create(rows, batch_size=5000)
+    summed = DailySpend.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
+    rows = (DailyTeamSpend(day=day, team=team, amount=amount) for day, team, amount in summed)
+    DailyTeamSpend.objects.bulk_create(rows, batch_size=5000)
 
 
 def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
@@ -69,14 +69,14 @@ def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
         return max(oldest, stored - (REDONE_DAYS - 1) * DAY)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT least((SELECT min(start) FROM usage_allocationspan), (SELECT min(hour) FROM token_usage_hour))"
+            "SELECT least((SELECT min(start) FROM usage_allocationrevision), (SELECT min(hour) FROM token_usage_hour))"
         )
         used = cursor.fetchone()[0]
     return None if used is None else max(oldest, used.astimezone(ZoneInfo(zone)).date())
 
 
-def _day_row(day: date, item: Spent) -> SpendDay:
-    return SpendDay(
+def _day_row(day: date, item: Spent) -> DailySpend:
+    return DailySpend(
         day=day, team=item.team, kind=item.kind, cluster=item.cluster, namespace=item.namespace, consumer=item.consumer,
         accelerator=item.accelerator, sku=item.sku, amount=round_to(item.amount, 6),
     )  # fmt: skip
@@ -84,13 +84,13 @@ def _day_row(day: date, item: Spent) -> SpendDay:
 
 def forecast_is_missing(*, now: datetime) -> bool:
     """Whether a standing of now was never looked at."""
-    return BudgetStanding.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
+    return BudgetStatus.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
 
 
 def forecasts_update(*, now: datetime) -> int:
     """Forecast every standing of a period that contains `now`; returns how many have one."""
     zone = billing_setup().zone
-    standings = list(BudgetStanding.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
+    standings = list(BudgetStatus.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
     if not standings:
         return 0
     past, tree, jobs = past_until(now, zone), team_tree(), by_team(running_jobs(now))
@@ -122,7 +122,7 @@ def _until(bought: list[Bought], end: datetime, zone: str) -> list[Bought]:
 
 
 def _forecast(
-    standing: BudgetStanding, scope: Scope, past: Past, jobs: list[Running], dearer: Mapping[date, Fraction],
+    standing: BudgetStatus, scope: Scope, past: Past, jobs: list[Running], dearer: Mapping[date, Fraction],
     bought: list[Bought], now: datetime, zone: str,
 ) -> tuple[Forecast | None, Fraction]:
     """The forecast of regular usage, and what is spent beyond it: adjustments and corrections, which do not go on.
@@ -162,7 +162,7 @@ def encumbered_by_day(jobs: list[Running], now: datetime, end: datetime, zone: s
     return costs
 
 
-def _keep(standing: BudgetStanding, answer: Forecast | None, extra: Fraction, now: datetime, reason: str) -> None:
+def _keep(standing: BudgetStatus, answer: Forecast | None, extra: Fraction, now: datetime, reason: str) -> None:
     values: dict[str, object] = dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))
     values |= {"forecast_method": "", "forecast_errors": {}, "forecast_windows": 0, "forecast_at": now}
     values |= {"forecast_withheld": reason}
@@ -173,4 +173,4 @@ def _keep(standing: BudgetStanding, answer: Forecast | None, extra: Fraction, no
             "forecast_method": answer.method, "forecast_windows": answer.windows,
             "forecast_errors": {name: str(round_to(error, 4)) for name, error in answer.errors.items()},
         }  # fmt: skip
-    BudgetStanding.objects.filter(pk=standing.pk).update(**values)
+    BudgetStatus.objects.filter(pk=standing.pk).update(**values)

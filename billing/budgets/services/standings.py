@@ -7,7 +7,7 @@ from fractions import Fraction
 from django.db import connection
 
 from billing.budgets.encumbrance import Encumbrance
-from billing.budgets.models import Budget, BudgetStanding
+from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
 from billing.budgets.spending import Spent, by_team, covered, month_lines, running_jobs
@@ -18,7 +18,7 @@ from metering.intervals import month_of
 from pricing.money import round_amount
 
 
-def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStanding]:
+def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]:
     """Recompute the standing of every budget in force; with `past` also of their periods that ended but are not closed.
 
     Takes its generation before it reads: whoever saw a record in the ledger and then this number finds the record in
@@ -80,28 +80,28 @@ class _Lines:
 def _row(
     budget: Budget, period: BudgetPeriod, scope: Scope, lines: _Lines, jobs: Encumbrance, reported: Reported,
     generation: int,
-) -> BudgetStanding:
+) -> BudgetStatus:
     now = reported.until
     fresh = freshness(scope.usage, period.window, now, reported=reported)
     spent = sum((line.amount for line in lines.of(period.months, scope)), Fraction(0))
-    return BudgetStanding(
+    return BudgetStatus(
         budget=budget, period=period.label, start=period.window.start, end=period.window.end, amount=period.amount,
         spent=round_amount(spent), encumbered=round_amount(jobs.of(scope, period)), as_of=now, generation=generation,
         data_through=fresh.data_through, silent_since=fresh.silent_since,
     )  # fmt: skip
 
 
-def _store(row: BudgetStanding) -> None:
+def _store(row: BudgetStatus) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO budgets_budgetstanding (budget_id, period, start, "end", amount, spent, encumbered, as_of,
+            """INSERT INTO budgets_budgetstatus (budget_id, period, start, "end", amount, spent, encumbered, as_of,
                    generation, data_through, silent_since, forecast_method, forecast_errors, forecast_windows)
                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, '', '{}', 0)
                ON CONFLICT (budget_id, period) DO UPDATE SET start = excluded.start, "end" = excluded."end",
                    amount = excluded.amount, spent = excluded.spent, encumbered = excluded.encumbered,
                    as_of = excluded.as_of, generation = excluded.generation, data_through = excluded.data_through,
                    silent_since = excluded.silent_since
-               WHERE budgets_budgetstanding.generation < excluded.generation""",
+               WHERE budgets_budgetstatus.generation < excluded.generation""",
             [
                 row.budget_id, row.period, row.start, row.end, row.amount, row.spent, row.encumbered, row.as_of,
                 row.generation, row.data_through, row.silent_since,
@@ -109,10 +109,10 @@ def _store(row: BudgetStanding) -> None:
         )  # fmt: skip
 
 
-def _stored(rows: list[BudgetStanding]) -> list[BudgetStanding]:
+def _stored(rows: list[BudgetStatus]) -> list[BudgetStatus]:
     """The rows as they are kept now, with their forecasts, in the order asked for."""
     wanted = {(row.budget_id, row.period): row for row in rows}
-    known = BudgetStanding.objects.filter(budget__in={row.budget_id for row in rows}).select_related("budget__team")
+    known = BudgetStatus.objects.filter(budget__in={row.budget_id for row in rows}).select_related("budget__team")
     found = {(row.budget_id, row.period): row for row in known}
     return [found[key] for key in wanted if key in found]
 

@@ -13,14 +13,15 @@ import msgspec
 from django.db import transaction
 
 from billing.closing.accrual import AccrualFacts, accrual_csv, accrual_of
+from billing.closing.models import Accrual
 from billing.closing.report import Report, build_report
 from billing.exports.journal import Chart
 from billing.invoices.issued import issued_notes
 from billing.invoices.lines import draft_document, invoice_lines
+from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import document_of
 from billing.invoices.services.drafts import charges_by_invoice, parties_of
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Accrual, BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.freshness import freshness
 from billing.runtime.canonical_json import canonical_json, document_hash

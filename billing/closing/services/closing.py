@@ -14,25 +14,23 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.models import QuerySet
 
+from billing.closing.models import BlockedTeam
 from billing.closing.partial_close import differing, unwritten
-from billing.closing.precheck import ClosePrecheck, precheck, requires_full_rating
-from billing.closing.prepared import standing
+from billing.closing.precheck import ClosePrecheck, precheck
 from billing.closing.report import (
     Report,
     accounted,
     as_reported,
     build_report,
-    found_beforehand,
-    found_without_sums,
     held_uncut,
 )
-from billing.closing.services.per_team_write import BlockedTeam, as_detail, write_teams
+from billing.closing.services.per_team_write import TeamProblem, as_detail, write_teams
 from billing.invoices.lines import (
     invoice_lines,
 )
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.periods import PeriodError, period_open
-from billing.invoicing.models import BillingPeriod, HeldTeam, Invoice, PreparedClose
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
@@ -43,7 +41,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.altered import usage_altered
 from billing.usage.digests import usage_digest
-from billing.usage.epochs import epoch_adopt, epoch_advance, epoch_withdraw, ingest_lock_exclusive
+from billing.usage.epochs import epoch_advance, epoch_withdraw, ingest_lock_exclusive
 from metering.intervals import Interval
 from pricing.number_text import amounts_text
 from pricing.rating import Charge
@@ -55,7 +53,7 @@ TEAMS_TOLD = 5
 class TeamsBlockedError(PeriodError):
     """Teams whose facts are broken are held; the others are billed. The period is closing until these are, too."""
 
-    def __init__(self, month: str, held: list[BlockedTeam], billed: int) -> None:
+    def __init__(self, month: str, held: list[TeamProblem], billed: int) -> None:
         first = "; ".join(f"{item.team}: {item.problem}" for item in held[:TEAMS_TOLD])
         more = f"; and {len(held) - TEAMS_TOLD} more" if len(held) > TEAMS_TOLD else ""
         super().__init__(
@@ -98,8 +96,6 @@ def period_close(*, month: str, actor: str, now: datetime, report_progress: Prog
     """
     period = period_open(month=month)
     report_progress("look", 0, 0)
-    if adopted := _adopt(month, actor, now):
-        return adopted
     looked = precheck(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
     if looked is not None and not looked.report.closable:
         raise CloseRefusedError(looked.report)
@@ -109,30 +105,6 @@ def period_close(*, month: str, actor: str, now: datetime, report_progress: Prog
         return Closed(period, _live(period).count(), changed=False)
     with collector_paused():
         return _bill(month, now, report_progress)
-
-
-def _adopt(month: str, actor: str, now: datetime) -> Closed | None:
-    """Close an open month with what is prepared of it, at once; None where it has to be rated, or cannot be closed."""
-    waiting = PreparedClose.objects.filter(period__month=month, ready=True).select_related("period").first()
-    if waiting is None or waiting.period is None or not found_beforehand(waiting.period, now=now).closable:
-        return None
-    with transaction.atomic():
-        period = BillingPeriod.objects.select_for_update().get(month=month)
-        if period.status != BillingPeriod.Status.OPEN or requires_full_rating(period):
-            return None
-        ingest_lock_exclusive()
-        prepared = standing(period, locked=True)
-        if prepared is None or not found_without_sums(period, now=now).closable:
-            return None
-        ordinal = prepared.ordinal or 0
-        epoch_adopt(ordinal=ordinal)
-        invoices = Invoice.everything.filter(prepared=prepared).update(period=period, prepared=None)
-        prepared.delete()
-        period.ordinal, period.closed_by = ordinal, actor
-        detail = {"ordinal": ordinal, "prepared_at": prepared.tried_at.isoformat()}
-        audit_record(actor=actor, action="period_cut_off", subject=month, detail=detail)
-        _closed(period, now, prepared.usage)
-    return Closed(period, invoices, changed=True)
 
 
 def _cut_off(month: str, actor: str, now: datetime, looked: ClosePrecheck | None = None) -> bool:
@@ -217,7 +189,7 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
 
 def _write(
     period: BillingPeriod, assessment: RatingResult, now: datetime, report_progress: ProgressCallback
-) -> list[BlockedTeam]:
+) -> list[TeamProblem]:
     """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
     ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
     if before and (moved := differing(period, assessment)):
@@ -235,8 +207,8 @@ def _write(
     if not before:
         idle_shares_write(assessment=assessment, ordinal=ordinal)
     period.held_teams.all().delete()
-    HeldTeam.objects.bulk_create(
-        HeldTeam(period=period, team=item.team, problem=item.problem, amount=item.amount, held_at=now)
+    BlockedTeam.objects.bulk_create(
+        BlockedTeam(period=period, team=item.team, problem=item.problem, amount=item.amount, held_at=now)
         for item in written.held
     )
     if written.held:
@@ -259,14 +231,12 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
     return period.invoices.exclude(status=Invoice.Status.VOID)
 
 
-def draft_all(
-    period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback, prepared: PreparedClose | None = None
-) -> list[Invoice]:
-    """Store the drafts of a month, or those of its `prepared` close."""
+def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> list[Invoice]:
+    """Store the drafts of a month."""
     setup, drafts = billing_setup(), []
     teams = Team.objects.in_bulk(field_name="code")
     grouped = charges_by_invoice(charges)
     for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
         drafts.append((invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow))
         report_progress("draft", number, len(grouped))
-    return drafts_write(period, setup, teams, drafts, prepared)
+    return drafts_write(period, setup, teams, drafts)

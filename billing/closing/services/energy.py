@@ -6,8 +6,8 @@ from decimal import Decimal, InvalidOperation
 from django.db import transaction
 
 from billing.closing.energy import KWH_PLACES
+from billing.closing.models import MeterReading
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import MeterReading
 from billing.tenancy.audit import audit_record
 from pricing.money import round_to
 

@@ -16,9 +16,9 @@ from django.utils import timezone
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.previews import month_assess
 from billing.invoices.issued import NotIssuedError
+from billing.invoices.models import Operation
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import PeriodError
-from billing.invoicing.models import Operation
 from billing.runtime.progress import ProgressCallback, no_progress, report_to_all, saved_with_operation
 
 OPERATION_LOCK = 0x4F50

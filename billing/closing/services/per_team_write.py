@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from django.db import DataError, Error, IntegrityError, transaction
 
-from billing.invoicing.models import Invoice
+from billing.invoices.models import Invoice
 from billing.rating.assessment import RatingResult
 from billing.rating.team_isolation import rating_problem
 from pricing.rating import Charge
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class BlockedTeam:
+class TeamProblem:
     """A team that could not be billed; `amount`: what its charges come to, None where that cannot be told."""
 
     team: str
@@ -36,7 +36,7 @@ class Written:
     """What a close wrote, and whom it had to hold."""
 
     invoices: list[Invoice] = field(default_factory=list)
-    held: list[BlockedTeam] = field(default_factory=list)
+    held: list[TeamProblem] = field(default_factory=list)
 
 
 def write_teams(assessment: RatingResult, write: Callable[[RatingResult], list[Invoice]]) -> Written:
@@ -49,7 +49,7 @@ def write_teams(assessment: RatingResult, write: Callable[[RatingResult], list[I
             raise
         logger.exception("the teams cannot be billed at once: each is billed by itself")
         written = _one_by_one(assessment, write)
-    written.held += [BlockedTeam(team, problem, None) for team, problem in sorted(assessment.faults.items())]
+    written.held += [TeamProblem(team, problem, None) for team, problem in sorted(assessment.faults.items())]
     return written
 
 
@@ -70,7 +70,7 @@ def _one_by_one(assessment: RatingResult, write: Callable[[RatingResult], list[I
             if _of_everybody(error):
                 raise
             logger.exception("cannot be billed: team %s", team)
-            written.held.append(BlockedTeam(team, rating_problem(error), _amount(mine)))
+            written.held.append(TeamProblem(team, rating_problem(error), _amount(mine)))
     return written
 
 
@@ -88,6 +88,6 @@ def _amount(charges: Iterable[Charge]) -> Decimal | None:
         return None
 
 
-def as_detail(held: Iterable[BlockedTeam]) -> dict[str, Any]:
+def as_detail(held: Iterable[TeamProblem]) -> dict[str, Any]:
     """For the audit log."""
     return {item.team: item.problem for item in held}

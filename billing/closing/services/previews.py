@@ -10,15 +10,16 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.closing.cached_report import report_kept
+from billing.closing.models import ProvisionalStatement, ProvisionalTeamStatement
 from billing.closing.previews import KeptSums, StatementLine, TeamContent, by_team, due, kind_sums, large, month_facts
 from billing.closing.previous_month_to_date import DaysBefore
 from billing.closing.report import found_in
 from billing.closing.weekly_usage_profile import weekly_usage_profile
 from billing.invoices.line_rollups import LineRollup, MonthRollups, encoded, line_rollups, wasting_jobs
 from billing.invoices.lines import Line, invoice_lines
+from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
 from billing.invoices.services.drafts import charges_by_invoice
-from billing.invoicing.models import BillingPeriod, MonthPreview, TeamPreview
 from billing.rating.assessment import RatingResult, rate_period
 from billing.runtime.bulk_copy import rows_copy
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -59,13 +60,13 @@ def preview_keep(
             "ordinal": period.ordinal, "as_of": as_of, "took_ms": took_ms, "lines": size,
             "facts": encoded(facts) if teams else b"",
         }  # fmt: skip
-        preview, _ = MonthPreview.objects.update_or_create(month=period.month, defaults=kept)
+        preview, _ = ProvisionalStatement.objects.update_or_create(month=period.month, defaults=kept)
         preview.teams.all().delete()
         rows = (
             (preview.pk, code, encoded(_sums(content)), encoded(content), encoded(compared.get(code, [])))
             for code, content in _with_gone(teams, compared)
         )
-        rows_copy(TeamPreview, ("preview_id", "team", "sums", "content", "compared"), rows)
+        rows_copy(ProvisionalTeamStatement, ("preview_id", "team", "sums", "content", "compared"), rows)
 
 
 def _compared(
@@ -108,7 +109,7 @@ def _sums(content: TeamContent) -> KeptSums:
     return KeptSums(kind_sums(content.charged), kind_sums(content.shadow), facets)
 
 
-def preview_make(period: BillingPeriod, *, now: datetime) -> MonthPreview:
+def preview_make(period: BillingPeriod, *, now: datetime) -> ProvisionalStatement:
     """Assess a month now and keep what came of it."""
     started = time.monotonic()
     assessment = rate_period(
@@ -116,7 +117,7 @@ def preview_make(period: BillingPeriod, *, now: datetime) -> MonthPreview:
     )
     took = round((time.monotonic() - started) * 1000)
     preview_keep(period, assessment, as_of=now, took_ms=took, at_leisure=True)
-    return MonthPreview.objects.defer("facts", "report").get(month=period.month)
+    return ProvisionalStatement.objects.defer("facts", "report").get(month=period.month)
 
 
 def report_make(period: BillingPeriod, *, now: datetime) -> None:
@@ -124,7 +125,7 @@ def report_make(period: BillingPeriod, *, now: datetime) -> None:
     started = time.monotonic()
     facts = report_kept(found_in(period, now))
     took = round((time.monotonic() - started) * 1000)
-    kept = MonthPreview.objects.filter(month=period.month)
+    kept = ProvisionalStatement.objects.filter(month=period.month)
     kept.update(report=facts, report_as_of=now, report_took_ms=took)
 
 
@@ -160,7 +161,7 @@ def _open_periods() -> list[BillingPeriod]:
 
 
 def _refresh(period: BillingPeriod) -> int:
-    kept, done = MonthPreview.objects.defer("facts", "report").filter(month=period.month).first(), 0
+    kept, done = ProvisionalStatement.objects.defer("facts", "report").filter(month=period.month).first(), 0
     closed = period.status == BillingPeriod.Status.CLOSED
     changes = not closed and kept is not None and due(kept.as_of, kept.took_ms, timezone.now())
     if kept is None or kept.ordinal != period.ordinal or changes:
@@ -171,7 +172,7 @@ def _refresh(period: BillingPeriod) -> int:
     return done
 
 
-def _report_due(kept: MonthPreview, period: BillingPeriod, now: datetime) -> bool:
+def _report_due(kept: ProvisionalStatement, period: BillingPeriod, now: datetime) -> bool:
     """Of a closed month once after the close and then once a day."""
     if period.closed_at is None or kept.report_as_of is None or kept.report_as_of < period.closed_at:
         return due(kept.report_as_of, kept.report_took_ms, now) or period.closed_at is not None

@@ -13,8 +13,9 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Max
 
+from billing.closing.models import PeriodReopening, ProvisionalStatement
 from billing.invoices.approval_limits import require_right, require_second_person
-from billing.invoicing.models import BillingPeriod, Invoice, MonthPreview, PeriodReopening
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup
@@ -73,7 +74,7 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
         period.status, period.ordinal = BillingPeriod.Status.OPEN, None
         period.closed_at, period.closed_by = None, ""
         period.save()
-        MonthPreview.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
+        ProvisionalStatement.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
         _tell("period_reopen", asked, actor, held)
     return asked
 

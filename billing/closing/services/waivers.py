@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 from django.db import transaction
 
 from billing.closing.exception_kinds import WAIVABLE
+from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
-from billing.invoicing.models import BillingPeriod, ExceptionWaiver
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.audit import audit_record
 from metering.names import visible
 

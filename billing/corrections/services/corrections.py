@@ -39,9 +39,7 @@ from billing.invoices.approval_limits import (
     require_second_person,
 )
 from billing.invoices.lines import issuer_facts, period_facts, recipient_facts
-from billing.invoices.services.mails import mails_queue
-from billing.invoices.services.periods import period_open
-from billing.invoicing.models import (
+from billing.invoices.models import (
     BillingPeriod,
     Correction,
     CorrectionApproval,
@@ -51,6 +49,8 @@ from billing.invoicing.models import (
     NoteLine,
     NumberSeries,
 )
+from billing.invoices.services.mails import mails_queue
+from billing.invoices.services.periods import period_open
 from billing.rating.models import RetroactiveChange
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right, same_person

@@ -8,8 +8,9 @@ from django.db import transaction
 
 from billing.corrections.credited_lines import billed_lines, left_of
 from billing.corrections.dispute_holdback import hold_of, why_not_held
+from billing.corrections.models import Dispute, DisputeHoldback, DisputeStep
 from billing.invoices.approval_limits import require_right
-from billing.invoicing.models import BillingPeriod, Dispute, DisputeHold, DisputeStep, Invoice, Note
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from pricing.money import split_amount
@@ -22,7 +23,7 @@ class HoldError(ValueError):
     """A hold that cannot be placed or ended as asked."""
 
 
-def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHold:
+def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHoldback:
     """Keep the disputed amount off the ledger until the dispute is decided; the rest of the document is posted as ever.
 
     Only above the limits of the house, and only before the document was handed to the ledger. A journal that is being
@@ -36,7 +37,7 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
         journal_lock(dispute.document)
         if why := why_not_held(dispute):
             raise HoldError(why)
-        hold = DisputeHold.objects.create(
+        hold = DisputeHoldback.objects.create(
             dispute=dispute, sequence=_next(dispute), kinds=_kinds(dispute), amount=dispute.amount, reason=text.strip(),
             placed_by=actor, placed_at=now,
         )  # fmt: skip
@@ -44,7 +45,7 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
     return hold
 
 
-def dispute_let_go(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHold:
+def dispute_let_go(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHoldback:
     """End a hold before the dispute is decided: the next journal posts the amount.  Raises HoldError, AuthorityError."""
     if not text.strip():
         raise HoldError("say why the disputed amount is posted now")
@@ -57,7 +58,7 @@ def dispute_let_go(*, dispute_id: int, actor: str, now: datetime, text: str) -> 
     return hold
 
 
-def hold_end(*, dispute: Dispute, actor: str, now: datetime, reason: str) -> DisputeHold | None:
+def hold_end(*, dispute: Dispute, actor: str, now: datetime, reason: str) -> DisputeHoldback | None:
     """End the hold of a dispute, where there is one, in the calling transaction; returns it."""
     hold = hold_of(dispute)
     if hold is None or hold.ended_at is not None:
@@ -94,10 +95,10 @@ def _kinds(dispute: Dispute) -> dict[str, str]:
 
 def _next(dispute: Dispute) -> int:
     own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
-    return DisputeHold.objects.filter(**own).count() + 1
+    return DisputeHoldback.objects.filter(**own).count() + 1
 
 
-def _tell(dispute: Dispute, kind: str, actor: str, now: datetime, text: str, hold: DisputeHold) -> None:
+def _tell(dispute: Dispute, kind: str, actor: str, now: datetime, text: str, hold: DisputeHoldback) -> None:
     DisputeStep.objects.create(dispute=dispute, kind=kind, actor=actor, at=now, text=text)
     audit_record(
         actor=actor, action=f"dispute_{kind}", subject=f"dispute {dispute.pk} of {dispute.document.number}",

@@ -14,6 +14,7 @@ from django.db import transaction
 
 from billing.corrections.credited_lines import billed_lines, document_numbered, left_of
 from billing.corrections.dispute_holdback import UNDECIDED
+from billing.corrections.models import Dispute, DisputeStep
 from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
 from billing.corrections.services.dispute_holdback import hold_end
@@ -26,7 +27,7 @@ from billing.invoices.deadlines import (
     BusinessCalendar,
     end_of_business_day,
 )
-from billing.invoicing.models import Dispute, DisputeStep, DocumentEvent, Invoice, Note
+from billing.invoices.models import DocumentEvent, Invoice, Note
 from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team

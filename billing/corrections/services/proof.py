@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from billing.corrections.models import CheckedClose
 from billing.corrections.note_proof import correction_follows, note_hashes
 from billing.corrections.usage_proof import usage_faults
 from billing.invoices.issued import issued_notes
@@ -15,8 +16,8 @@ from billing.invoices.lines import (
     non_empty,
     numbered_document,
 )
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.drafts import charges_by_invoice
-from billing.invoicing.models import BillingPeriod, CheckedClose, Invoice, Note
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import Facts, Names, facts_now, fingerprint, names_of
 from billing.rating.models import Charge as ChargeRow

@@ -20,7 +20,7 @@ from billing.corrections.services.corrections import (
 )
 from billing.corrections.services.proof import closed_periods_check
 from billing.invoices.approval_limits import CREDITS, authority_for, require_right, require_second_person
-from billing.invoicing.models import BillingPeriod, Correction, CorrectionApproval, Note
+from billing.invoices.models import BillingPeriod, Correction, CorrectionApproval, Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.services.changes import (
     ChangeError,

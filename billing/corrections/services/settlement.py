@@ -7,8 +7,8 @@ from django.db import transaction
 
 from billing.corrections.credited_lines import document_numbered
 from billing.invoices.approval_limits import require_right
+from billing.invoices.models import DocumentEvent, Invoice, Note
 from billing.invoices.selectors import state_of
-from billing.invoicing.models import DocumentEvent, Invoice, Note
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 

@@ -13,7 +13,7 @@ from django.db import transaction
 from billing.corrections.credited_lines import billed_lines, document_numbered
 from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
-from billing.invoicing.models import Correction
+from billing.invoices.models import Correction
 from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import USED
 from pricing.money import round_amount, round_to

@@ -17,7 +17,7 @@ from django.db import connection
 from billing.exports.focus.gpu_lines import HeldLines
 from billing.exports.focus.readings import NamesByTeam, Reading
 from billing.exports.focus.shares import HOUR, Evidence, Place
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rates.selectors import PolicyBook, allocation_policy_at
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.commitments import Slice
@@ -217,7 +217,7 @@ def _held(part: Slice, reading: Reading) -> Iterator[tuple[Any, ...]]:
         f"""SELECT (p.i - 1)::int, extract(epoch FROM h.hour)::bigint, a.cluster, a.namespace, a.accelerator, a.resource,
                    {JOB}, a.site, sum(a.quantity * a.device_fraction * {inside}), sum(a.quantity::numeric * {inside})
             FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
-            JOIN usage_allocationspan s ON s.start < p.hi AND s.until > p.lo
+            JOIN usage_allocationrevision s ON s.start < p.hi AND s.until > p.lo
             JOIN usage_gpuallocation a ON a.id = s.allocation_id
             CROSS JOIN LATERAL generate_series(
                 date_trunc('hour', greatest(s.start, p.lo), 'UTC'),

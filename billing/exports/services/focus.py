@@ -24,8 +24,8 @@ from billing.exports.focus.shares import shares_of
 from billing.exports.focus.version_1_0 import COST_AND_USAGE_1_0, as_1_0
 from billing.invoices.acceptance import due_of
 from billing.invoices.issued import Issued, issued_documents
+from billing.invoices.models import BillingPeriod, Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import BillingPeriod, Invoice, Note, NoteLine
 from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
 from billing.tenancy.selectors import house_calendar

@@ -20,9 +20,10 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from billing.exports.focus.files import as_records
+from billing.exports.models import FocusPart, FocusSet
 from billing.exports.services.focus import DATA_SETS, UnexplainedError, focus_export
 from billing.invoices.issued import issued_documents
-from billing.invoicing.models import FocusPart, FocusSet, InvoiceLine, NoteLine, Operation
+from billing.invoices.models import InvoiceLine, NoteLine, Operation
 from billing.runtime.progress import ProgressCallback, no_progress
 
 AT_ONCE: Final = 1_000

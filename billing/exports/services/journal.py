@@ -15,8 +15,8 @@ from billing.corrections.services.settlement import documents_settle
 from billing.exports.journal import Chart, Journal, batch_hash, journal_csv, journals_of
 from billing.invoices.acceptance import acceptance_of
 from billing.invoices.issued import Issued, NotIssuedError, issued_documents
+from billing.invoices.models import BillingPeriod, JournalExport
 from billing.invoices.selectors import document_of
-from billing.invoicing.models import BillingPeriod, JournalExport
 from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import house_calendar

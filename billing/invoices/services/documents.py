@@ -6,8 +6,8 @@ from pathlib import Path
 from billing.invoices.acceptance import printed_until
 from billing.invoices.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoices.issued import issued_notes
+from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of, invoices_of
-from billing.invoicing.models import Invoice
 from billing.runtime.atomic_file import whole_files
 from billing.tenancy.selectors import billing_setup
 

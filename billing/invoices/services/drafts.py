@@ -14,8 +14,8 @@ from billing.invoices.lines import (
     recipient_facts,
     total_of,
 )
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.invoices.showback import billing_modes
-from billing.invoicing.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums, PreparedClose
 from billing.runtime.bulk_copy import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
@@ -35,15 +35,14 @@ def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list
 
 def drafts_write(
     period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team],
-    drafts: list[tuple[list[Line], InvoiceParties, bool]], prepared: PreparedClose | None = None,
+    drafts: list[tuple[list[Line], InvoiceParties, bool]],
 ) -> list[Invoice]:  # fmt: skip
     """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
     approved = setup.review == BillingSetup.Review.NONE
     regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
     invoices = [
         Invoice(
-            period=None if prepared else period,
-            prepared=prepared,
+            period=period,
             team=teams[parties.team],
             shadow=shadow,
             status=Invoice.Status.PREVIEW if shadow else regular,

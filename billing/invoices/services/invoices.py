@@ -10,10 +10,10 @@ from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from billing.invoices.lines import invoice_lines, numbered_text
+from billing.invoices.models import BillingPeriod, Invoice, NumberSeries
 from billing.invoices.selectors import drafts_of_close
 from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.mails import mails_queue
-from billing.invoicing.models import BillingPeriod, Invoice, NumberSeries
 from billing.rating.assessment import rate_period
 from billing.runtime.canonical_json import document_hash
 from billing.runtime.gc_pause import collector_paused
@@ -190,7 +190,7 @@ def _store(invoices: Iterable[Invoice]) -> None:
     """All of them in one go over the wire, each document as it is: quoted into a statement it would be read twice."""
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         cursor.executemany(
-            """UPDATE invoicing_invoice SET number = %s, fiscal_year = %s, sequence = %s, previous_sha256 = %s,
+            """UPDATE invoices_invoice SET number = %s, fiscal_year = %s, sequence = %s, previous_sha256 = %s,
                       document = %s, sha256 = %s, status = %s, issued_at = %s WHERE id = %s""",
             (
                 (x.number, x.fiscal_year, x.sequence, x.previous_sha256, x.document, x.sha256, x.status, x.issued_at, x.pk)

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from billing.invoices.mail_text import mail_of
-from billing.invoicing.models import BillingContact, DocumentMail, Invoice, Note
+from billing.invoices.models import BillingContact, DocumentMail, Invoice, Note
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup

@@ -1,6 +1,6 @@
 """The periods of the installation: each is opened once, with its zone and currency."""
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
 

@@ -13,9 +13,9 @@ import msgspec
 
 from billing.closing.services.operations import operation_request, operation_run
 from billing.closing.tasks import operation_wake
+from billing.invoices.models import BillingPeriod, Operation
 from billing.invoices.services.documents import invoices_export
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, Operation
 from billing.local.demo.month import Json, Month, make_month, token_records
 from billing.local.demo.set_up_text import orphan_text, set_up_text
 from billing.setup.apply import set_up_apply

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.minimum_commitment import contracted_ahead
-from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStanding, Finding, Mute, SpendDay
+from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
 from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put
 from billing.budgets.services.budgets import THRESHOLDS
@@ -44,7 +44,7 @@ class BudgetRow:
     """One budget of the list with its standing, which is None before it was first counted."""
 
     budget: Budget
-    standing: BudgetStanding | None
+    standing: BudgetStatus | None
 
     @property
     def used(self) -> Decimal | None:
@@ -65,7 +65,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every budget that somebody may see, the fullest first, found by name, scope or team."""
     now = timezone.now()
     wanted = request.GET.get("q", "").replace("\0", "").strip()
-    standings = {row.budget_id: row for row in BudgetStanding.objects.filter(start__lte=now, end__gt=now)}
+    standings = {row.budget_id: row for row in BudgetStatus.objects.filter(start__lte=now, end__gt=now)}
     rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request) if _matches(budget, wanted)]
     rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
     if (file := download(request, {"budgets": lambda: _table(rows)})) is not None:
@@ -187,14 +187,14 @@ def budget_page(
     return render(request, "portal/budget.html", context, status=status)
 
 
-def _fresh(found: Budget, standing: BudgetStanding | None, now: datetime) -> Freshness | None:
+def _fresh(found: Budget, standing: BudgetStatus | None, now: datetime) -> Freshness | None:
     """How fresh the figures of the budget are."""
     if standing is None:
         return None
     return freshness(scope_of(found, team_tree()).usage, Interval(standing.start, standing.end), now)
 
 
-def _contracted(found: Budget, standing: BudgetStanding | None, now: datetime, setup: BillingSetup) -> Decimal:
+def _contracted(found: Budget, standing: BudgetStatus | None, now: datetime, setup: BillingSetup) -> Decimal:
     """What is to be paid in the months to come whether it is used or not."""
     if standing is None:
         return Decimal("0.00")
@@ -202,18 +202,18 @@ def _contracted(found: Budget, standing: BudgetStanding | None, now: datetime, s
     return contracted_ahead(scope, period, commitment_book(), now=now, zone=setup.zone)
 
 
-def _course(found: Budget, standing: BudgetStanding, now: datetime, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
+def _course(found: Budget, standing: BudgetStatus, now: datetime, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
     first, count, elapsed = progress_of(standing.start, standing.end, now, setup.zone)
     scope = scope_of(found, team_tree())
     sums: dict[date, Decimal] = defaultdict(Decimal)
-    for row in SpendDay.objects.filter(day__gte=first, team__in=scope.teams):
+    for row in DailySpend.objects.filter(day__gte=first, team__in=scope.teams):
         if scope.covers(row):
             sums[row.day] += row.amount
     rows = day_rows(sorted(sums.items()), first, min(int(elapsed), count))
     return rows, course_chart(standing, rows, first, count, elapsed, setup.currency)
 
 
-def _errors(standing: BudgetStanding | None) -> list[tuple[str, Decimal, bool]]:
+def _errors(standing: BudgetStatus | None) -> list[tuple[str, Decimal, bool]]:
     """(method, back-tested error, whether it was chosen), the best first."""
     if standing is None:
         return []
@@ -221,7 +221,7 @@ def _errors(standing: BudgetStanding | None) -> list[tuple[str, Decimal, bool]]:
     return [(name, error, name == standing.forecast_method) for name, error in sorted(errors, key=lambda item: item[1])]
 
 
-def _thresholds(found: Budget, standing: BudgetStanding | None) -> list[dict[str, Any]]:
+def _thresholds(found: Budget, standing: BudgetStatus | None) -> list[dict[str, Any]]:
     """Every threshold with its amount and when it fired in this period, at this amount."""
     if standing is None:
         return []
@@ -307,7 +307,7 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
 @page
 def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Unusual days of the teams that somebody may see, the newest first."""
-    findings = Finding.objects.filter(team__in=_teams(request, Right.READ)).select_related("team")
+    findings = CostAnomaly.objects.filter(team__in=_teams(request, Right.READ)).select_related("team")
     if (file := download(request, {"anomalies": lambda: _findings(findings)})) is not None:
         return file
     waiting = findings.filter(feedback="").count()
@@ -316,12 +316,12 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     rows = [(finding, finding.team_id in own) for finding in shown]
     context = {
         "nav": "anomalies", "setup": setup, "page": shown, "rows": rows, "waiting": waiting,
-        "choices": Finding.Feedback.values, "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
+        "choices": CostAnomaly.Feedback.values, "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
     }  # fmt: skip
     return render(request, "portal/anomalies.html", context)
 
 
-def _findings(findings: Iterable[Finding]) -> Table:
+def _findings(findings: Iterable[CostAnomaly]) -> Table:
     names = ("team", "kind", "sku", "day", "feedback")
     rows = [
         [row.team.code, row.kind, row.sku, row.day.isoformat(), row.feedback, row.amount, row.median] for row in findings
@@ -338,7 +338,7 @@ def _teams(request: HttpRequest, right: Right) -> Any:
 @page
 def feedback(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Say whether a day was unusual, planned, or a false alarm."""
-    finding = Finding.objects.select_related("team").filter(pk=pk, team__in=_teams(request, Right.READ)).first()
+    finding = CostAnomaly.objects.select_related("team").filter(pk=pk, team__in=_teams(request, Right.READ)).first()
     if finding is None:
         raise Http404(f"no finding {pk} that {request.user} may see")
     if not access_of(request.user).may(Right.BUDGET, finding.team):

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.cached_report import report_shown
 from billing.closing.exception_kinds import WAIVABLE
+from billing.closing.models import PeriodReopening
 from billing.closing.report import Report, build_report
 from billing.closing.services.accrual import accrual_last
 from billing.closing.services.energy import ReadingError, meter_reading_put
@@ -18,9 +19,9 @@ from billing.closing.services.reopening import why_not_reopenable
 from billing.closing.services.waivers import WaiverError, exception_waive, last_day
 from billing.closing.tasks import operation_wake
 from billing.exports.services.journal import AcknowledgementError, journal_acknowledge
+from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import BillingPeriod, Invoice, Operation, PeriodReopening
 from billing.portal.access import page_for, staff_page
 from billing.portal.charts import pools_chart
 from billing.portal.fresh import page_freshness

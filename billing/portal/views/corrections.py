@@ -25,8 +25,8 @@ from billing.corrections.services.corrections import (
 )
 from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.models import Correction, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of
-from billing.invoicing.models import Correction, Invoice, Note
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, download

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, why_not_held
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
+from billing.corrections.models import Dispute
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.dispute_holdback import HoldError, dispute_hold, dispute_let_go
 from billing.corrections.services.disputes import (
@@ -28,7 +29,6 @@ from billing.corrections.services.disputes import (
     dispute_withdraw,
 )
 from billing.invoices.approval_limits import AuthorityError
-from billing.invoicing.models import Dispute
 from billing.portal.access import invoice_or_404, page, team_or_404
 from billing.portal.tables import Column, Table, download
 from billing.portal.totals import aged_total, dispute_totals

@@ -17,8 +17,8 @@ from billing.corrections.disputed import disputes_of
 from billing.corrections.services.proof import period_verify
 from billing.invoices.acceptance import acceptance_of, due_of, printed_until
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of
-from billing.invoicing.models import BillingPeriod, Invoice, Note
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of

@@ -10,9 +10,9 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoices.models import DocumentMail
 from billing.invoices.selectors import contacts_all, mails_all
 from billing.invoices.services.mails import ContactWish, MailError, contact_add, contact_end, mail_resend
-from billing.invoicing.models import DocumentMail
 from billing.portal.access import page_for, staff_page
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, teams_visible_to

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from billing.invoicing.models import BillingPeriod, Invoice
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.portal.access import page
 from billing.portal.charts import trend_chart
 from billing.portal.fresh import page_freshness, scope_seen

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
 from billing.portal.charts import days_chart, trend_chart

@@ -9,7 +9,6 @@ from billing.rating.services.changes import (
 )
 from billing.rating.services.charges import (
     capacity_freeze,
-    charges_drop,
     charges_write,
     idle_shares_write,
     pool_times_write,
@@ -22,7 +21,6 @@ __all__ = [
     "change_approve",
     "change_propose",
     "change_reject",
-    "charges_drop",
     "charges_write",
     "idle_shares_write",
     "pool_times_write",

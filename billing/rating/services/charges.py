@@ -29,12 +29,6 @@ def charges_write(*, assessment: RatingResult, ordinal: int) -> None:
     rows_copy(EfficiencyVerdict, ("closing", "job_key", *VERDICT), verdicts)
 
 
-def charges_drop(*, ordinal: int) -> None:
-    """Remove all that was written for a close that was prepared and not adopted; the database refuses it of any other."""
-    for model in (ChargeRow, EfficiencyVerdict, IdleShare, PoolTime, PoolCapacity):
-        model._default_manager.filter(closing=ordinal).delete()
-
-
 def idle_shares_write(*, assessment: RatingResult, ordinal: int) -> None:
     """Store what part of each pool's idle time falls to each team, once per close."""
     IdleShare.objects.bulk_create(

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
 from billing.usage.contents import ALLOCATION, content_sha256
-from billing.usage.epochs import epoch_spoil, ingest_lock_shared
+from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
 from billing.usage.services.accepted import accepted_note
 from billing.usage.services.ends import ends_put
@@ -289,11 +289,11 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
 def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
     cursor.execute(
         f"""SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
-                  (SELECT max(least(s.until, w."end")) FROM usage_allocationspan s
-                   JOIN usage_closedwindow w ON s.start < w."end" AND s.until > w.start AND NOT w.prepared
+                  (SELECT max(least(s.until, w."end")) FROM usage_allocationrevision s
+                   JOIN usage_close w ON s.start < w."end" AND s.until > w.start
                    WHERE s.allocation_id = a.id
-                         AND s.epoch < (SELECT max(ordinal) FROM usage_closedwindow WHERE NOT prepared)),
-                  (SELECT max(until) FROM usage_allocationspan s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
+                         AND s.epoch < (SELECT max(ordinal) FROM usage_close)),
+                  (SELECT max(until) FROM usage_allocationrevision s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
                   a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
                   a.content_sha256 = {content_sha256(ALLOCATION, 'a')},
                   a.cluster, a.namespace, a.pod_uid, a.resource, a.quantity, a.device_fraction, a.accelerator, a.started_at
@@ -329,12 +329,9 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     _put_spans(cursor, [span for span in spans if span[3] > span[2]])
     empty = [span[0] for span in spans if span[3] <= span[2]]
     if empty:
-        cursor.execute("DELETE FROM usage_allocationspan WHERE epoch = %s AND allocation_id = ANY(%s)", [epoch, empty])
+        cursor.execute("DELETE FROM usage_allocationrevision WHERE epoch = %s AND allocation_id = ANY(%s)", [epoch, empty])
     ended_early = [state for state in changed if state.kept_until and state.observed_until < state.kept_until]
     _shorten(cursor, ended_early)
-    rewritten = [state.observed_until for state in ended_early] + [started[state.row_id] for state, _ in learned]
-    if rewritten:
-        epoch_spoil(since=min(rewritten))
 
 
 def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
@@ -372,11 +369,11 @@ def _shorten(cursor: Any, ended_early: Sequence[Known]) -> None:
     """Cut pieces of earlier epochs where a hold ended before it was last seen: `merge` saw that no close billed that."""
     for state in ended_early:
         cursor.execute(
-            "DELETE FROM usage_allocationspan WHERE allocation_id = %s AND start >= %s",
+            "DELETE FROM usage_allocationrevision WHERE allocation_id = %s AND start >= %s",
             [state.row_id, state.observed_until],
         )
         cursor.execute(
-            "UPDATE usage_allocationspan SET until = %s WHERE allocation_id = %s AND until > %s",
+            "UPDATE usage_allocationrevision SET until = %s WHERE allocation_id = %s AND until > %s",
             [state.observed_until, state.row_id, state.observed_until],
         )
 
@@ -386,7 +383,7 @@ def _put_spans(cursor: Any, spans: Sequence[tuple[int | None, int, datetime, dat
     if not spans:
         return
     cursor.execute(
-        """INSERT INTO usage_allocationspan (allocation_id, epoch, start, until)
+        """INSERT INTO usage_allocationrevision (allocation_id, epoch, start, until)
            SELECT * FROM unnest(%s::bigint[], %s::int[], %s::timestamptz[], %s::timestamptz[])
            ON CONFLICT (allocation_id, epoch) DO UPDATE SET until = excluded.until""",
         [list(column) for column in zip(*spans, strict=True)],

@@ -16,7 +16,7 @@ def ends_put(cursor: Any, told: Sequence[Told], epoch: int) -> None:
     rows = [(row_id, at, reason) for row_id, at, reason, before in told if {reason, before} & NOTED]
     if rows:
         cursor.execute(
-            """INSERT INTO usage_allocationend (allocation_id, epoch, ended_at, end_reason)
+            """INSERT INTO usage_allocationinterruption (allocation_id, epoch, ended_at, end_reason)
                SELECT a.id, %s, a.ended_at, a.reason
                FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) AS a (id, ended_at, reason)
                ON CONFLICT (allocation_id, epoch)

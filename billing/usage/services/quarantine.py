@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.tenancy.audit import audit_record
-from billing.usage.models import ClosedWindow, QuarantinedRecord
+from billing.usage.models import Close, QuarantinedRecord
 from billing.usage.services.outcome import Refusal, Reporter
 from metering.raw_json import readable_members
 from metering.records import EARLIEST, LATEST
@@ -26,7 +26,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
         rows[blake2b(b"\0".join(same), digest_size=16).digest()] = refusal
     if not rows:
         return
-    closed = sorted(ClosedWindow.objects.filter(withdrawn_at=None).values_list("start", "end"))
+    closed = sorted(Close.objects.filter(withdrawn_at=None).values_list("start", "end"))
     with connection.cursor() as cursor:
         for digest, refusal in sorted(rows.items()):
             now = timezone.now()

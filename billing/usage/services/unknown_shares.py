@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from billing.usage.models import ClosedWindow, ShareDeclaration, UnknownShare
+from billing.usage.models import Close, ShareDeclaration, UnknownShare
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from metering.records import GpuAllocation
 
@@ -87,7 +87,7 @@ def _keep(
     cursor: Any, left: list[tuple[int, GpuAllocation, bytes, bool]], reporter: Reporter, outcome: IngestOutcome
 ) -> None:
     """The latest report of each; an end, once reported, stays."""
-    closed = sorted(ClosedWindow.objects.filter(withdrawn_at=None).values_list("start", "end")) if left else []
+    closed = sorted(Close.objects.filter(withdrawn_at=None).values_list("start", "end")) if left else []
     for _, record, _, declared in sorted(left, key=lambda item: (item[1].allocation_id, item[0])):
         cursor.execute(KEEP, _row(record, reporter, closed) | {"settled": NO_ACCELERATOR if declared else ""})
         if cursor.rowcount:

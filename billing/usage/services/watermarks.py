@@ -12,7 +12,7 @@ from typing import Final
 
 from django.db import connection, transaction
 
-from billing.usage.models import AgentNote, AgentWatermark, ClusterScan, WatchNote
+from billing.usage.models import AgentDiagnostic, AgentWatermark, ClusterScan, CoverageNote
 from metering.intervals import Interval
 
 NOTE_LENGTH = 512
@@ -42,7 +42,7 @@ def watermark_advance(
     with transaction.atomic(), connection.cursor() as cursor:
         known = AgentWatermark.objects.select_for_update().filter(agent=agent, cluster=cluster).first()
         stretches = watched.unwatched if known is None else _unwatched(known, watched, watermark, now)
-        watch_notes_add(agent=agent, cluster=cluster, kind=WatchNote.Kind.UNWATCHED, stretches=stretches)
+        watch_notes_add(agent=agent, cluster=cluster, kind=CoverageNote.Kind.UNWATCHED, stretches=stretches)
         cursor.execute(
             """INSERT INTO usage_agentwatermark (agent, cluster, watermark, watched_since, reported_at)
                VALUES (%s, %s, %s, %s, coalesce(%s, now()))
@@ -74,9 +74,9 @@ def _unwatched(known: AgentWatermark, watched: Watched, watermark: datetime, now
 
 def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[Interval]) -> None:
     """Note what `agent` says of stretches of `cluster`; the same again changes nothing."""
-    WatchNote.objects.bulk_create(
+    CoverageNote.objects.bulk_create(
         (
-            WatchNote(kind=kind, agent=agent, cluster=cluster, start=stretch.start, until=stretch.end)
+            CoverageNote(kind=kind, agent=agent, cluster=cluster, start=stretch.start, until=stretch.end)
             for stretch in stretches
             if stretch.microseconds
         ),
@@ -86,9 +86,9 @@ def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[
 
 def agent_notes_add(*, agent: str, cluster: str, kind: str, notes: Mapping[str, str], now: datetime) -> None:
     """Keep what `agent` could not meter in `cluster`, by subject; what was told before keeps its instant."""
-    AgentNote.objects.bulk_create(
+    AgentDiagnostic.objects.bulk_create(
         (
-            AgentNote(kind=kind, agent=agent, cluster=cluster, subject=_within(subject), text=_within(text), at=now)
+            AgentDiagnostic(kind=kind, agent=agent, cluster=cluster, subject=_within(subject), text=_within(text), at=now)
             for subject, text in notes.items()
         ),
         ignore_conflicts=True,

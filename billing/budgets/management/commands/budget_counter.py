@@ -12,7 +12,7 @@ from typing import Any
 from django.db import close_old_connections
 from django.utils import timezone
 
-from billing.budgets.models import BudgetStanding
+from billing.budgets.models import BudgetStatus
 from billing.budgets.services import standings_refresh
 from billing.tenancy.app_command import AppCommand, amount_text, fail
 from billing.tenancy.selectors import NoSetupError
@@ -36,7 +36,7 @@ class Command(AppCommand):
         if follow:
             self._follow()
             return 0
-        before = {(row.budget_id, row.period): row.spent for row in BudgetStanding.objects.all()}
+        before = {(row.budget_id, row.period): row.spent for row in BudgetStatus.objects.all()}
         try:
             standings = standings_refresh(now=timezone.now())
         except NoSetupError as error:
@@ -77,7 +77,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     return {name: amount_text(value) if isinstance(value, Decimal) else value for name, value in row.items()}
 
 
-def _row(standing: BudgetStanding, was: Any) -> dict[str, Any]:
+def _row(standing: BudgetStatus, was: Any) -> dict[str, Any]:
     return {
         "budget": str(standing.budget), "team": standing.budget.team.code, "period": standing.period,
         "amount": standing.amount, "spent": standing.spent, "encumbered": standing.encumbered, "was": was,

@@ -4,9 +4,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from billing.closing.services.operations import operation_request, operation_run
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.invoices.services.invoices import billed
-from billing.invoicing.models import BillingPeriod, Invoice
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
 
 

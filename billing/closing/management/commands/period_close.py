@@ -8,9 +8,9 @@ from django.utils import timezone
 from billing.closing.management.commands.period_report import print_report
 from billing.closing.report import build_report
 from billing.closing.services.operations import operation_request, operation_run
+from billing.invoices.models import Operation
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.invoices.services.periods import period_open
-from billing.invoicing.models import Operation
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
 from billing.tenancy.selectors import NoSetupError
 

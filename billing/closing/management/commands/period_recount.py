@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.rating.recount import Difference, Recount, tokens_recount
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail
 from billing.usage.files import UsageFileError

@@ -17,8 +17,8 @@ from billing.corrections.services.corrections import (
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.models import Correction
 from billing.invoices.selectors import correction_as_dict, corrections_all
-from billing.invoicing.models import Correction
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
 
 

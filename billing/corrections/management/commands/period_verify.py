@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from billing.corrections.services.proof import period_verify
-from billing.invoicing.models import BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
 
 

@@ -15,7 +15,7 @@ from billing.corrections.services.retroactive import (
     retroactive_reject,
 )
 from billing.invoices.approval_limits import AuthorityError
-from billing.invoicing.models import Note
+from billing.invoices.models import Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services import ChangeError

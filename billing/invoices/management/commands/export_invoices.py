@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from billing.invoices.models import BillingPeriod
 from billing.invoices.services.documents import invoices_export
-from billing.invoicing.models import BillingPeriod
 from billing.tenancy.app_command import DONE, AppCommand, fail, progress
 
 

@@ -1,0 +1,257 @@
+import django.db.models.deletion
+import django.db.models.functions.text
+import django.db.models.lookups
+from django.db import migrations, models
+
+from billing.runtime.sql_files import sql_applied
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = [
+        ("tenancy", "0001_initial"),
+        ("invoices", "0001_initial"),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="ProvisionalStatement",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("month", models.CharField(max_length=7, unique=True)),
+                ("ordinal", models.IntegerField(help_text="of the period's close, as it was then", null=True)),
+                ("as_of", models.DateTimeField()),
+                ("took_ms", models.IntegerField()),
+                ("lines", models.IntegerField()),
+                ("facts", models.BinaryField(default=bytes)),
+                ("report", models.BinaryField(default=bytes)),
+                ("report_as_of", models.DateTimeField(null=True)),
+                ("report_took_ms", models.IntegerField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Accrual",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("revision", models.IntegerField()),
+                ("name", models.CharField(max_length=100, unique=True)),
+                ("as_of", models.DateTimeField()),
+                ("document", models.TextField(help_text="canonical JSON, the bytes that the hash is of")),
+                ("sha256", models.CharField(max_length=64)),
+                ("created_by", models.CharField(max_length=200)),
+                (
+                    "period",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="accruals", to="invoices.billingperiod"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["period", "revision"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("period", "revision"), name="one_accrual_per_revision"),
+                    models.CheckConstraint(condition=models.Q(("revision__gte", 1)), name="accrual_revisions_start_at_1"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="BlockedTeam",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("team", models.CharField(max_length=64)),
+                ("problem", models.TextField()),
+                ("amount", models.DecimalField(decimal_places=2, max_digits=40, null=True)),
+                ("held_at", models.DateTimeField()),
+                (
+                    "period",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="held_teams", to="invoices.billingperiod"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["team"],
+                "constraints": [models.UniqueConstraint(fields=("period", "team"), name="held_once_per_period")],
+            },
+        ),
+        migrations.CreateModel(
+            name="ExceptionWaiver",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(max_length=32)),
+                ("subject", models.CharField(max_length=2000)),
+                (
+                    "quantity",
+                    models.DecimalField(
+                        decimal_places=12, help_text="how much was waived; more blocks again", max_digits=40
+                    ),
+                ),
+                ("reason", models.TextField()),
+                ("waived_by", models.CharField(max_length=200)),
+                ("waived_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "expires_at",
+                    models.DateTimeField(help_text="local midnight after its last day; none in waivers of old", null=True),
+                ),
+                (
+                    "period",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="waivers", to="invoices.billingperiod"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("period", "kind", "subject"), name="one_waiver_per_exception")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="MeterReading",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("cluster", models.CharField(max_length=512)),
+                ("metered_kwh", models.DecimalField(decimal_places=3, max_digits=20)),
+                ("shared_kwh", models.DecimalField(decimal_places=3, default=0, max_digits=20)),
+                ("source", models.CharField(help_text="which meter, which export", max_length=500)),
+                ("told_by", models.CharField(max_length=200)),
+                ("told_at", models.DateTimeField()),
+                (
+                    "period",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="meter_readings",
+                        to="invoices.billingperiod",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("metered_kwh__gt", 0), ("shared_kwh__gte", 0), ("shared_kwh__lte", models.F("metered_kwh"))
+                        ),
+                        name="a_meter_counts_forward",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="PeriodReopening",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("closing", models.IntegerField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("requested", "waits for a second person"),
+                            ("approved", "approved: the month was opened again"),
+                            ("rejected", "turned down"),
+                        ],
+                        default="requested",
+                        max_length=16,
+                    ),
+                ),
+                ("reason", models.TextField()),
+                ("requested_by", models.CharField(max_length=200)),
+                ("requested_at", models.DateTimeField()),
+                ("closed_by", models.CharField(help_text="who had closed the month", max_length=200)),
+                ("closed_at", models.DateTimeField(help_text="none where the close held teams and never ended", null=True)),
+                ("decided_by", models.CharField(blank=True, max_length=200)),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("decision", models.TextField(blank=True, help_text="why it was turned down")),
+                ("drafts", models.IntegerField(help_text="how many drafts the reopening voided", null=True)),
+                (
+                    "last_draft",
+                    models.BigIntegerField(help_text="id of the last draft of the close that it takes back", null=True),
+                ),
+                (
+                    "period",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="reopenings", to="invoices.billingperiod"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.Exact(django.db.models.functions.text.Trim("reason"), models.Value("")),
+                            _negated=True,
+                        ),
+                        name="reopening_has_a_reason",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("status", "approved"), _negated=True),
+                            models.Q(
+                                django.db.models.lookups.Exact(
+                                    django.db.models.functions.text.Lower(
+                                        django.db.models.functions.text.Trim("decided_by")
+                                    ),
+                                    django.db.models.functions.text.Lower(
+                                        django.db.models.functions.text.Trim(models.F("requested_by"))
+                                    ),
+                                ),
+                                _negated=True,
+                            ),
+                            _connector="OR",
+                        ),
+                        name="reopening_takes_two_persons",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("decided_at", None), ("decided_by", ""), ("drafts", None), ("status", "requested")),
+                            models.Q(
+                                ("decided_at__isnull", False),
+                                ("drafts__isnull", False),
+                                ("status", "approved"),
+                                models.Q(("decided_by", ""), _negated=True),
+                            ),
+                            models.Q(
+                                ("decided_at__isnull", False),
+                                ("drafts", None),
+                                ("status", "rejected"),
+                                models.Q(("decided_by", ""), _negated=True),
+                                models.Q(("decision", ""), _negated=True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="a_decided_reopening_is_whole",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("status", "requested")), fields=("period",), name="one_reopening_waits"
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("status", "approved")),
+                        fields=("period", "closing"),
+                        name="a_close_is_taken_back_once",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ProvisionalTeamStatement",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("team", models.CharField(max_length=64)),
+                ("sums", models.BinaryField()),
+                ("content", models.BinaryField()),
+                ("compared", models.BinaryField(default=bytes)),
+                (
+                    "preview",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="teams", to="closing.provisionalstatement"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [models.UniqueConstraint(fields=("preview", "team"), name="one_preview_per_team")],
+            },
+        ),
+        *sql_applied("billing.closing", "guards"),
+    ]

@@ -1,0 +1,33 @@
+"""Reads of the close: reopenings, and teams that it could not bill."""
+
+from typing import Any
+
+from billing.closing.models import BlockedTeam, PeriodReopening
+from billing.invoices.models import BillingPeriod
+
+
+def reopenings_of(period: BillingPeriod) -> list[PeriodReopening]:
+    """Every request to open a month again, the oldest first."""
+    return list(period.reopenings.all()) if period.pk else []
+
+
+def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
+    """One request to open a month again for programs: who asked, who decided, and what the close was that it takes back."""
+    return {
+        "id": item.pk,
+        "status": item.status,
+        "reason": item.reason,
+        "requested_by": item.requested_by,
+        "requested_at": item.requested_at.isoformat(),
+        "decided_by": item.decided_by or None,
+        "decided_at": item.decided_at.isoformat() if item.decided_at else None,
+        "decision": item.decision or None,
+        "closed_by": item.closed_by,
+        "closed_at": item.closed_at.isoformat() if item.closed_at else None,
+        "drafts_voided": item.drafts,
+    }
+
+
+def teams_held_count() -> int:
+    """How many teams closes could not bill while they billed the others."""
+    return BlockedTeam.objects.count()

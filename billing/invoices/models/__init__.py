@@ -1,0 +1,25 @@
+"""Tables of invoices: periods, documents and their lines, numbers, mails, journals, operations."""
+
+from billing.invoices.models.invoices import BillingMode, BillingPeriod, Invoice, InvoiceLine, InvoiceSums, NumberSeries
+from billing.invoices.models.journals import JournalExport
+from billing.invoices.models.mails import BillingContact, DocumentMail
+from billing.invoices.models.notes import Correction, CorrectionApproval, DocumentEvent, Note, NoteLine
+from billing.invoices.models.operations import Operation
+
+__all__ = [
+    "BillingContact",
+    "BillingMode",
+    "BillingPeriod",
+    "Correction",
+    "CorrectionApproval",
+    "DocumentEvent",
+    "DocumentMail",
+    "Invoice",
+    "InvoiceLine",
+    "InvoiceSums",
+    "JournalExport",
+    "Note",
+    "NoteLine",
+    "NumberSeries",
+    "Operation",
+]

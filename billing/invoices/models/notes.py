@@ -1,0 +1,196 @@
+"""Corrections of issued documents, their notes, and what happened to documents after their issue."""
+
+from django.db import models
+from django.db.models import F, Q
+
+from billing.invoices.models.invoices import BillingPeriod, Invoice, InvoiceLine
+from billing.rating.models import RetroactiveChange
+from billing.tenancy.models import Team
+
+
+class Correction(models.Model):
+    """One decision to correct issued documents: its credit notes and rebills are approved and issued together.
+
+    `amount` is what its credit notes take back, positive; it decides who may approve.
+    """
+
+    class Status(models.TextChoices):
+        DRAFT = "draft", "draft"
+        APPROVED = "approved", "approved"
+        ISSUED = "issued", "issued"
+        VOID = "void", "void"
+
+    class Reason(models.TextChoices):
+        PRICE = "price", "wrong price"
+        QUANTITY = "quantity", "wrong quantity"
+        OWNERSHIP = "ownership", "wrong team"
+        MFU = "mfu", "wrong efficiency data"
+        SLA = "sla", "fault of the platform"
+        DUPLICATE = "duplicate", "billed twice"
+        GOODWILL = "goodwill", "goodwill"
+        WRITE_OFF = "write_off", "written off"
+
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.DRAFT)
+    reason_code = models.CharField(max_length=16, choices=Reason.choices)
+    reason = models.TextField()
+    evidence = models.TextField(blank=True, help_text="ticket, incident or page that shows the error")
+    currency = models.CharField(max_length=3)
+    amount = models.DecimalField(max_digits=20, decimal_places=2)
+    requested_by = models.CharField(max_length=200)
+    requested_at = models.DateTimeField()
+    decided_by = models.CharField(max_length=200, blank=True)
+    decided_at = models.DateTimeField(null=True)
+    decision = models.TextField(blank=True, help_text="why it was voided")
+    change = models.OneToOneField(
+        RetroactiveChange, null=True, on_delete=models.PROTECT, related_name="correction",
+        help_text="the change of closed time that it follows from; none where a person wrote it",
+    )  # fmt: skip
+    period = models.ForeignKey(BillingPeriod, null=True, on_delete=models.PROTECT, related_name="corrections")
+    issued_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason=""), name="correction_has_a_reason"),
+            models.CheckConstraint(
+                condition=~Q(status__in=["approved", "issued"]) | ~Q(decided_by=F("requested_by")),
+                name="correction_has_four_eyes",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="issued", period__isnull=False, issued_at__isnull=False)
+                | Q(~Q(status="issued"), period=None, issued_at=None),
+                name="issued_correction_stands_in_a_period",
+            ),
+        ]
+
+
+class CorrectionApproval(models.Model):
+    """One person's yes to a correction; a large one takes two."""
+
+    correction = models.ForeignKey(Correction, on_delete=models.PROTECT, related_name="approvals")
+    actor = models.CharField(max_length=200)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["correction", "actor"], name="one_approval_per_person")]
+
+
+class Note(models.Model):
+    """A credit note, or the rebill of what was credited. Issued, it never changes: `document` is the note."""
+
+    class Kind(models.TextChoices):
+        CREDIT = "credit", "credit note"
+        REBILL = "rebill", "rebill"
+
+    correction = models.ForeignKey(Correction, on_delete=models.PROTECT, related_name="notes")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="notes")
+    invoice = models.ForeignKey(
+        Invoice, null=True, on_delete=models.PROTECT, related_name="notes",
+        help_text="the invoice that is corrected; none where the team had none",
+    )  # fmt: skip
+    currency = models.CharField(max_length=3)
+    total = models.DecimalField(max_digits=20, decimal_places=2)
+    draft = models.JSONField(help_text="everything the document will say but its period, number and predecessor")
+    number = models.CharField(max_length=100, null=True, unique=True)
+    fiscal_year = models.IntegerField(null=True)
+    sequence = models.IntegerField(null=True)
+    issuer = models.CharField(max_length=64)
+    document = models.TextField(blank=True, help_text="canonical JSON, the bytes that the hash is of")
+    sha256 = models.CharField(max_length=64, blank=True)
+    previous_sha256 = models.CharField(max_length=64, blank=True)
+    issued_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "issuer", "fiscal_year", "sequence"], name="one_note_per_number"),
+            models.CheckConstraint(
+                condition=Q(number__isnull=False, issued_at__isnull=False) & ~Q(sha256="") & ~Q(document="")
+                | Q(number=None, issued_at=None, sha256="", document=""),
+                name="issued_note_is_numbered_and_hashed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.number or f"{self.kind} draft {self.pk}"
+
+
+class NoteLine(models.Model):
+    """One line of a note, with the line that it takes from; the database refuses to credit more than was charged.
+
+    `closing` is the close that charged the usage first, `known` the last change of closed time that its price and owner
+    follow from. `usage_quantity` is in base units, as in the charge; null where
+    only an amount is credited.
+    """
+
+    class Style(models.TextChoices):
+        REVERSAL = "reversal", "the whole line, reversed"
+        WITHDRAWAL = "withdrawal", "earlier credits of a reversed line, taken back"
+        ALLOWANCE = "allowance", "an amount of the line"
+        REBILL = "rebill", "charged instead"
+
+    note = models.ForeignKey(Note, on_delete=models.PROTECT, related_name="lines")
+    position = models.IntegerField()
+    style = models.CharField(max_length=16, choices=Style.choices)
+    invoice_line = models.ForeignKey(InvoiceLine, null=True, on_delete=models.PROTECT, related_name="credits")
+    note_line = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="credits")
+    closing = models.IntegerField()
+    known = models.IntegerField(default=0)
+    kind = models.CharField(max_length=16)
+    cluster = models.CharField(max_length=512, blank=True)
+    namespace = models.CharField(max_length=512, blank=True)
+    consumer = models.CharField(max_length=512, blank=True)
+    accelerator = models.CharField(max_length=512, blank=True)
+    sku = models.CharField(max_length=512)
+    token_class = models.CharField(max_length=32, blank=True)
+    charge_period = models.CharField(max_length=7)
+    quantity = models.DecimalField(max_digits=30, decimal_places=6, null=True)
+    unit = models.CharField(max_length=16)
+    unit_price = models.DecimalField(max_digits=26, decimal_places=16, null=True)
+    amount = models.DecimalField(max_digits=20, decimal_places=2)
+    usage_quantity = models.DecimalField(max_digits=40, decimal_places=12, null=True)
+    facility_kw = models.DecimalField(max_digits=12, decimal_places=6, null=True)
+    price_version = models.CharField(max_length=200)
+    policy = models.CharField(max_length=200, blank=True)
+    reason = models.CharField(max_length=32, blank=True)
+    energy_kwh = models.DecimalField(max_digits=20, decimal_places=3, null=True)
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [
+            models.UniqueConstraint(fields=["note", "position"], name="one_note_line_per_position"),
+            models.CheckConstraint(
+                condition=Q(style="rebill", invoice_line=None, note_line=None)
+                | Q(~Q(style="rebill"), invoice_line__isnull=False, note_line=None)
+                | Q(~Q(style="rebill"), invoice_line=None, note_line__isnull=False),
+                name="a_credit_names_its_line",
+            ),
+        ]
+
+
+class DocumentEvent(models.Model):
+    """What happened to an issued document, which itself never changes: append-only."""
+
+    class Kind(models.TextChoices):
+        DISPUTED = "disputed", "a dispute was opened"
+        DECIDED = "decided", "a dispute was decided"
+        SETTLED = "settled", "posted to the ledger"
+
+    invoice = models.ForeignKey(Invoice, null=True, on_delete=models.PROTECT, related_name="events")
+    note = models.ForeignKey(Note, null=True, on_delete=models.PROTECT, related_name="events")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=200)
+    reference = models.CharField(max_length=200, blank=True, help_text="posting in the ledger, or the dispute")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(invoice=None, note__isnull=False) | Q(invoice__isnull=False, note=None),
+                name="an_event_is_of_one_document",
+            ),
+            models.UniqueConstraint(fields=["invoice"], condition=Q(kind="settled"), name="an_invoice_settles_once"),
+            models.UniqueConstraint(fields=["note"], condition=Q(kind="settled"), name="a_note_settles_once"),
+        ]

@@ -1,0 +1,187 @@
+-- Issued documents never change; numbers only go up; credits never exceed the charge.
+
+-- The text of a document is read whole and never searched: uncompressed it is written in less time.
+ALTER TABLE invoices_invoice ALTER COLUMN document SET STORAGE EXTERNAL;
+
+-- A closed month opens again by an approved reopening, and only while nothing of it is issued.
+CREATE OR REPLACE FUNCTION invoices_period_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    reopened boolean := EXISTS (SELECT 1 FROM closing_periodreopening r
+                                WHERE r.period_id = OLD.id AND r.closing = OLD.ordinal AND r.status = 'approved')
+                        AND NOT EXISTS (SELECT 1 FROM invoices_invoice i WHERE i.period_id = OLD.id AND i.status = 'issued');
+BEGIN
+    IF OLD.status = 'closed' AND (TG_OP = 'DELETE' OR NEW.status <> 'open' OR NOT reopened) THEN
+        RAISE EXCEPTION 'period % is closed', OLD.month USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF OLD.status = 'closing' AND (TG_OP = 'DELETE' OR NEW.status = 'open' AND NOT reopened
+                                   AND EXISTS (SELECT 1 FROM rating_charge c WHERE c.closing = OLD.ordinal)) THEN
+        RAISE EXCEPTION 'period % is being closed and has bills', OLD.month USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND (NEW.month, NEW.zone, NEW.start, NEW."end") <> (OLD.month, OLD.zone, OLD.start, OLD."end") THEN
+        RAISE EXCEPTION 'the bounds of period % are stored once', OLD.month USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN COALESCE(NEW, OLD);
+END $$;
+CREATE OR REPLACE TRIGGER closed_period_is_immutable BEFORE UPDATE OR DELETE ON invoices_billingperiod
+    FOR EACH ROW EXECUTE FUNCTION invoices_period_guard();
+
+CREATE OR REPLACE FUNCTION invoices_mode_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    first text := least(COALESCE(NEW.from_month, OLD.from_month), COALESCE(OLD.from_month, NEW.from_month));
+BEGIN
+    IF EXISTS (SELECT 1 FROM invoices_billingperiod WHERE ordinal IS NOT NULL AND month >= first) THEN
+        RAISE EXCEPTION 'the billing mode of a closed month never changes' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN COALESCE(NEW, OLD);
+END $$;
+CREATE OR REPLACE TRIGGER mode_of_a_closed_month_stays BEFORE INSERT OR UPDATE OR DELETE ON invoices_billingmode
+    FOR EACH ROW EXECUTE FUNCTION invoices_mode_guard();
+
+CREATE OR REPLACE FUNCTION invoices_invoice_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.status = 'issued' THEN
+        RAISE EXCEPTION 'invoice % is issued and never changes', OLD.number USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF OLD.status = 'void' AND TG_OP = 'UPDATE' THEN
+        RAISE EXCEPTION 'draft % is void and stays so', OLD.id USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN COALESCE(NEW, OLD);
+END $$;
+CREATE OR REPLACE TRIGGER issued_invoice_is_immutable BEFORE UPDATE OR DELETE ON invoices_invoice
+    FOR EACH ROW EXECUTE FUNCTION invoices_invoice_guard();
+
+-- New lines are checked once per statement: a month has a hundred thousand.
+CREATE OR REPLACE FUNCTION invoices_new_lines_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM (SELECT DISTINCT invoice_id FROM new_line) AS n
+               JOIN invoices_invoice i ON i.id = n.invoice_id AND i.status = 'issued') THEN
+        RAISE EXCEPTION 'the lines of an issued invoice never change' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE FUNCTION invoices_line_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    of_invoice bigint := CASE TG_OP WHEN 'INSERT' THEN NEW.invoice_id ELSE OLD.invoice_id END;
+BEGIN
+    IF EXISTS (SELECT 1 FROM invoices_invoice WHERE id = of_invoice AND status = 'issued')
+       OR (TG_OP = 'UPDATE' AND NEW.invoice_id <> OLD.invoice_id) THEN
+        RAISE EXCEPTION 'the lines of an issued invoice never change' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN COALESCE(NEW, OLD);
+END $$;
+CREATE OR REPLACE TRIGGER issued_invoice_gets_no_line AFTER INSERT ON invoices_invoiceline REFERENCING NEW TABLE AS new_line
+    FOR EACH STATEMENT EXECUTE FUNCTION invoices_new_lines_guard();
+CREATE OR REPLACE TRIGGER issued_invoice_gets_no_sums AFTER INSERT ON invoices_invoicesums REFERENCING NEW TABLE AS new_line
+    FOR EACH STATEMENT EXECUTE FUNCTION invoices_new_lines_guard();
+CREATE OR REPLACE TRIGGER issued_line_is_immutable BEFORE UPDATE OR DELETE ON invoices_invoiceline
+    FOR EACH ROW EXECUTE FUNCTION invoices_line_guard();
+CREATE OR REPLACE TRIGGER issued_sums_are_immutable BEFORE UPDATE OR DELETE ON invoices_invoicesums
+    FOR EACH ROW EXECUTE FUNCTION invoices_line_guard();
+
+SELECT suanpan_columns_stay('invoices_numberseries', '{last_number,last_sha256}', 'numbers only go up');
+SELECT suanpan_refused_where('invoices_numberseries', 'numbers_go_up', '{last_number}', 'NEW.last_number < OLD.last_number',
+    'numbers only go up');
+SELECT suanpan_rows_are_kept('invoices_numberseries', 'numbers only go up');
+
+CREATE OR REPLACE FUNCTION invoices_correction_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR OLD.status IN ('issued', 'void') THEN
+        RAISE EXCEPTION 'correction % is % and never changes', OLD.id, OLD.status USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF (NEW.amount, NEW.currency, NEW.reason_code, NEW.reason, NEW.evidence, NEW.requested_by, NEW.requested_at)
+       <> (OLD.amount, OLD.currency, OLD.reason_code, OLD.reason, OLD.evidence, OLD.requested_by, OLD.requested_at) THEN
+        RAISE EXCEPTION 'what correction % asks for is written once', OLD.id USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER decided_correction_is_immutable BEFORE UPDATE OR DELETE ON invoices_correction
+    FOR EACH ROW EXECUTE FUNCTION invoices_correction_guard();
+SELECT suanpan_append_only('invoices_correctionapproval', 'an approval was given or not');
+
+CREATE OR REPLACE FUNCTION invoices_note_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'a note is voided, never deleted' USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF OLD.number IS NOT NULL THEN
+        RAISE EXCEPTION 'note % is issued and never changes', OLD.number USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF NEW.number IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM invoices_correction WHERE id = NEW.correction_id AND status = 'approved') THEN
+        RAISE EXCEPTION 'note % belongs to no approved correction', NEW.number USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER issued_note_is_immutable BEFORE UPDATE OR DELETE ON invoices_note
+    FOR EACH ROW EXECUTE FUNCTION invoices_note_guard();
+
+CREATE OR REPLACE FUNCTION invoices_note_line_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM invoices_note WHERE id = NEW.note_id AND number IS NOT NULL) THEN
+        RAISE EXCEPTION 'the lines of an issued note never change' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER issued_note_has_its_lines BEFORE INSERT ON invoices_noteline
+    FOR EACH ROW EXECUTE FUNCTION invoices_note_line_guard();
+SELECT suanpan_append_only('invoices_noteline', 'a line of a note never changes: void its correction');
+
+-- The lock on the credited line makes two notes at once wait for each other.
+CREATE OR REPLACE FUNCTION invoices_credit_limit() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    charged numeric;
+    credited numeric;
+BEGIN
+    IF NEW.invoice_line_id IS NOT NULL THEN
+        SELECT l.amount INTO charged FROM invoices_invoiceline l WHERE l.id = NEW.invoice_line_id FOR UPDATE;
+        IF NOT EXISTS (SELECT 1 FROM invoices_invoiceline l JOIN invoices_invoice i ON i.id = l.invoice_id
+                       WHERE l.id = NEW.invoice_line_id AND i.status = 'issued') THEN
+            RAISE EXCEPTION 'only lines of issued invoices are credited' USING ERRCODE = 'restrict_violation';
+        END IF;
+    ELSIF NEW.note_line_id IS NOT NULL THEN
+        SELECT l.amount INTO charged FROM invoices_noteline l WHERE l.id = NEW.note_line_id FOR UPDATE;
+        IF NOT EXISTS (SELECT 1 FROM invoices_noteline l JOIN invoices_note n ON n.id = l.note_id
+                       WHERE l.id = NEW.note_line_id AND l.style = 'rebill'
+                             AND (n.number IS NOT NULL OR n.id = NEW.note_id)) THEN
+            RAISE EXCEPTION 'only lines of issued rebills are credited' USING ERRCODE = 'restrict_violation';
+        END IF;
+    ELSE
+        RETURN NEW;
+    END IF;
+    SELECT coalesce(sum(l.amount), 0) INTO credited
+    FROM invoices_noteline l JOIN invoices_note n ON n.id = l.note_id
+    JOIN invoices_correction c ON c.id = n.correction_id
+    WHERE c.status <> 'void' AND (l.invoice_line_id = NEW.invoice_line_id OR l.note_line_id = NEW.note_line_id);
+    IF credited * sign(charged) > 0 OR abs(credited) > abs(charged) THEN
+        RAISE EXCEPTION 'a line that charged % cannot be credited by % in all', charged, credited
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER credits_never_exceed_the_charge AFTER INSERT ON invoices_noteline
+    FOR EACH ROW EXECUTE FUNCTION invoices_credit_limit();
+
+SELECT suanpan_append_only('invoices_documentevent', 'what happened to a document stays');
+
+CREATE OR REPLACE FUNCTION invoices_journal_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR OLD.acknowledged_at IS NOT NULL
+       OR (NEW.period_id, NEW.batch_hash, NEW.journals, NEW.debit, NEW.exported_at, NEW.exported_by, NEW.documents, NEW.in_part)
+          <> (OLD.period_id, OLD.batch_hash, OLD.journals, OLD.debit, OLD.exported_at, OLD.exported_by, OLD.documents, OLD.in_part)
+    THEN
+        RAISE EXCEPTION 'journal % was exported and stays as it is', OLD.batch_hash USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER journal_export_stays BEFORE UPDATE OR DELETE ON invoices_journalexport
+    FOR EACH ROW EXECUTE FUNCTION invoices_journal_guard();
+
+SELECT suanpan_never_emptied(name::regclass, 'what was billed stays')
+  FROM unnest(ARRAY['invoices_invoice', 'invoices_invoiceline', 'invoices_invoicesums', 'invoices_note',
+                    'invoices_noteline', 'invoices_correction',
+                    'invoices_correctionapproval', 'invoices_documentevent',
+                    'invoices_journalexport', 'invoices_billingmode',
+                    'invoices_billingperiod']) AS name;
+
+SELECT suanpan_audited('invoices_billingcontact');
+SELECT suanpan_audited('invoices_journalexport');

@@ -1,0 +1,19 @@
+"""Functions, triggers, views and plain tables of a package, as they are today: files in its `sql` folder.
+
+A file can be applied again at any time (`CREATE OR REPLACE`, `IF NOT EXISTS`). A migration that changes one applies it
+whole; a test compares the database with the files.
+"""
+
+from importlib.resources import files
+
+from django.db.migrations import RunSQL
+
+
+def sql_file(package: str, name: str) -> str:
+    """The text of `sql/NAME.sql` of a package of billing, such as ("billing.usage", "guards")."""
+    return (files(package) / "sql" / f"{name}.sql").read_text()
+
+
+def sql_applied(package: str, *names: str) -> list[RunSQL]:
+    """Operations of a migration that apply files of a package, in this order."""
+    return [RunSQL(sql_file(package, name), RunSQL.noop) for name in names]
