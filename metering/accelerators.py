@@ -236,10 +236,14 @@ def _gke_clients(labels: Mapping[str, str]) -> int | None:
 
 
 def _surplus(resource: str, node: NodeFacts, replicas: int) -> bool:
-    """Whether the node offers more units than its cards make, or takes its sharing from a configuration by name."""
+    """Whether the node offers more units than its cards make or does not say readably how many cards it has, or takes its
+    sharing from a configuration by name.
+    """
     count, units = node.labels.get("nvidia.com/gpu.count", ""), node.capacity.get(resource, 0)
     named = node.labels.get("nvidia.com/device-plugin.config", "").lower() not in {*SHARING_OFF, "default"}
-    return (count.isdecimal() and units > int(count) * replicas) or (named and "nvidia.com/gpu.replicas" not in node.labels)
+    unread = bool(count) and not count.isdecimal()
+    more = count.isdecimal() and units > int(count) * replicas
+    return unread or more or (named and "nvidia.com/gpu.replicas" not in node.labels)
 
 
 def _replicas(resource: str, labels: Mapping[str, str], *, shared: bool) -> int | None:

@@ -156,6 +156,7 @@ def test_a_piece_is_measured_by_its_own_device_where_those_of_a_node_differ() ->
     [
         NodeFacts(H800, {}, {"hami.io/node-nvidia-register": register(("u1", 81_920))}),  # given in pieces by HAMi
         NodeFacts({**H800, "nvidia.com/gpu.count": "8"}, {"nvidia.com/gpu": 80}),  # 80 units of 8 cards
+        NodeFacts({**H800, "nvidia.com/gpu.count": "many"}, {"nvidia.com/gpu": 80}),  # of how many cards nobody can read
         NodeFacts({**H800, "nvidia.com/device-plugin.config": "shared-10"}),  # a configuration that nobody reads
         NodeFacts({**H800, "nvidia.com/mig.strategy": "single", "nvidia.com/mig.config": "all-1g.10gb"}),
         NodeFacts({**H800, "kubernetes.azure.com/gpu-sharing-mode": "time-slicing"}),
