@@ -17,3 +17,37 @@ CREATE OR REPLACE TRIGGER decided_change_is_immutable BEFORE UPDATE OR DELETE ON
 SELECT suanpan_columns_stay('rating_retroactivechange',
     '{status,last_sample,acknowledged,approvers,decided_at,decision,epoch,ordinal}', 'what a change proposes is written once');
 SELECT suanpan_never_emptied('rating_retroactivechange', 'a change of closed time stays');
+
+-- New charges and verdicts name a close and a team that are there. Foreign keys would say the
+-- same row by row: two of them take as long as the rating of a large month. Closes are never deleted.
+CREATE OR REPLACE FUNCTION rating_names_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    unknown text;
+BEGIN
+    SELECT format('close %s', closing) INTO unknown
+      FROM (SELECT closing FROM come EXCEPT SELECT ordinal FROM usage_close) x LIMIT 1;
+    IF unknown IS NULL THEN
+        SELECT format('team %s', team) INTO unknown
+          FROM (SELECT team FROM come EXCEPT SELECT code FROM tenancy_team) x LIMIT 1;
+    END IF;
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION '% names % which is not there', TG_TABLE_NAME, unknown USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER names_are_there AFTER INSERT ON rating_charge REFERENCING NEW TABLE AS come
+    FOR EACH STATEMENT EXECUTE FUNCTION rating_names_guard();
+CREATE OR REPLACE TRIGGER names_are_there AFTER INSERT ON rating_efficiencyverdict REFERENCING NEW TABLE AS come
+    FOR EACH STATEMENT EXECUTE FUNCTION rating_names_guard();
+
+CREATE OR REPLACE FUNCTION rating_team_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM rating_charge WHERE team = OLD.code) THEN
+        RAISE EXCEPTION 'team % has charges and stays', OLD.code USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    RETURN COALESCE(NEW, OLD);
+END $$;
+CREATE OR REPLACE TRIGGER team_of_charges_stays BEFORE DELETE ON tenancy_team
+    FOR EACH ROW EXECUTE FUNCTION rating_team_guard();
+CREATE OR REPLACE TRIGGER code_of_charges_stays BEFORE UPDATE OF code ON tenancy_team
+    FOR EACH ROW WHEN (OLD.code <> NEW.code) EXECUTE FUNCTION rating_team_guard();
