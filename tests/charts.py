@@ -11,7 +11,7 @@ import yaml
 
 PROJECT = Path(__file__).resolve().parents[1]
 CHARTS = PROJECT / "docker/charts"
-VALUES = PROJECT / "tests/unit/chart_values"
+VALUES = PROJECT / "tests/process/chart_values"
 CASES = [(path.parent.name, path.stem) for path in sorted(VALUES.glob("*/*.yaml"))]
 """Chart and values file of every case."""
 BUNDLED = Path(sys.executable).with_name("helm")
@@ -27,7 +27,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @cache
 def rendered(chart: str, values: str, *options: str) -> str:
-    """What `helm install` would create, as text; `values` names a file of tests/unit/chart_values."""
+    """What `helm install` would create, as text; `values` names a file of tests/process/chart_values."""
     file = str(VALUES / chart / f"{values}.yaml")
     done = helm("template", chart, str(CHARTS / chart), "--namespace", "billing", "--values", file, *options)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -17,6 +17,11 @@ RESTARTED = """SELECT setval(seq, 1, false) FROM (SELECT pg_get_serial_sequence(
       AND NOT t.relispartition) s"""
 
 
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(services: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """The services start before the first database of a test is made, and not before."""
+
+
 @pytest.fixture(autouse=True)
 def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
     """Empty the plain tables of the token ledger around tests that commit: Django's flush knows only its models."""

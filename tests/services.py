@@ -1,6 +1,8 @@
-"""Pytest plugin: real PostgreSQL and broker for the whole run, in a home of its own that vanishes with it.
+"""Pytest plugin: a real PostgreSQL and broker, started when the first test asks for them.
 
-Loaded by `-p tests.services` before Django reads its settings. With DATABASE_URL and BROKER_URL set, those are used.
+Loaded by `-p tests.services` before Django reads its settings; their home vanishes with the run. Until a test asks
+for the database, or for `services` itself, nothing listens at the addresses in the environment, so a pure test starts
+no process and cannot reach one by mistake. With DATABASE_URL and BROKER_URL set, those are used.
 
 Where several workers share the tests (`pytest -n 2 --dist loadfile`), each has services and a home of its own, so that
 no test meets another's tables, keys or processes; what divides the tests among them needs none.
@@ -9,45 +11,58 @@ no test meets another's tables, keys or processes; what divides the tests among 
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 OURS = "SUANPAN_TESTS_START_SERVICES"
-"""Set for workers: the addresses that they inherit are nobody's."""
+"""Set while the addresses in the environment are nobody's; workers inherit it with them."""
 NOBODY = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "BROKER_URL": "redis://127.0.0.1:1/0"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    from billing.local.embedded import attach
-
-    if os.environ.pop(OURS, None):
-        del os.environ["DATABASE_URL"], os.environ["BROKER_URL"]
-    given = bool(os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL"))
-    if not given and _divides(early_config):
+    if OURS in os.environ or not (os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL")):
         os.environ.update(NOBODY, **{OURS: "1"})
+    if _divides(early_config):
         return
     home = Path(tempfile.mkdtemp(prefix="suanpan-tests-"))
     os.environ["SUANPAN_HOME"] = str(home)
     os.environ["STATIC_ROOT"] = str(home / "static")
     (home / "static").mkdir()
-    services = None
-    if not given:
-        services = attach(home)
-        os.environ.setdefault("DATABASE_URL", services.database_url)
-        os.environ.setdefault("BROKER_URL", services.broker_url)
-    elif (worker := os.environ.get("PYTEST_XDIST_WORKER", "")).startswith("gw"):
+    if OURS not in os.environ and (worker := os.environ.get("PYTEST_XDIST_WORKER", "")).startswith("gw"):
         address = urlsplit(os.environ["BROKER_URL"])  # databases get the name of the worker from pytest-django
         os.environ["BROKER_URL"] = address._replace(path=f"/{1 + int(worker.removeprefix('gw'))}").geturl()
+    early_config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
-    def stop() -> None:
-        if services is not None:
-            services.release()
-        shutil.rmtree(home, ignore_errors=True)
 
-    early_config.add_cleanup(stop)
+@pytest.fixture(scope="session")
+def services() -> Iterator[None]:
+    """PostgreSQL and the broker run, at the addresses in the environment and in the settings of Django and Celery."""
+    if OURS not in os.environ:
+        yield
+        return
+    from billing.local.embedded import attach
+
+    with attach(Path(os.environ["SUANPAN_HOME"])) as running:
+        del os.environ[OURS]
+        os.environ.update(DATABASE_URL=running.database_url, BROKER_URL=running.broker_url)
+        _settings_follow(running.database_url, running.broker_url)
+        yield
+
+
+def _settings_follow(database_url: str, broker_url: str) -> None:
+    from celery import current_app
+    from django.conf import settings
+
+    address = urlsplit(database_url)
+    settings.DATABASES["default"].update(
+        NAME=address.path.lstrip("/"), USER=address.username, PASSWORD=address.password, HOST=address.hostname,
+        PORT=str(address.port),
+    )  # fmt: skip
+    settings.CELERY_BROKER_URL = current_app.conf.broker_url = broker_url
 
 
 def _divides(early_config: pytest.Config) -> bool:

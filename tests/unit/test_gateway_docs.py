@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from billing.runtime.home import PROJECT
 from metering.__main__ import parser
 from metering.gateways.litellm_callback import read_settings
 from metering.logs.formats import ENVOY, FORMATS, translator
 from metering.logs.mapping import LineReader, read_mapping
 from metering.records import TokenUsage
-from tests.cli import PROJECT
 
 PAGE = (PROJECT / "docs" / "gateways.md").read_text(encoding="utf-8")
 
