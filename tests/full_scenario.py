@@ -38,8 +38,8 @@ from billing.rating.models import RetroactiveChange
 from billing.tenancy.models import Team
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, token_record
-from tests.integration.test_exports import POLICY, hold, sample
-from tests.integration.test_price_drafts import SHEET
+from tests.factories.prices import SHEET
+from tests.factories.usage import POLICY, hold, sample
 
 CLOSED = datetime(2026, 11, 3, tzinfo=UTC)
 PEOPLE = {"lead": "lead", "finance": "finance", "approver": "approver", "admin": "admin", "auditor": "auditor"}

@@ -142,3 +142,7 @@ def one_of_each(who: str, house: Scenario) -> dict[str, str]:
     for address in sorted(walk.pages, key=lambda address: (len(address), address)):
         found.setdefault(resolve(urlsplit(address).path).route, address)
     return found
+
+
+SENTENCE = re.compile(r"(?:(?<![\w/`.-])[a-z']{2,}[ ,:]+){3,}")
+"""Four English words in a row."""

@@ -29,3 +29,9 @@ def rewrite_as_reported(statement: str, parameters: Sequence[Any] = ()) -> None:
 def ledger_emptied() -> None:
     """As if no token had ever been reported; dimensions stay."""
     rewrite("TRUNCATE token_entry, token_hour_delta, token_hour, token_day, token_sequence")
+
+
+def query(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())

@@ -10,19 +10,9 @@ import pytest
 from metering.k8s.api import RefusedError
 from metering.k8s.description import Scope
 from metering.k8s.stream import claim_kinds
+from tests.agent.claims import GPU, H100, MIG, PRODUCT, claims, device_seconds, held, launch, second
 from tests.agent.cluster import START, stamp
 from tests.agent.rig import Rig, rig
-from tests.agent.test_claims_of_a_cluster import (
-    GPU,
-    H100,
-    MIG,
-    PRODUCT,
-    claims,
-    device_seconds,
-    held,
-    launch,
-    second,
-)
 
 
 @pytest.fixture

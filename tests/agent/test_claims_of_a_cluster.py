@@ -5,19 +5,14 @@ until second since 10:00:00 (an open one in round brackets until the last sight)
 """
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.agent.cluster import START, Object, stamp
+from tests.agent.claims import GPU, H100, MIG, PRODUCT, claims, device_seconds, held, late, launch, second
+from tests.agent.cluster import START, stamp
 from tests.agent.rig import Rig, rig
-
-H100: Object = {"productName": {"string": "NVIDIA H100 80GB HBM3"}}
-MIG: Object = {**H100, "profile": {"string": "1g.10gb"}}
-GPU, PRODUCT = "dra/gpu.nvidia.com", "NVIDIA-H100-80GB-HBM3"
 
 
 @pytest.fixture
@@ -27,43 +22,6 @@ def here(tmp_path: Path) -> Iterator[Rig]:
         made.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "gpu-2": H100, "mig-0": MIG})
         made.settle()
         yield made
-
-
-def claims(*names: str) -> dict[str, Any]:
-    """What a pod's spec says of claims that stand for themselves."""
-    return {"resourceClaims": [{"name": f"entry-{name}", "resourceClaimName": name} for name in names]}
-
-
-def launch(here: Rig, uid: str, *names: str, gpus: int = 0, **spec: Any) -> None:
-    """A pod whose claims are reserved for it and that is bound now."""
-    here.cluster.create(uid, gpus, **{**claims(*names), **spec})
-    for name in names:
-        here.cluster.reserve(name, uid)
-    here.cluster.bind(uid)
-    here.cluster.run(uid)
-
-
-def second(text: str) -> int:
-    return int((datetime.fromisoformat(text) - START).total_seconds())
-
-
-def held(here: Rig, uid: str) -> list[tuple[Any, ...]]:
-    """Resource, product, units, fraction, from, until, why it ended."""
-    assert here.platform.conflicts == []
-    found = [record for record in here.platform.holds.values() if record["pod_uid"] == uid]
-    return sorted(
-        (
-            record["resource"], record["accelerator"], record["quantity"], record["device_fraction"],
-            second(record["started_at"]), second(record["ended_at"] or record["observed_until"]),
-            record["end_reason"] if record["ended_at"] else "open",
-        )
-        for record in found
-    )  # fmt: skip
-
-
-def device_seconds(here: Rig, *uids: str) -> Decimal:
-    found = [allocation[2:6] for uid in uids for allocation in held(here, uid)]
-    return sum((units * Decimal(fraction) * (until - since) for units, fraction, since, until in found), Decimal(0))
 
 
 def test_a_pod_that_only_claims_is_metered_from_binding_to_its_end(here: Rig) -> None:
@@ -169,26 +127,6 @@ def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig
         (GPU, PRODUCT, 1, "0.5", 100, 200, "open"), (GPU, PRODUCT, 1, "1", 0, 100, "share of a claim changed"),
     ]  # fmt: skip
     assert device_seconds(here, "a", "b") == 200
-
-
-def late(here: Rig) -> None:
-    """`b` shares the claim of `a` from 20 s on, but its events are lost; `c`, which does from 60 s on, is told."""
-    here.cluster.allocate("one", "gpu-0")
-    launch(here, "a", "one")
-    here.cluster.advance(20)
-    launch(here, "b", "one")
-    here.server.drop |= set(range(here.cluster.version - 3, here.cluster.version + 1))
-    here.cluster.advance(40)
-    launch(here, "c", "one")
-    here.cluster.advance(10)
-    here.watch()
-    here.deliver()
-    for name in ("claims", "pods"):
-        here.streams[name].list_next()
-    here.cluster.advance(30)
-    here.settle()
-    here.deliver()
-    here.deliver()
 
 
 def test_a_pod_that_is_learned_of_late_corrects_the_shares_that_were_told(here: Rig) -> None:

@@ -10,34 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.polling import wait_until_all_there
-from tests.browser.test_portal_in_chromium import browser
-from tests.full_scenario import Scenario, build_scenario, pleasant
+from tests.factories.browser import SIZES, house, signed_in
+from tests.full_scenario import Scenario
 from tests.site_walk import one_of_each
 
-__all__ = ["browser"]
+__all__ = ["house"]
 pytestmark = pytest.mark.django_db(transaction=True)
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
-SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 SERIOUS = ("serious", "critical")
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Scenario:
-    return build_scenario(tmp_path, pleasant)
-
-
-def signed_in(browser: Browser, site: str, who: str, **options: Any) -> Page:
-    """A window of somebody who is signed in already."""
-    client = Client()
-    client.force_login(User.objects.get(username=who))
-    context = browser.new_context(base_url=site, viewport=SIZES["desk"], bypass_csp=True, **options)
-    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
-    return context.new_page()
 
 
 def faults(page: Page, where: str) -> list[str]:

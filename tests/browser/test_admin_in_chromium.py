@@ -9,12 +9,11 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.browser.polling import wait_until_true
-from tests.browser.test_accessibility import house
-from tests.browser.test_portal_in_chromium import browser
-from tests.browser.test_tasks import SIZES
+from tests.factories.browser import house
+from tests.factories.browser_tasks import SIZES
 from tests.full_scenario import Scenario
 
-__all__ = ["browser", "house"]
+__all__ = ["house"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

@@ -8,16 +8,12 @@ from django.test import Client
 from playwright.sync_api import Browser, Page
 
 from tests.browser.polling import wait_until_true
-from tests.browser.test_accessibility import house
-from tests.browser.test_portal_in_chromium import browser
-from tests.browser.test_tasks import SIZES
+from tests.factories.browser import PAINTED, house
+from tests.factories.browser_tasks import SIZES
 from tests.full_scenario import Scenario
 
-__all__ = ["browser", "house"]
+__all__ = ["house"]
 pytestmark = pytest.mark.django_db(transaction=True)
-PAINTED = """canvas => { const {width, height} = canvas;
-    const colours = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, width, height).data.buffer);
-    return new Set(colours).size; }"""
 NEEDS = {
     "/?month=2026-11": 1, "/teams/nlp/?month=2026-11": 1, "/spending/?month=2026-11": 1, "/close/?month=2026-10": 1,
     "/budgets/{budget}/": 1, "{line}": 0,

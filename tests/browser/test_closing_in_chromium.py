@@ -13,11 +13,10 @@ from billing.closing.services.operations import operation_run, operations_pendin
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.usage.services.watermarks import watch_notes_add, watermark_advance
 from metering.intervals import Interval
-from tests.browser.test_portal_in_chromium import browser
-from tests.browser.test_tasks import Person, come, language, size
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories.browser_tasks import Person, come, language, size
 
-__all__ = ["browser", "come", "language", "size"]
+__all__ = ["come", "language", "size"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

@@ -21,12 +21,11 @@ from metering.intervals import month_of, previous_month
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests import factories
 from tests.browser.polling import ALL_THERE, PATIENCE
-from tests.browser.test_accessibility import SIZES
-from tests.browser.test_budgets_in_chromium import past
-from tests.browser.test_portal_in_chromium import browser
-from tests.integration.test_price_drafts import SHEET
+from tests.factories.browser import SIZES
+from tests.factories.budgets import past
+from tests.factories.prices import SHEET
 
-__all__ = ["browser", "past"]
+__all__ = ["past"]
 pytestmark = pytest.mark.django_db(transaction=True)
 STILL = 0.02
 """A fifth of what Chromium calls good (0.1). Pages that hold still measure 0.0; a part that pushed a table down measured

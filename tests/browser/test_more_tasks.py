@@ -15,12 +15,11 @@ from billing.tenancy.tokens import api_token_create
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services.watermarks import agent_notes_add, watch_notes_add, watermark_advance
 from metering.intervals import Interval
-from tests.browser.test_portal_in_chromium import browser
-from tests.browser.test_tasks import Person, come, house, language, size
 from tests.factories import ingest_tokens, token_record
+from tests.factories.browser_tasks import Person, come, house, language, size
 from tests.full_scenario import Scenario
 
-__all__ = ["browser", "come", "house", "language", "size"]
+__all__ = ["come", "house", "language", "size"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

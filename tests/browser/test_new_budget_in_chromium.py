@@ -7,11 +7,9 @@ from playwright.sync_api import Page, expect
 
 from billing.budgets.models import Budget
 from tests.browser.polling import wait_until_true
-from tests.browser.test_budgets_in_chromium import PHONE, picture
-from tests.browser.test_portal_in_chromium import browser, page, sign_in
 from tests.factories import apply, money
+from tests.factories.browser import PHONE, picture, sign_in
 
-__all__ = ["browser", "page"]
 pytestmark = pytest.mark.django_db(transaction=True)
 DESK = {"width": 1280, "height": 900}
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"

@@ -7,12 +7,10 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.polling import wait_until_all_there
-from tests.browser.test_accessibility import SIZES, signed_in
-from tests.browser.test_portal_in_chromium import browser
+from tests.factories.browser import SIZES, signed_in
 from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.django_db(transaction=True)
 DRAGGED = """() => [...document.querySelectorAll("main .scroll")]
   .filter((part) => part.getClientRects().length && !part.querySelector("table.heat"))

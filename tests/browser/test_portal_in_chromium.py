@@ -1,39 +1,19 @@
 """The portal in real Chromium: what a finance person and a team lead do with a month."""
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from billing.closing.services.closing import period_close
 from billing.invoices.services.invoices import invoices_issue
 from tests import factories
 from tests.browser.polling import wait_until_all_there
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.browser import sign_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 HOSTILE = "nlp-<script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        pytest.fail("no Chromium: install the package chromium (CI does)")
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # playwright's loop runs in this thread; the tests are synchronous
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield running
-        running.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture
@@ -50,29 +30,6 @@ def month(tmp_path: Path) -> None:
     ingest_tokens(token_record(1, input_tokens=2_000_000, cache_read_input_tokens=0, output_tokens=500_000))
     period_close(month="2026-10", actor="closer", now=AFTER)
     invoices_issue(month="2026-10", actor="closer", now=AFTER)
-
-
-@pytest.fixture
-def page(browser: Browser, live_server: Any) -> Iterator[Page]:
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    failures: list[str] = []
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.on("dialog", lambda dialog: failures.append(f"dialog {dialog.message}"))
-    page.on("console", lambda said: failures.append(said.text) if "Security Policy" in said.text else None)
-    yield page
-    context.close()
-    assert not failures
-
-
-def sign_in(page: Page, *, staff: bool) -> None:
-    role, team = ("finance", None) if staff else ("lead", "nlp")
-    factories.person("somebody", role, team=team, password="a long pass phrase")
-    page.goto("/?month=2026-10")
-    page.get_by_label("User name").fill("somebody")
-    page.get_by_label("Password").fill("a long pass phrase")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
 @pytest.mark.usefixtures("month")

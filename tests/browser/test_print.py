@@ -13,13 +13,11 @@ from billing.closing.services.closing import period_close
 from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
 from tests.browser.polling import wait_until_all_there
-from tests.browser.test_accessibility import signed_in
-from tests.browser.test_portal_in_chromium import browser
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, person
+from tests.factories.browser import signed_in
 from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.django_db(transaction=True)
 PAPER = {"width": 703, "height": 1000}
 """The width of A4 between its margins of 12 mm, in CSS pixels."""

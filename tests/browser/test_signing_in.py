@@ -8,13 +8,12 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_
 from playwright.sync_api import Browser, expect
 
 from tests import factories
-from tests.browser.test_portal_in_chromium import browser  # noqa: F401  (the fixture)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_somebody_adds_a_second_factor_and_signs_in_with_it(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     live_server: Any,
     tmp_path: Any,
 ) -> None:

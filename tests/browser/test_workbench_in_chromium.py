@@ -19,13 +19,12 @@ from metering.intervals import month_of, next_month
 from pricing.money import round_amount, round_price
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.browser.polling import wait_until_true
-from tests.browser.test_charts_in_chromium import PAINTED
-from tests.browser.test_portal_in_chromium import browser as browser
-from tests.browser.test_portal_in_chromium import page as page
-from tests.browser.test_price_lists_in_chromium import october as october
-from tests.browser.test_price_lists_in_chromium import person, shot, sign_in
-from tests.integration.test_price_drafts import SHEET
-from tests.unit.test_token_contexts import THREE
+from tests.factories.browser import PAINTED
+from tests.factories.load_reports import THREE
+from tests.factories.price_desk import october, person, shot, sign_in
+from tests.factories.prices import SHEET
+
+__all__ = ["october"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,10 +12,9 @@ from pricing.tco import CostSheet, parse_cost_sheet
 
 VECTORS = {v["id"]: v for v in json.loads((Path(__file__).parent / "pricing_vectors.json").read_text())["vectors"]}
 Case = Callable[[dict[str, Any]], dict[str, object]]
-Test = Callable[..., None]
 CASES: dict[str, Case] = {}
-ELSEWHERE: dict[str, Callable[..., None]] = {}
-"""Vectors that need a period, a store or a clock, each with the test that shows it."""
+ELSEWHERE = {"F08": "test_late_usage_vector.py"}
+"""Vectors that need a period, a store or a clock, each with the module that has a test of its name."""
 
 SHEET = {
     "accelerator": "NVIDIA-H800", "currency": "CNY", "gpus_per_server": "8", "server_price": "400000",
@@ -37,17 +36,6 @@ def case(identifier: str) -> Callable[[Case], Case]:
         assert identifier not in CASES
         CASES[identifier] = function
         return function
-
-    return register
-
-
-def shows(identifier: str) -> Callable[[Test], Test]:
-    """Register the test of a vector that no pure function can compute."""
-
-    def register(test: Test) -> Test:
-        assert identifier not in ELSEWHERE
-        ELSEWHERE[identifier] = test
-        return test
 
     return register
 

@@ -10,7 +10,7 @@ from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
 from tests.factories import allocation_record, apply, ingest_allocations
-from tests.golden.registry import VECTORS, shows
+from tests.golden.registry import VECTORS
 
 pytestmark = pytest.mark.django_db
 FACTS = VECTORS["F08"]["inputs"]
@@ -27,7 +27,6 @@ def billed(month: str, now: datetime) -> None:
     invoices_issue(month=month, actor="ops", now=now)
 
 
-@shows("F08")
 def test_f08_late_usage_is_billed_in_the_open_period_at_the_price_of_its_own_time(tmp_path: Path) -> None:
     ownership = [{"cluster": "hq-1", "namespace": "*", "team": "nlp", "valid_from": "2026-01-01"}]
     versions = [

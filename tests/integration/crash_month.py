@@ -64,7 +64,7 @@ def _make_the_months(home: Path) -> None:
     from django.core.management import call_command
 
     from tests import factories
-    from tests.correction_factories import people
+    from tests.factories.corrections import people
 
     call_command("migrate", verbosity=0, interactive=False)
     codes = [f"t{number}" for number in range(1, TEAMS + 1)]
@@ -187,7 +187,7 @@ def _correct(month: str, out: Path) -> None:
     """1.00 back on every invoice of the month, by two people, from wherever that was left."""
     from billing.corrections.services.corrections import correction_approve, correction_issue
     from billing.invoices.models import Correction, Invoice
-    from tests.correction_factories import draft, part
+    from tests.factories.corrections import draft, part
 
     for invoice in Invoice.objects.filter(period__month=month).order_by("sequence"):
         known = list(Correction.objects.order_by("id"))

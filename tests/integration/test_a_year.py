@@ -24,8 +24,8 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, state_of
 from billing.invoices.services.invoices import invoices_issue
 from metering.intervals import billing_month
-from tests.correction_factories import issue, people, proofs_hold
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import issue, people, proofs_hold
 
 pytestmark = pytest.mark.django_db
 BERLIN = ZoneInfo("Europe/Berlin")

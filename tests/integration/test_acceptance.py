@@ -26,8 +26,8 @@ from billing.invoices.selectors import period_of, state_of
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
 from billing.tenancy.selectors import house_calendar
-from tests.correction_factories import FIRST, bill, credit, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import FIRST, bill, credit, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 ZONE = "Asia/Shanghai"

@@ -49,8 +49,8 @@ from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from pricing.money import round_amount
 from tests.cli import PROJECT
-from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, draft, part, people, proofs_hold, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, draft, part, people, proofs_hold, whole
 
 PAGE = PROJECT / "docs" / "acceptance-checklist.md"
 BANDS = {"name": "bands", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",

@@ -21,8 +21,8 @@ from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
-from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
 
 pytestmark = pytest.mark.django_db
 IN_OCTOBER = datetime(2026, 10, 28, 9, tzinfo=UTC)

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from django.db import connection
 
@@ -14,25 +13,12 @@ from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.selectors import double_held
-from metering.delivery import Delivery
 from metering.intervals import Interval
-from tests.agent.rig import Rig
-from tests.agent.test_claims_of_a_cluster import late
+from tests.agent.claims import late
 from tests.factories import apply
+from tests.factories.agents import LedgerRig
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class LedgerRig(Rig):
-    """An agent that reports to the real platform."""
-
-    address, token = "", ""
-
-    def start(self) -> None:
-        super().start()
-        self.delivery.close()
-        client = httpx.Client(timeout=30, trust_env=False)
-        self.delivery = Delivery(self.agent.spool, endpoint=self.address, token=self.token, client=client)
 
 
 @pytest.fixture

@@ -36,9 +36,9 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_issue
 from billing.portal.statements import lines_of as lines_of_invoice
-from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
-from tests.integration.test_exports import POLICY, hold, sample
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
+from tests.factories.usage import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
 DECEMBER_OVER = datetime(2027, 1, 1, 0, 5, tzinfo=UTC)

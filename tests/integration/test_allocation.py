@@ -25,13 +25,12 @@ from billing.portal.statements import month_statements
 from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from billing.usage.services import Reporter, capacity_ingest
-from metering.records import NodeCapacity, decode_batch
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.months import OCTOBER_OVER
+from tests.factories.usage import capacity
 
 pytestmark = pytest.mark.django_db
 
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 POOL = {"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "6.0000"}
 THIRDS = {"name": "idle-v1", "valid_from": "2026-10-01", "idle": [{**POOL, "method": "proportional"}]}
@@ -44,15 +43,6 @@ def hold(number: int, namespace: str, hours: int, gpus: int = 1, day: int = 10) 
             number, namespace=namespace, quantity=gpus, started_at=start, ended_at=end, observed_until=end
         )
     )
-
-
-def capacity(units: int = 10, hours: int = 10, day: int = 10, node: str = "n1") -> None:
-    raw = json.dumps({
-        "cluster": "hq-1", "node": node, "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": units,
-        "from": f"2026-10-{day:02d}T00:00:00Z", "until": f"2026-10-{day:02d}T{hours:02d}:00:00Z",
-    }).encode()  # fmt: skip
-    batch: Any = decode_batch(NodeCapacity, [raw])
-    capacity_ingest(records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/capacity"), now=OCTOBER_OVER)
 
 
 def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:

@@ -23,6 +23,7 @@ from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentWatermark, GpuAllocation, QuarantinedRecord
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
+from tests.factories.api import bearer, problem
 
 pytestmark = pytest.mark.django_db
 
@@ -39,10 +40,6 @@ def static_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def secret(*scopes: str, **bounds: Any) -> str:
     return api_token_create(name="gateway", scopes=list(scopes or ("usage:write",)), actor="tests", **bounds)[1]
-
-
-def bearer(presented: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {presented}"}
 
 
 @pytest.fixture
@@ -64,16 +61,6 @@ def get(client: Any) -> Call:
         return client.get(f"/api/v1/{path}", headers=bearer(presented))
 
     return read
-
-
-def problem(answer: Any, status: int) -> dict[str, Any]:
-    """The body of an error, which has the shape of RFC 9457 whatever went wrong."""
-    assert answer.status_code == status, answer.content
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    fields: dict[str, Any] = json.loads(answer.content)
-    assert fields.keys() >= {"type", "title", "status", "detail"}
-    assert fields["status"] == status
-    return fields
 
 
 DOORS = ("usage/tokens", "usage/gpu-allocations", "usage/capacity", "usage/efficiency")

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 
 from tests.factories import apply, person
-from tests.integration.test_boards import SHEET
+from tests.factories.boards import SHEET
 
 pytestmark = pytest.mark.django_db
 

@@ -22,24 +22,17 @@ from billing.budgets.scope import Scope
 from billing.budgets.services import days_store
 from billing.budgets.spending import spent_in, spent_under
 from billing.closing.services.closing import period_close
-from billing.closing.services.showback import billing_mode_put
 from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
-from billing.portal.board import Board
-from billing.portal.filters import Filters
-from billing.portal.month_facets import month_facets
-from billing.portal.months import period_shown
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
 from billing.rating.selectors import reference_data_known
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import Team
 from billing.usage.gpu_time_by_job import devices_by_week_hour
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
-from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories import (
     SET_UP,
-    allocation_record,
     apply,
     ingest_allocations,
     ingest_capacity,
@@ -48,7 +41,11 @@ from tests.factories import (
     token_record,
     watched,
 )
-from tests.integration.test_exports import POLICY, hold, sample
+from tests.factories.boards import SHEET, board, october
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, credit, whole
+from tests.factories.usage import hold
+
+__all__ = ["october"]
 
 pytestmark = pytest.mark.django_db
 
@@ -58,20 +55,6 @@ def finance() -> Client:
     client = Client()
     client.force_login(person("everything", "finance"))
     return client
-
-
-@pytest.fixture
-def october(tmp_path: Path) -> None:
-    """nlp owes 209.62 for devices and 10.80 for tokens; cv is only shown 60.00 and 12.00 more, for HFU 0.15."""
-    people()
-    apply(tmp_path, efficiency_policies=[POLICY])
-    billing_mode_put(team="cv", from_month="2026-10", mode="shadow", reason="first", actor="fin", now=OCTOBER_OVER)
-    ingest_allocations(
-        allocation_record(1, workload={"kind": "PyTorchJob", "name": "pretrain"}, queue="gold"),
-        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", quantity=2, namespace="cv"),
-    )
-    sample("2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", "21600", "0.10", "0.15", uid="uid-2")
-    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
 
 
 @pytest.fixture
@@ -263,13 +246,6 @@ def test_where_names_are_too_many_they_are_written(
     assert finance.get("/spending/?month=2026-10&team=nobody").status_code == 404
 
 
-def board(month: str, now: datetime, **filters: str) -> Board:
-    setup = BillingSetup.objects.get()
-    period = period_shown(month, setup)
-    teams = Team.objects.filter(is_group=False, code="nlp")
-    return Board(period, setup, teams, Filters(**filters), month_facets(period, teams), now)
-
-
 def test_the_hours_of_the_week_are_means_over_the_days_of_the_month(october: None) -> None:
     """8 devices on one of five Saturdays from 8:00 to 10:37:13; 2,400,000 tokens on one of five Thursdays at 12."""
     devices, tokens = board("2026-10", OCTOBER_OVER).heat()
@@ -373,15 +349,6 @@ def test_a_board_takes_few_queries(issued: None, finance: Client, month: str, pa
         page(finance, f"/spending/?month={month}{part}")
 
     assert len(queries) <= 30
-
-
-SHEET = {
-    "accelerator": "NVIDIA-H800", "currency": "CNY", "gpus_per_server": 8, "server_price": "0", "gpu_price": "43800",
-    "network_price_per_port": "0", "ports_per_gpu": 0, "gpus_per_rack": 8, "cluster_gpus": 8, "life_years": 1,
-    "gpu_power_kw": "0.7", "server_other_power_kw": "0", "pue": "1", "electricity_price_per_kwh": "0",
-    "rack_rent_per_month": "0", "bandwidth_per_month": "0", "labour_per_month": "0", "software_per_month": "0",
-    "markup": "0.6", "sold_share": "0.5",
-}  # fmt: skip
 
 
 def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path: Path, finance: Client) -> None:

@@ -13,8 +13,8 @@ from billing.corrections.services.retroactive import (
 )
 from billing.invoices.models import Note
 from billing.invoices.selectors import document_of
-from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people, proofs_hold, shown
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people, proofs_hold, shown
 
 pytestmark = pytest.mark.django_db
 OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)

@@ -12,16 +12,8 @@ from billing.setup.file import SetUpFileError
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
-from tests.integration.test_closing import (
-    OCTOBER_OVER,
-    close,
-    issue,
-    lines,
-    prices,
-    proofs_hold,
-    sql,
-    version,
-)
+from tests.factories.closing import close, issue, lines, prices, proofs_hold, sql, version
+from tests.factories.months import OCTOBER_OVER
 
 pytestmark = pytest.mark.django_db
 

@@ -21,7 +21,7 @@ from billing.corrections.services.proof import ClosedPeriodError, closed_periods
 from billing.setup.file import SetUpFileError
 from billing.usage.services import rollups_fold
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
-from tests.integration.test_efficiency_policy import BANDS, job
+from tests.factories.efficiency import BANDS, job
 from tests.stored_rows import rewrite
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -1,83 +1,24 @@
 """Closing a month: everything billed once, at the price of its own time, and never changed again."""
 
-import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection, transaction
 
 from billing.closing.report import build_report
-from billing.closing.services.closing import CloseRefusedError, period_close
-from billing.corrections.services.proof import period_verify
+from billing.closing.services.closing import CloseRefusedError
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
 from billing.rating.models import Charge
 from billing.setup.file import SetUpFileError
 from billing.usage.models import AllocationRevision, QuarantinedRecord
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories.closing import blocking, close, close_cut_off, issue, lines, prices, proofs_hold, shown, total, version
+from tests.factories.months import NOVEMBER_OVER, OCTOBER_OVER
 
 pytestmark = pytest.mark.django_db
-
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
-DECEMBER_OVER = datetime(2027, 1, 1, 0, 5, tzinfo=UTC)
-
-
-def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> Any:
-    return period_close(month=month, actor="ops", now=now)
-
-
-def issue(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> int:
-    return invoices_issue(month=month, actor="ops", now=now)
-
-
-def lines(team: str, month: str = "2026-10") -> list[dict[str, Any]]:
-    invoice = Invoice.objects.get(team__code=team, period__month=month)
-    document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
-    return document["lines"]
-
-
-def shown(team: str, month: str = "2026-10") -> list[tuple[str, ...]]:
-    """sku or token class, price version, quantity, price and amount of every line."""
-    return [
-        (line["token_class"] or line["sku"], line["price_version"], line["quantity"], line["unit_price"], line["amount"])
-        for line in lines(team, month)
-    ]
-
-
-def total(team: str, month: str = "2026-10") -> Decimal:
-    return Invoice.objects.get(team__code=team, period__month=month).total
-
-
-def blocking(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> list[tuple[str, str, Decimal, str]]:
-    report = build_report(period_open(month=month), now=now)
-    return [(item.kind, item.subject, item.quantity, item.unit) for item in report.blocking]
-
-
-def proofs_hold(month: str) -> bool:
-    proofs = period_verify(month=month)
-    return bool(proofs) and all(proof.holds for proof in proofs)
-
-
-def sql(statement: str) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement)
-
-
-def prices(*versions: dict[str, Any]) -> dict[str, Any]:
-    return {"price_versions": [*SET_UP["price_versions"], *versions]}
-
-
-def version(name: str, valid_from: str, price: str, output: str = "8.0000") -> dict[str, Any]:
-    first = SET_UP["price_versions"][0]
-    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": price}, first["gpu"][1]]
-    return {"name": name, "valid_from": valid_from, "gpu": gpu, "tokens": [{**first["tokens"][0], "output": output}]}
-
 
 # The worked example
 
@@ -298,12 +239,10 @@ def test_invoices_are_numbered_by_team_and_chained_by_hash(tmp_path: Path) -> No
 
 
 def test_a_close_that_died_between_cut_off_and_bill_is_finished_with_the_same_result(tmp_path: Path) -> None:
-    from billing.closing.services.closing import _cut_off
-
     apply(tmp_path)
     ingest_allocations(allocation_record())
     period_open(month="2026-10")
-    assert _cut_off("2026-10", "ops", OCTOBER_OVER)
+    close_cut_off()
     ingest_allocations(allocation_record(2))
     closed = close()
     assert (closed.changed, total("nlp")) == (True, money("209.62"))
@@ -312,12 +251,10 @@ def test_a_close_that_died_between_cut_off_and_bill_is_finished_with_the_same_re
 
 def test_ownership_that_ends_between_cut_off_and_bill_loses_no_usage(tmp_path: Path) -> None:
     """What the cut-off found owned must not fall out of the bill in silence."""
-    from billing.closing.services.closing import _cut_off
-
     apply(tmp_path)
     ingest_allocations(allocation_record())
     period_open(month="2026-10")
-    assert _cut_off("2026-10", "ops", OCTOBER_OVER)
+    close_cut_off()
     ended = {**SET_UP["ownership"][0], "valid_until": "2026-02-01"}
     refused = False
     try:

@@ -2,83 +2,28 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from django.core.management import call_command, get_commands
+from django.core.management import get_commands
 
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.tenancy.models import ApiToken, BillingSetup, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.commands import THEN, Manage, file, since_2024
 
 pytestmark = pytest.mark.django_db
 
 GPU_COLUMNS = ("cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator", "node",
                "queue", "workload", "started_at", "ended_at")  # fmt: skip
-GPU_ROW = {
-    "cluster": "hq-1", "namespace": "nlp-train", "pod": "train-1", "pod_uid": "uid-1", "resource": "nvidia.com/gpu",
-    "quantity": "8", "device_fraction": "1", "accelerator": "NVIDIA-H800", "node": "node-1", "queue": "q",
-    "workload": "PyTorchJob/llm", "started_at": "2024-10-10T00:00:00Z", "ended_at": "2024-10-10T02:37:13Z",
-}  # fmt: skip
-TOKEN_ROW = {name: str(value) for name, value in token_record(time="2024-10-15T12:00:00+08:00").items()}
-CAPACITY_ROW = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
-                "quantity": "8", "from": "2024-10-01T00:00:00Z", "until": "2024-10-02T00:00:00Z"}  # fmt: skip
-EFFICIENCY_ROW = {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2024-10-10T00:00:00Z", "end": "2024-10-10T01:00:00Z",
-                  "gpu_seconds": "28800", "mfu": "0.41", "hfu": "", "dtype": "bf16", "coverage": "0.99"}  # fmt: skip
-ROWS = {"gpu": GPU_ROW, "tokens": TOKEN_ROW, "capacity": CAPACITY_ROW, "efficiency": EFFICIENCY_ROW}
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one line of an error."""
-        assert self.status == 2, (self.status, self.out, self.err)
-        assert self.err.startswith("error: "), self.err
-        assert self.err.count("\n") == 1, self.err
-        assert "Traceback" not in self.err
-        return self.err.removeprefix("error: ").rstrip("\n")
-
-
-class Manage:
-    """Runs a command in this process, on the database of the test."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def __call__(self, *arguments: object) -> Done:
-        self.capsys.readouterr()
-        status = 0
-        try:
-            call_command(*(str(argument) for argument in arguments))
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 1
-        return Done(status, *self.capsys.readouterr())
 
 
 @pytest.fixture
 def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
     return Manage(capsys)
-
-
-def since_2024(**changed: Any) -> dict[str, Any]:
-    """The set-up of the factories from 2024 on: commands ask the clock, and 2024 is over."""
-    sections: dict[str, Any] = json.loads(json.dumps(SET_UP).replace("2026-01-01", "2024-01-01"))
-    sections["price_versions"][0]["valid_from"] = "2024-01-01T00:00:00+08:00"
-    return {name: value for name, value in {**sections, **changed}.items() if value is not None}
-
-
-THEN = {"started_at": "2024-10-10T00:00:00Z", "ended_at": "2024-10-10T02:37:13Z", "observed_until": None}
 
 
 @pytest.fixture
@@ -308,12 +253,6 @@ def test_text_that_cannot_be_kept_is_one_line(manage: Manage, october: None, com
 
 
 # Set-up files
-
-
-def file(directory: Path, content: str | bytes, name: str = "usage.csv") -> Path:
-    path = directory / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def set_up(directory: Path, content: str | dict[str, Any]) -> Path:

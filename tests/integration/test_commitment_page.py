@@ -15,8 +15,8 @@ from billing.corrections.note_lines import NoteError
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import invoices_issue
-from tests.correction_factories import people, wanted
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import people, wanted
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)

@@ -33,8 +33,8 @@ from billing.rates.models import Commitment
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_factories import IN_NOVEMBER, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import IN_NOVEMBER, people
 
 pytestmark = pytest.mark.django_db
 

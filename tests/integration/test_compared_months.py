@@ -8,8 +8,8 @@ from django.test import Client
 from billing.closing.previous_month_to_date import same_moment
 from billing.invoices.models import BillingPeriod
 from tests.factories import ingest_allocations, person, watched
-from tests.integration.test_boards import board, october
-from tests.integration.test_exports import hold
+from tests.factories.boards import board, october
+from tests.factories.usage import hold
 
 __all__ = ["october"]
 pytestmark = pytest.mark.django_db

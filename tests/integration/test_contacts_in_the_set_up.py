@@ -13,8 +13,8 @@ from billing.invoices.models import BillingContact, DocumentMail
 from billing.invoices.services.mails import contact_end
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, Team
-from tests.correction_factories import bill
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.corrections import bill
 
 pytestmark = pytest.mark.django_db
 LI = {"team": "nlp", "name": "李娜", "address": "Li.Na@example.org", "language": "zh-hans", "valid_from": "2026-10-01"}

@@ -30,8 +30,8 @@ from billing.rates.selectors import hypothetical_version, plain_version, stored_
 from billing.rating.price_effect import price_effect
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval, billing_month
-from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, bill, credit, part, people, proofs_hold, shown
 from tests.factories import SET_UP, apply, ingest_tokens, money, token_record
+from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, bill, credit, part, people, proofs_hold, shown
 
 pytestmark = pytest.mark.django_db
 ZONE = "Asia/Shanghai"

@@ -20,8 +20,8 @@ from billing.corrections.services.retroactive import retroactive_approve, retroa
 from billing.invoices.models import Correction, Invoice, Note, NumberSeries
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_factories import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
 from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, ingest_allocations, money, person
+from tests.factories.corrections import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 

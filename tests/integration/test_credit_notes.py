@@ -28,7 +28,8 @@ from billing.invoices.models import Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
 from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
-from tests.correction_factories import (
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
     NOVEMBER_OVER,
@@ -43,7 +44,6 @@ from tests.correction_factories import (
     wanted,
     whole,
 )
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
 
 pytestmark = pytest.mark.django_db
 

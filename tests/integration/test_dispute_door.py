@@ -13,8 +13,8 @@ from billing.invoices.models import Invoice
 from billing.invoices.selectors import state_of
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_factories import OCTOBER_OVER, bill, people
 from tests.factories import allocation_record, apply, ingest_allocations, money
+from tests.factories.corrections import OCTOBER_OVER, bill, people
 
 pytestmark = pytest.mark.django_db
 

@@ -25,8 +25,8 @@ from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import state_of
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
-from tests.correction_factories import bill, issue, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories.corrections import bill, issue, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 FRIDAY = datetime(2026, 11, 6, 7, tzinfo=UTC)

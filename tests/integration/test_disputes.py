@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ from billing.corrections.disputed import dispute_figures, disputes_of, overdue
 from billing.corrections.models import Dispute
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.disputes import (
-    Claim,
     DisputeError,
     dispute_add_evidence,
     dispute_ask_evidence,
     dispute_escalate,
-    dispute_open,
     dispute_reject,
     dispute_triage,
     dispute_uphold,
@@ -32,32 +29,13 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, state_of
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_factories import bill, credit, draft, issue, part, people, proofs_hold, shown, whole
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+from tests.factories import money
+from tests.factories.corrections import credit, draft, issue, part, proofs_hold, shown, whole
+from tests.factories.disputes import FRIDAY, october, opened
+
+__all__ = ["october"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)
-"""Issued on Sunday 1 November 00:05 UTC (local morning): the window ends with Friday the 13th."""
-
-
-@pytest.fixture
-def october(tmp_path: Path) -> str:
-    """nlp owes 1000.00 of GPU hours (line 1) and 8.00 of tokens (line 2); tom leads it."""
-    people()
-    apply(tmp_path)
-    person("tom", "lead", team="nlp")
-    person("kim", "lead", team="cv")
-    end = "2026-10-10T10:00:00Z"
-    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
-    ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=1_000_000))
-    bill()
-    return str(Invoice.objects.get().number)
-
-
-def opened(number: str, positions: tuple[int, ...] = (1,), amount: str | None = "100.00", actor: str = "tom",
-           now: datetime = FRIDAY, code: str = "sla") -> Dispute:  # fmt: skip
-    claim = Claim(number, positions, code, "node lost at noon", "INC-9", None if amount is None else Decimal(amount))
-    return dispute_open(claim=claim, actor=actor, now=now)
 
 
 def test_a_dispute_that_is_upheld_becomes_a_credit_note(october: str) -> None:

@@ -13,7 +13,7 @@ from billing.corrections.services.disputes import dispute_escalate, dispute_reje
 from billing.invoices.selectors import period_of
 from billing.portal.sentences import in_language
 from tests.factories import person
-from tests.integration.test_disputes import FRIDAY, october, opened
+from tests.factories.disputes import FRIDAY, october, opened
 
 __all__ = ["october"]
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -20,8 +20,8 @@ from billing.invoices.services.mails import ContactWish, MailError, contact_add,
 from billing.settings.mail_server import MailServer as Configured
 from billing.settings.mail_server import read_mail_server
 from billing.tenancy.models import AuditEntry, Team
-from tests.correction_factories import IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people
 from tests.receivers import MailServer, mail_server
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

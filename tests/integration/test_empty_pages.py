@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from tests.factories import SET_UP, apply, person
-from tests.integration.test_roles import addresses
+from tests.factories.roles import addresses
 
 pytestmark = pytest.mark.django_db
 LEADS = re.compile(r'<a [^>]*href=|<code>|<button')

@@ -20,7 +20,7 @@ from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person
-from tests.integration.test_carbon import PRICES, SHEET
+from tests.factories.carbon import PRICES, SHEET
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)

@@ -18,8 +18,8 @@ from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
-from tests.correction_factories import people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
+from tests.factories.corrections import people
 
 pytestmark = pytest.mark.django_db
 MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)

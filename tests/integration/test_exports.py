@@ -18,17 +18,14 @@ from billing.closing.services.closing import period_close
 from billing.exports.focus.conformance import Conformance
 from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_approve, invoices_issue
-from billing.usage.services import Reporter, efficiency_ingest
-from metering.records import EfficiencySample, decode_batch
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.months import OCTOBER_OVER
+from tests.factories.usage import POLICY, hold, sample
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
-POLICY = {"name": "std", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
-          "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
 SETS = ("cost-and-usage", "invoice-detail", "billing-period")
 
@@ -52,22 +49,6 @@ def manage(capsys: pytest.CaptureFixture[str]) -> Any:
         return Done(status, *capsys.readouterr())
 
     return run
-
-
-def hold(number: int, start: str, end: str, **changed: Any) -> dict[str, Any]:
-    return allocation_record(number, **{"started_at": start, "ended_at": end, "observed_until": end, **changed})
-
-
-def sample(start: str, end: str, seconds: str, mfu: str, hfu: str, uid: str = "uid-1") -> None:
-    raw = json.dumps(
-        {"cluster": "hq-1", "pod_uid": uid, "start": start, "end": end, "gpu_seconds": seconds, "mfu": mfu, "hfu": hfu,
-         "dtype": "bf16", "coverage": "1"}
-    ).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], rejected=[], reporter=Reporter("tests", "usage/efficiency"),
-        now=OCTOBER_OVER,
-    )  # fmt: skip
 
 
 def bill(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:

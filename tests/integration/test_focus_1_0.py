@@ -14,8 +14,8 @@ from django.core.management import call_command
 from billing.exports.focus.columns import CLOSED_LISTS
 from billing.exports.focus.version_1_0 import COLUMNS, RENAMED
 from tests.cli import PROJECT
-from tests.correction_factories import NOVEMBER_OVER, bill, credit, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.corrections import NOVEMBER_OVER, bill, credit, part, people
 
 pytestmark = pytest.mark.django_db
 

@@ -13,8 +13,8 @@ from billing.exports.focus.hours import HourlyUsage, UsageOfClose
 from billing.exports.services import focus
 from billing.exports.services.focus import focus_export
 from pricing.rating import LineKey
-from tests.correction_factories import NOVEMBER_OVER, bill, credit, part, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.corrections import NOVEMBER_OVER, bill, credit, part, people
 
 pytestmark = pytest.mark.django_db
 

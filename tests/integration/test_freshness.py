@@ -44,8 +44,8 @@ from tests.factories import (
     token_record,
     watched,
 )
+from tests.factories.usage import hold
 from tests.full_scenario import build_scenario
-from tests.integration.test_exports import hold
 from tests.receivers import webhook
 from tests.site_walk import walk_as
 from tests.stored_rows import rewrite

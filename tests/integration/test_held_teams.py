@@ -14,9 +14,8 @@ from django.test import Client
 
 from billing.closing.models import BlockedTeam, PeriodReopening
 from billing.closing.report import build_report
+from billing.closing.services import closing
 from billing.closing.services.closing import TeamsBlockedError, period_close
-from billing.closing.services.closing import _bill as bill
-from billing.closing.services.closing import _cut_off as cut_off
 from billing.closing.services.reopening import ReopeningError, reopening_approve, reopening_request
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
@@ -30,6 +29,7 @@ from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.closing import close_cut_off
 from tests.stored_rows import rewrite_as_reported
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -268,14 +268,14 @@ def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path
     factories.person("lin", "finance")
     factories.person("ada", "approver")
     period_open(month=MONTH)
-    assert cut_off(MONTH, "ops", OVER)
+    close_cut_off(MONTH, OVER)
     with pytest.raises(SetUpFileError, match=r"is being closed: finish `manage\.py period_close 2026-10` first"):
         apply(tmp_path, billing={**REOPENING, "review": "four-eyes"})
     asked = reopening_request(month=MONTH, reason="the wrong month", actor="lin", now=LATER)
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
     assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
     with pytest.raises(PeriodError, match="was opened again while it was being closed"):
-        bill(MONTH, LATER, no_progress)
+        closing._bill(MONTH, LATER, no_progress)
     assert not Charge.objects.exists()
     close(LATER)
     assert period().status == "closed"

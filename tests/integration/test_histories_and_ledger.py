@@ -26,7 +26,7 @@ from metering.delivery import Delivery
 from metering.intervals import Interval, union, without
 from metering.k8s.description import Scope
 from metering.records import EARLIEST
-from tests.agent.test_histories import HISTORIES, NODES_CLOCK, OPERATIONS, History, MortalRig
+from tests.agent.histories import HISTORIES, NODES_CLOCK, OPERATIONS, History, MortalRig
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(max(600, 2 * HISTORIES))]
 EXAMPLES: Final = max(10, HISTORIES // 10)

@@ -20,8 +20,8 @@ from django.db import transaction
 from django.test import Client
 from django.urls import resolve
 
+from tests.factories.roles import MATRIX
 from tests.full_scenario import PEOPLE, Scenario, build_scenario
-from tests.integration.test_roles import MATRIX
 from tests.site_walk import Page, Walk, read, walk_as
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

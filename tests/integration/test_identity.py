@@ -1,16 +1,10 @@
 """Signing in: local accounts with limits and a second factor, and an identity provider of the test's own over real HTTP."""
 
-import base64
-import json
 import secrets
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import jwt
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
@@ -24,79 +18,12 @@ from billing.tenancy.access import access_of
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import role_grant
 from tests import factories
+from tests.factories.identity import Provider, code_of, provider
+
+__all__ = ["provider"]
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "an abacus has beads"
-
-
-class Provider(ThreadingHTTPServer):
-    """The part of OpenID Connect that a sign-in needs; who signs in is set by the test."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Door)
-        self.person: dict[str, Any] = {}
-        self.codes: dict[str, str] = {}
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Door(BaseHTTPRequestHandler):
-    server: Provider
-
-    def do_GET(self) -> None:
-        base = self.server.address
-        self.answer({
-            "/.well-known/openid-configuration": {
-                "issuer": base, "authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token",
-                "userinfo_endpoint": f"{base}/userinfo", "jwks_uri": f"{base}/jwks",
-                "token_endpoint_auth_methods_supported": ["client_secret_post"],
-            },
-            "/userinfo": self.server.person,
-        }[urlsplit(self.path).path])  # fmt: skip
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        assert form["client_secret"] == ["provider-secret"]
-        assert self.server.codes.pop(form["code"][0]) == _challenge(form["code_verifier"][0])
-        claims = {**self.server.person, "iss": self.server.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
-        token = jwt.encode(claims, "x" * 32, algorithm="HS256")
-        self.answer({"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": token})
-
-    def answer(self, value: Any) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
-def _challenge(verifier: str) -> str:
-    from hashlib import sha256
-
-    return base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
-
-
-@pytest.fixture
-def provider(settings: Any) -> Iterator[Provider]:
-    server = Provider()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    apps = provider_apps({
-        "OIDC_SERVER_URL": server.address, "OIDC_CLIENT_ID": "suanpan", "OIDC_CLIENT_SECRET": "provider-secret",
-        "OIDC_NAME": "Company sign-in",
-    })  # fmt: skip
-    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": apps}}
-    settings.OIDC_ROLES = read_group_roles('{"gpu-finance": "finance", "nlp-leads": ["lead:nlp", "lead:not-there"]}')
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def sign_in_there(provider: Provider, **person: Any) -> Client:
@@ -215,14 +142,6 @@ def test_signing_in_starts_a_new_session_and_stays_on_this_site() -> None:
     response = client.post("/login/?next=https://evil.example/", form)
     assert response["Location"] == "/"
     assert client.session.session_key != before
-
-
-def code_of(person: User) -> str:
-    from billing.settings.two_factor import SealedSecrets
-
-    row = Authenticator.objects.get(user=person, type="totp")
-    secret = SealedSecrets().decrypt(row.data["secret"])
-    return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
 
 
 def test_a_second_factor_is_asked_for_and_its_secret_is_sealed(settings: Any) -> None:

@@ -14,15 +14,7 @@ import pytest
 
 from billing.usage.models import GpuAllocation
 from tests.factories import allocation_record, apply, ingest_allocations
-from tests.integration.test_commands import (
-    GPU_ROW,
-    ROWS,
-    THEN,
-    TOKEN_ROW,
-    Manage,
-    file,
-    since_2024,
-)
+from tests.factories.commands import GPU_ROW, ROWS, THEN, TOKEN_ROW, Manage, file, since_2024
 
 pytestmark = pytest.mark.django_db
 

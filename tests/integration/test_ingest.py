@@ -2,20 +2,16 @@
 
 import json
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity, QuarantinedRecord
-from billing.usage.selectors import EpochFilter, gpu_sums
+from billing.usage.selectors import EpochFilter
 from billing.usage.services import (
-    IngestOutcome,
     Reporter,
     capacity_ingest,
     efficiency_ingest,
@@ -25,38 +21,16 @@ from billing.usage.services import (
     watermark_advance,
 )
 from billing.usage.token_sums import rollup_difference, token_sums
-from metering.intervals import Interval
 from metering.records import EfficiencySample, decode_batch
 from metering.records import NodeCapacity as NodeCapacityRecord
-from tests.factories import AFTER, SHANGHAI_OCTOBER, allocation_record, ingest_allocations, ingest_tokens, token_record
+from tests.factories import AFTER, allocation_record, ingest_allocations, ingest_tokens, token_record
+from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
 
-OCTOBER = Interval(*SHANGHAI_OCTOBER)
-NOON = datetime(2026, 10, 15, 12, tzinfo=UTC)
 LIMITED = Reporter("gateway", "usage/tokens", source="litellm-hq", future_limit_s=3600)
-
-
-def answer(outcome: IngestOutcome) -> tuple[int, int, int, int]:
-    body: dict[str, Any] = outcome.answer()
-    return body["accepted"], body["duplicates"], body["conflicts"], len(body["rejected"])
-
-
-def rows(table: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {table}")
-        return int(cursor.fetchone()[0])
 
 
 def quarantine() -> list[tuple[str, str, str]]:
     return list(QuarantinedRecord.objects.order_by("id").values_list("reason", "key", "error"))
-
-
-def reports(kind: type[Any], ingest: Callable[..., IngestOutcome], *records: dict[str, Any], **reporter: Any) -> Any:
-    raws = [json.dumps(record).encode() for record in records]
-    batch: Any = decode_batch(kind, raws)
-    return ingest(
-        records=[(index, record, raws[index]) for index, record in batch.records], rejected=batch.rejected,
-        reporter=Reporter("tests", "door", **reporter), now=AFTER,
-    )  # fmt: skip
 
 
 # Tokens
@@ -223,10 +197,6 @@ def running(until: str, **changed: Any) -> dict[str, Any]:
     return allocation_record(ended_at=None, end_reason=None, observed_until=until, **changed)
 
 
-def held_seconds() -> Decimal:
-    return sum((item.device_us for item in gpu_sums([OCTOBER], EpochFilter())), Decimal(0)) / 1_000_000
-
-
 @pytest.mark.django_db
 def test_an_open_allocation_grows_with_each_later_observation_and_ends_once() -> None:
     assert answer(ingest_allocations(running("2026-10-10T01:00:00Z"))) == (1, 0, 0, 0)
@@ -323,13 +293,6 @@ def test_a_watermark_only_moves_forward_and_a_silent_agent_is_a_gap() -> None:
 # Capacity and efficiency
 
 
-def capacity(**changed: Any) -> dict[str, Any]:
-    return {
-        "cluster": "hq-1", "node": "node-1", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
-        "from": "2026-10-01T00:00:00Z", "until": "2026-10-02T00:00:00Z", **changed,
-    }  # fmt: skip
-
-
 @pytest.mark.django_db
 def test_capacity_extends_repeats_and_conflicts() -> None:
     later = capacity(until="2026-10-03T00:00:00Z")
@@ -339,13 +302,6 @@ def test_capacity_extends_repeats_and_conflicts() -> None:
     assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity(quantity=7))) == (0, 0, 1, 0)
     assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity(), source="hq-2")) == (0, 0, 0, 1)
     assert NodeCapacity.objects.get().until == datetime(2026, 10, 3, tzinfo=UTC)
-
-
-def sample(**changed: Any) -> dict[str, Any]:
-    return {
-        "cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",
-        "gpu_seconds": "28800", "mfu": "0.41", "hfu": None, "dtype": "bf16", "coverage": "0.99", **changed,
-    }  # fmt: skip
 
 
 @pytest.mark.django_db

@@ -21,7 +21,7 @@ from billing.usage.token_sums import rollup_difference
 from metering.records import EfficiencySample
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import allocation_record, ingest_allocations, ingest_tokens, token_record
-from tests.integration.test_ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
+from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
 
 THREADS = 8
 

@@ -14,9 +14,10 @@ from billing.rates.services import price_draft_approve, price_draft_submit, pric
 from billing.tenancy.models import AuditEntry
 from pricing.__main__ import main
 from tests import factories
-from tests.integration.test_commands import since_2024
-from tests.integration.test_price_api import BODY, problem, signed_in
-from tests.integration.test_price_drafts import SHEET, TOKEN_SHEET
+from tests.factories.api import problem
+from tests.factories.commands import since_2024
+from tests.factories.price_api import BODY, signed_in
+from tests.factories.prices import SHEET, TOKEN_SHEET
 
 pytestmark = pytest.mark.django_db
 BAD: dict[str, Any] = {

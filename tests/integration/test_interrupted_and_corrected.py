@@ -14,8 +14,8 @@ from billing.corrections.services.retroactive import retroactive_acknowledge, re
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
 from billing.rating.models import RetroactiveChange
-from tests.correction_factories import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, people, proofs_hold, shown
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, people, proofs_hold, shown
 
 pytestmark = pytest.mark.django_db
 

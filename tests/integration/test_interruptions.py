@@ -33,8 +33,8 @@ from billing.usage.services import Reporter
 from billing.usage.services import capacity_ingest as take_capacity
 from metering.__main__ import main as metering
 from metering.records import NodeCapacity, decode_batch
-from tests.correction_factories import wanted
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import wanted
 
 pytestmark = pytest.mark.django_db
 

@@ -30,7 +30,8 @@ from billing.invoices.services.invoices import (
     invoices_preview,
 )
 from billing.tenancy.models import AuditEntry
-from tests.correction_factories import (
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money
+from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
     NOVEMBER_OVER,
@@ -41,7 +42,6 @@ from tests.correction_factories import (
     people,
     proofs_hold,
 )
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money
 
 pytestmark = pytest.mark.django_db
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}

@@ -13,8 +13,8 @@ from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Invoice
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
-from tests.correction_factories import bill
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.corrections import bill
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 DEARER = {

@@ -8,16 +8,13 @@ executed it, so that every point of the transaction is hit and not only those th
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -34,6 +31,7 @@ from billing.tenancy.models import AuditEntry
 from billing.usage.models import Close
 from tests.cli import PROJECT
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.kills import die_at
 
 MONTH = "2024-10"
 TEAMS = 40
@@ -71,23 +69,6 @@ def used(ledger: None, tmp_path: Path) -> None:
 @pytest.fixture
 def closed(used: None) -> None:
     period_close(month=MONTH, actor="ops", now=datetime(2024, 11, 2, tzinfo=UTC))
-
-
-def die_at(statement: int, *, executed: bool) -> Callable[..., Any]:
-    """Wrapper of every statement of a connection that kills this process at one of them."""
-    count = 0
-
-    def execute(run: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == statement and not executed:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = run(sql, params, many, context)
-        if count == statement:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    return execute
 
 
 def fork(command: str, gate: int, statement: int | None, executed: bool) -> int:

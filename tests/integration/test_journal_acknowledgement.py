@@ -16,8 +16,8 @@ from billing.invoices.models import JournalExport
 from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.correction_factories import OCTOBER_OVER, bill, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import OCTOBER_OVER, bill, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 DOOR = "/api/v1/periods/2026-10/journal"

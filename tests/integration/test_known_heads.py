@@ -14,11 +14,10 @@ from billing.api.report_connection import KNOWN_HEAD_BYTES, KnownHead, ReportCon
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from tests.factories import token_record
-from tests.integration import test_token_receiver
-from tests.integration.test_token_door import body
-from tests.integration.test_token_receiver import answers, dialled, head, request, stored, until
+from tests.factories.token_endpoint import body
+from tests.factories.token_receiver import answers, dialled, head, port, request, stored, token, until
 
-port, token = test_token_receiver.port, test_token_receiver.token
+__all__ = ["port", "token"]
 TAKEN = {"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}
 REPEATED = {"accepted": 0, "duplicates": 1, "conflicts": 0, "rejected": []}
 

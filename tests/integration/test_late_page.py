@@ -7,8 +7,8 @@ import pytest
 from django.test import Client
 
 from billing.closing.services.closing import period_close
-from tests.correction_factories import NOVEMBER_OVER, OCTOBER_OVER
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER
 
 pytestmark = pytest.mark.django_db
 

@@ -9,19 +9,8 @@ from django.core.management import call_command
 from billing.invoices.models import Invoice
 from billing.usage.services import Reporter
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
-from tests.integration.test_closing import (
-    DECEMBER_OVER,
-    NOVEMBER_OVER,
-    blocking,
-    close,
-    issue,
-    lines,
-    prices,
-    proofs_hold,
-    shown,
-    total,
-    version,
-)
+from tests.factories.closing import blocking, close, issue, lines, prices, proofs_hold, shown, total, version
+from tests.factories.months import DECEMBER_OVER, NOVEMBER_OVER
 
 pytestmark = pytest.mark.django_db
 

@@ -18,8 +18,8 @@ from billing.portal.totals import budget_totals, invoice_totals
 from billing.portal.views import budgets as budget_views
 from billing.portal.views import invoices as invoice_views
 from billing.tenancy.models import Team
-from tests.correction_factories import bill, credit, draft, part, people, whole
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+from tests.factories.corrections import bill, credit, draft, part, people, whole
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)

@@ -18,8 +18,8 @@ from billing.invoices.selectors import document_of
 from billing.invoices.services.periods import period_open
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from tests.correction_factories import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
 
 pytestmark = pytest.mark.django_db
 ISSUER = {

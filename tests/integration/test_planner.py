@@ -24,8 +24,8 @@ from pricing.cost_sheet import COMPLETE, SIMPLE
 from pricing.efficiency import EfficiencyPolicy, Form
 from pricing.token_sheet import BY_CONTEXT, NUMBERS
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
-from tests.integration.test_price_drafts import SHEET
-from tests.integration.test_sentences import SENTENCE
+from tests.factories.prices import SHEET
+from tests.site_walk import SENTENCE
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

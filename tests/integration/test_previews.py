@@ -27,7 +27,7 @@ from billing.portal.usage_heatmap import Heat
 from billing.tenancy.models import BillingSetup, Team
 from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, watched
-from tests.integration.test_exports import POLICY, sample
+from tests.factories.usage import POLICY, sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH = "2026-10"

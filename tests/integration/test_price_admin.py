@@ -13,8 +13,8 @@ from django.utils import timezone
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import price_draft_create, price_draft_submit, price_draft_withdraw, token_cost_sheet_put
 from tests import factories
-from tests.integration.test_commands import since_2024
-from tests.integration.test_price_drafts import LIST, TOKEN_SHEET
+from tests.factories.commands import since_2024
+from tests.factories.prices import LIST, TOKEN_SHEET
 
 pytestmark = pytest.mark.django_db
 

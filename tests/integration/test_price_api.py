@@ -14,41 +14,15 @@ from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import TokenError, api_token_create
 from tests import factories
 from tests.factories import allocation_record, ingest_allocations
-from tests.integration.test_api import bearer, problem
-from tests.integration.test_commands import THEN, since_2024
-from tests.integration.test_price_drafts import SHEET
+from tests.factories.api import bearer, problem
+from tests.factories.commands import THEN, since_2024
+from tests.factories.price_api import BODY, Caller, signed_in
+from tests.factories.prices import SHEET
 
 pytestmark = pytest.mark.django_db
 
-START = "2099-01-01T00:00:00+08:00"
-BODY: dict[str, Any] = {
-    "name": "2099-01", "valid_from": START, "reason": "new cards",
-    "gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "12.5000"}],
-    "tokens": [{"model": "llama-3-8b", "input": "2.5", "output": "10"}],
-}  # fmt: skip
-
-
-class Caller:
-    """Speaks JSON to the API as one token or person."""
-
-    def __init__(self, client: Client, headers: dict[str, str] | None = None) -> None:
-        self.client, self.headers = client, headers
-
-    def __call__(self, method: str, path: str, body: Any = None) -> Any:
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return self.client.generic(
-            method, f"/api/v1/{path}", content, content_type="application/json", headers=self.headers
-        )
-
-
 def token(name: str, *scopes: str) -> Caller:
     return Caller(Client(), bearer(api_token_create(name=name, scopes=list(scopes), actor="tests")[1]))
-
-
-def signed_in(name: str, *roles: str) -> Caller:
-    client = Client()
-    client.force_login(factories.person(name, *roles))
-    return Caller(client)
 
 
 @pytest.fixture

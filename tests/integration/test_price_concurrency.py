@@ -19,7 +19,7 @@ from billing.rates.services import (
     price_draft_submit,
 )
 from tests.factories import apply
-from tests.integration.test_price_drafts import DECEMBER, LIST, NOW
+from tests.factories.prices import DECEMBER, LIST, NOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PEOPLE = 6

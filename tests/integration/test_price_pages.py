@@ -19,8 +19,8 @@ from billing.rates.services import (
 )
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests import factories
-from tests.integration.test_commands import since_2024
-from tests.integration.test_price_drafts import LIST, SHEET, TOKEN_SHEET
+from tests.factories.commands import since_2024
+from tests.factories.prices import LIST, SHEET, TOKEN_SHEET
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,8 @@ from billing.rates.selectors import rate_card
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
 from tests import factories
-from tests.integration.test_api import bearer
-from tests.integration.test_commands import Manage, since_2024
+from tests.factories.api import bearer
+from tests.factories.commands import Manage, since_2024
 
 pytestmark = pytest.mark.django_db
 

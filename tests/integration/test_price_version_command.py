@@ -12,8 +12,8 @@ from billing.rates.services import cost_sheet_put
 from billing.tenancy.models import AuditEntry
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import allocation_record, apply, ingest_allocations
-from tests.integration.test_commands import THEN, Manage, since_2024
-from tests.integration.test_price_drafts import SHEET, TOKEN_SHEET
+from tests.factories.commands import THEN, Manage, since_2024
+from tests.factories.prices import SHEET, TOKEN_SHEET
 
 pytestmark = pytest.mark.django_db
 

@@ -29,7 +29,7 @@ from billing.rates.services import (
 from billing.tenancy.models import AuditEntry
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import apply
-from tests.integration.test_price_drafts import SHEET, TOKEN_SHEET
+from tests.factories.prices import SHEET, TOKEN_SHEET
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("published")]
 

@@ -13,8 +13,8 @@ from billing.corrections.models import Dispute
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_uphold
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
-from tests.correction_factories import bill, issue, people
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories.corrections import bill, issue, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)

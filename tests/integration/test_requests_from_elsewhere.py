@@ -11,8 +11,8 @@ from django.urls import get_resolver
 
 from billing.settings.security_headers import policy_of
 from tests import factories
-from tests.integration.test_identity import code_of, provider
-from tests.integration.test_roles import MATRIX, addresses, filled, house
+from tests.factories.identity import code_of, provider
+from tests.factories.roles import MATRIX, addresses, filled, house
 
 __all__ = ["house", "provider"]
 pytestmark = pytest.mark.django_db

@@ -28,7 +28,8 @@ from billing.rating.services import ChangeError
 from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
-from tests.correction_factories import (
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+from tests.factories.corrections import (
     IN_NOVEMBER,
     NOVEMBER_OVER,
     OCTOBER_OVER,
@@ -40,7 +41,6 @@ from tests.correction_factories import (
     shown,
     whole,
 )
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 
 pytestmark = pytest.mark.django_db
 OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)

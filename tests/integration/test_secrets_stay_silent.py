@@ -26,7 +26,7 @@ from billing.settings.identity_settings import provider_apps
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
-from tests.integration.test_identity import code_of
+from tests.factories.identity import code_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 PASSWORD = "correct horse of the abacus"

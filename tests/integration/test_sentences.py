@@ -13,9 +13,7 @@ from billing.closing.report import build_report
 from billing.invoices.models import BillingPeriod
 from billing.portal.sentences import in_language
 from tests.full_scenario import Scenario, build_scenario, pleasant
-
-SENTENCE = re.compile(r"(?:(?<![\w/`.-])[a-z']{2,}[ ,:]+){3,}")
-"""Four English words in a row."""
+from tests.site_walk import SENTENCE
 
 
 def chinese(text: str) -> str:

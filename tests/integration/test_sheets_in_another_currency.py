@@ -15,8 +15,8 @@ from billing.rates.services import price_draft_approve, price_draft_submit
 from billing.setup.file import SetUpFileError
 from pricing.money import round_price
 from tests.factories import allocation_record, apply, ingest_allocations, person
-from tests.integration.test_commands import THEN, since_2024
-from tests.integration.test_price_drafts import SHEET
+from tests.factories.commands import THEN, since_2024
+from tests.factories.prices import SHEET
 
 pytestmark = pytest.mark.django_db
 

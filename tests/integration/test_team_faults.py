@@ -37,32 +37,19 @@ from billing.tenancy.models import AuditEntry
 from pricing.rate_card import GpuPrice, PriceVersion
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
-from tests.integration.test_efficiency_policy import BANDS, job
-from tests.stored_rows import rewrite_as_reported
+from tests.factories.efficiency import BANDS, job
+from tests.factories.team_faults import (
+    MONTH,
+    NOT_A_NUMBER,
+    OVER,
+    as_a_fault_of_the_disk,
+    committed_is,
+    measured_is,
+    two_teams,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 LATER = datetime(2026, 11, 2, 0, 5, tzinfo=UTC)
-NOT_A_NUMBER = "ValueError: cannot convert NaN to integer ratio"
-
-
-def two_teams(directory: Path, **changed: Any) -> None:
-    apply(directory, efficiency_policies=[BANDS], **changed)
-    ingest_allocations(allocation_record(1))
-    job(2, "0.55", "0.60", namespace="cv")
-
-
-def measured_is(mfu: str) -> None:
-    _as_a_fault_of_the_disk("UPDATE usage_efficiencysample SET mfu = %s", mfu)
-
-
-def committed_is(hours: str) -> None:
-    _as_a_fault_of_the_disk("UPDATE rates_commitment SET gpu_hours = %s", hours)
-
-
-def _as_a_fault_of_the_disk(statement: str, value: str) -> None:
-    """What triggers would not let anybody do."""
-    rewrite_as_reported(statement, [value])
 
 
 def close(now: datetime = OVER) -> None:
@@ -275,7 +262,7 @@ def test_where_rewards_are_paid_from_penalties_of_others_nothing_is_billed(tmp_p
     apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": True}])
     job(1, "0.10", "0.10")
     job(2, "0.55", "0.60", namespace="cv")
-    _as_a_fault_of_the_disk("UPDATE usage_efficiencysample SET mfu = %s WHERE pod_uid = 'uid-2'", "NaN")
+    as_a_fault_of_the_disk("UPDATE usage_efficiencysample SET mfu = %s WHERE pod_uid = 'uid-2'", "NaN")
     with pytest.raises(CloseRefusedError):
         close()
     assert (period().status, Invoice.objects.count()) == ("open", 0)

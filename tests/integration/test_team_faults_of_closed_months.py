@@ -27,8 +27,8 @@ from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError
 from billing.tenancy.models import Team
 from tests import factories
-from tests.correction_factories import people
-from tests.integration.test_team_faults import MONTH, NOT_A_NUMBER, OVER, committed_is, measured_is, two_teams
+from tests.factories.corrections import people
+from tests.factories.team_faults import MONTH, NOT_A_NUMBER, OVER, committed_is, measured_is, two_teams
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 IN_NOVEMBER = datetime(2026, 11, 9, tzinfo=UTC)

@@ -16,7 +16,7 @@ from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_group import GroupCommit
 from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
-from tests.stored_rows import ledger_emptied, rewrite
+from tests.stored_rows import ledger_emptied, query, rewrite
 
 RANDOM = "7f2d1e5c-0b6a-4c3d-9e8f-001122334455"
 ORDERED = "0190b5a2-7c1e-7abc-8def-0123456789ab"
@@ -24,12 +24,6 @@ COUNTS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
 )  # fmt: skip
-
-
-def query(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return list(cursor.fetchall())
 
 
 def counts(outcome: IngestOutcome) -> tuple[int, int, int]:

@@ -1,67 +1,31 @@
 """The receiver of token records: the answers of the web process, over a real connection and whatever comes on it."""
 
-import json
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
 from billing.api import report_connection, token_door, token_receiver
 from billing.api.admission import gate
-from billing.api.report_connection import MOST_HEAD, ReportConnection
-from billing.api.token_receiver import TokenReceiver
-from billing.local.process_list import free_port
+from billing.api.report_connection import MOST_HEAD
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
 from billing.usage.services import token_wire, token_writer
 from tests.factories import token_record
-from tests.integration.test_token_door import CASES, EXPECTED, body, through_django
+from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
+from tests.factories.token_receiver import DOOR, answers, dialled, head, port, queried, request, stored, token, until
 from tests.integration.usage_held import usage_held
 from tests.integration.web_process import receiver_process
 from tests.stored_rows import ledger_emptied
 
-DOOR = "/api/v1/usage/tokens"
-
-
-@pytest.fixture
-def token(transactional_db: None) -> str:
-    return api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
-
-
-@pytest.fixture
-def port(transactional_db: None) -> Iterator[int]:
-    """Of a receiver in this process, served as the house serves it."""
-    port = free_port()
-    config = uvicorn.Config(
-        TokenReceiver(), host="127.0.0.1", port=port, http=ReportConnection, loop="uvloop", ws="none", log_level="error",
-        server_header=False, timeout_graceful_shutdown=20,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    until(lambda: server.started)
-    yield port
-    server.should_exit = True
-    thread.join(timeout=30)
-    assert not thread.is_alive()
-    assert gate.held == 0, "whatever was counted in was given back"
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
+__all__ = ["port", "token"]
 
 def post(
     port: int, content: bytes | Iterator[bytes], presented: str | None, path: str = DOOR, **headers: str
@@ -70,45 +34,6 @@ def post(
     if presented is not None:
         named["Authorization"] = f"Bearer {presented}"
     return httpx.post(f"http://127.0.0.1:{port}{path}", content=content, headers=named, timeout=60)
-
-
-def stored() -> int:
-    return int(queried("SELECT count(*) FROM token_entry")[0][0])
-
-
-def queried(statement: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall())
-
-
-@contextmanager
-def dialled(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as channel:
-        yield channel
-
-
-def head(presented: str, length: int, *more: str) -> bytes:
-    lines = [f"POST {DOOR} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {presented}", f"Content-Length: {length}"]
-    return "\r\n".join([*lines, *more, "", ""]).encode()
-
-
-def request(presented: str, *records: dict[str, Any]) -> bytes:
-    content = body(*records)
-    return head(presented, len(content)) + content
-
-
-def answers(channel: socket.socket, number: int) -> list[tuple[int, Any]]:
-    """So many answers, each by its Content-Length."""
-    reader, found = channel.makefile("rb"), []
-    for _ in range(number):
-        status = int(reader.readline().split()[1])
-        length = 0
-        while (line := reader.readline().strip()):
-            name, _, value = line.partition(b":")
-            length = int(value) if name.lower() == b"content-length" else length
-        found.append((status, reader.read(length)))
-    return [(status, json.loads(content) if content[:1] == b"{" else content.decode()) for status, content in found]
 
 
 def heard_until_closed(channel: socket.socket) -> bytes:

@@ -11,8 +11,7 @@ from django.test import Client
 from billing.portal.token_report import LARGEST_REPORT, kept_text
 from billing.rates.models import PriceDraft, TokenCostSheet
 from tests.factories import SET_UP, apply, person
-from tests.unit.test_real_load_reports import REPORT
-from tests.unit.test_token_contexts import THREE
+from tests.factories.load_reports import REPORT, THREE
 
 pytestmark = pytest.mark.django_db
 UPLOAD, SAVE = "/prices/workbench/tokens/report/", "/prices/workbench/tokens/draft/"

@@ -15,8 +15,8 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
-from tests.correction_factories import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole
 
 pytestmark = pytest.mark.django_db
 

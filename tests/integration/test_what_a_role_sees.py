@@ -13,8 +13,8 @@ from django.urls import resolve
 
 from billing.invoices.models import Correction, Invoice
 from billing.tenancy.models import Membership
-from tests.correction_factories import bill, draft, part, people
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import bill, draft, part, people
 from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
 

@@ -15,8 +15,8 @@ from billing.invoices.approval_limits import AuthorityError, require_second_pers
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.tenancy.app_command import actor_of
-from tests.correction_factories import FIRST, OCTOBER_OVER, bill, draft, issue, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories.corrections import FIRST, OCTOBER_OVER, bill, draft, issue, people
 
 pytestmark = pytest.mark.django_db
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}

@@ -11,7 +11,7 @@ from django.utils.translation import override
 from billing.portal.slices import Card, memory_of, slice_prices, with_slices
 from billing.rates.models import PriceDraft
 from tests.factories import SET_UP, apply, person
-from tests.integration.test_price_drafts import SHEET
+from tests.factories.prices import SHEET
 
 pytestmark = pytest.mark.django_db
 H800 = {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"}

@@ -27,7 +27,7 @@ from metering.logs.reading import SpoolSink
 from metering.numbering import Numbering
 from metering.spool import Spool, open_state
 from tests.cli import PROJECT
-from tests.unit.test_log_reading import line, nameless
+from tests.factories.gateway_logs import line, nameless
 
 
 @pytest.fixture

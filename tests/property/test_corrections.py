@@ -26,8 +26,8 @@ from billing.rating.assessment import rate_slice
 from billing.rating.selectors import billed_slices, reference_data_known
 from billing.usage.selectors import last_ordinal
 from metering.intervals import billing_month
-from tests.correction_factories import credit, people
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.corrections import credit, people
 
 pytestmark = pytest.mark.django_db
 several = settings(

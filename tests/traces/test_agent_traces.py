@@ -21,7 +21,7 @@ from django.db import connection
 
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
-from tests.integration.test_agent_and_ledger import LedgerRig
+from tests.factories.agents import LedgerRig
 
 TRACES = os.environ.get("SUANPAN_TRACES", "")
 ROUND = timedelta(hours=6)

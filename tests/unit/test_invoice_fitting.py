@@ -15,7 +15,7 @@ from billing.invoices.documents.fitting import COLUMNS, WIDTHS, is_one_line, wid
 from billing.invoices.documents.fonts import packaged_fonts
 from billing.invoices.documents.layout import Printing, page_content
 from billing.invoices.documents.pdf import PdfRenderer
-from tests.unit.test_invoice_documents import ISSUED, gpu, invoice, reward, tokens
+from tests.invoice_documents import ISSUED, gpu, invoice, reward, tokens
 
 MEASURE = b"""
 #set page(width: auto)

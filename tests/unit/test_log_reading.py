@@ -18,17 +18,7 @@ from metering.logs.formats import translator
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.reading import FileReader, Gleaner
 from metering.spool import SpoolFullError, open_state
-
-
-def line(number: int, **changed: Any) -> str:
-    fields = {"start_time": "2026-10-05T10:00:00Z", "x-request-id": f"r{number}", "consumer": "team-a",
-              "response_code": 200, "gen_ai.request.model": "qwen", "gen_ai.usage.input_tokens": number,
-              "gen_ai.usage.output_tokens": 1}  # fmt: skip
-    return json.dumps({**fields, **changed}) + "\n"
-
-
-def nameless(number: int) -> str:
-    return line(number, **{"x-request-id": None})
+from tests.factories.gateway_logs import line, nameless
 
 
 class Sink:

@@ -5,15 +5,13 @@ Asserted exactly is what the tools count exactly: answers in the 20 s asked for,
 """
 
 from fractions import Fraction
-from pathlib import Path
 
 from pricing.loadtests.own import parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
 from pricing.token_price import LatencyBounds, ratio_costs, sustainable_point
+from tests.factories.load_reports import REPORT, REPORTS
 from tests.load_reports.stream_server import INPUT_TOKENS, OUTPUT_TOKENS, TOKEN_SECONDS
 
-REPORTS = Path(__file__).parents[1] / "load_reports"
-REPORT = REPORTS / "locust_stats.csv"
 GUIDELLM = REPORTS / "guidellm_benchmarks.json"
 THREE_RATES = REPORTS / "guidellm_three_rates.json"
 ANSWERS, SECONDS = 72, 20

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from pricing.tco import CostSheetError, cost_of_gpu_hour, parse_cost_sheet
-from tests.golden.test_pricing_vectors import SHEET
+from tests.golden.registry import SHEET
 
 
 def problems(**changed: str | None) -> list[str]:

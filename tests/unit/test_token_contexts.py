@@ -1,7 +1,6 @@
 """Load tests at several prompt lengths: which lengths share a price, where the buckets end, and what a price recovers."""
 
 import json
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,28 +15,12 @@ from pricing.loadtests.own import parse_load_test
 from pricing.token_contexts import context_buckets, figures_by_class
 from pricing.token_price import ClassCosts, LoadPointError
 from pricing.token_sheet import parse_token_sheet
+from tests.factories.load_reports import THREE, report, run
 
 TERMS: dict[str, Any] = {
     "currency": "CNY", "gpu_hour_cost": "10", "markup": "0.20", "ttft_p99_ms": "1000", "tpot_p99_ms": "50",
     "context_buckets": True,
 }  # fmt: skip
-
-
-def run(length: int, input_tps: int, output_tps: int, **changed: Any) -> dict[str, Any]:
-    """A sustainable run whose mean prompt has `length` tokens."""
-    rate = format(Decimal(input_tps) / length, "f")
-    return {
-        "offered_rps": rate, "completed_rps": rate, "input_tps": input_tps, "output_tps": output_tps, "ttft_p99_ms": "900",
-        "tpot_p99_ms": "40", "error_rate": "0", "duration_s": "600", **changed,
-    }  # fmt: skip
-
-
-def report(*runs: dict[str, Any]) -> dict[str, Any]:
-    return {"accelerator": "NVIDIA-H800", "gpus": 1, "model": "long", "engine": "v", "precision": "fp8", "runs": list(runs)}
-
-
-THREE = report(run(1000, 6000, 500), run(2000, 5600, 400), run(8000, 4000, 250))
-"""Method R with r = 4: 8000, 7200 and 5000 weighted tokens/s per GPU."""
 
 
 def result(tests: Any = THREE, **changed: Any) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 import urllib.error
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -159,14 +157,6 @@ def test_a_script_tells_its_progress_in_lines_that_the_agent_reads() -> None:
     ]
     assert {report.tokens_per_second for report in found} == {Fraction(100_000)}
     assert {(report.devices, report.recomputation) for report in found} == {(16, Recomputation.FULL)}
-
-
-def test_the_helper_is_one_file_of_the_standard_library(tmp_path: Path) -> None:
-    copy = tmp_path / "push.py"
-    copy.write_text(Path(push.__file__).read_text(encoding="utf-8"), encoding="utf-8")
-    script = "from push import Progress\nt = [0.0]\np = Progress(devices=1, clock=lambda: t[0])\nt[0] = 90.0\np.step(5)"
-    done = subprocess.run([sys.executable, "-S", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith('suanpan-progress {"start": "1970-01-01T00:00:00+00:00"')
 
 
 def test_samples_that_cannot_be_sent_wait_and_never_stop_the_training(

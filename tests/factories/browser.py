@@ -1,0 +1,55 @@
+"""What tests in Chromium share: sizes, windows, pictures, and a portal with everything on its pages."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, Page, expect
+
+from tests import factories
+from tests.full_scenario import Scenario, build_scenario, pleasant
+
+
+def sign_in(page: Page, *, staff: bool) -> None:
+    role, team = ("finance", None) if staff else ("lead", "nlp")
+    factories.person("somebody", role, team=team, password="a long pass phrase")
+    page.goto("/?month=2026-10")
+    page.get_by_label("User name").fill("somebody")
+    page.get_by_label("Password").fill("a long pass phrase")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Scenario:
+    return build_scenario(tmp_path, pleasant)
+
+
+def signed_in(browser: Browser, site: str, who: str, **options: Any) -> Page:
+    """A window of somebody who is signed in already."""
+    client = Client()
+    client.force_login(User.objects.get(username=who))
+    context = browser.new_context(base_url=site, viewport=SIZES["desk"], bypass_csp=True, **options)
+    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": site}])
+    return context.new_page()
+
+
+PHONE = {"width": 390, "height": 844}
+
+
+def picture(page: Page, name: str) -> None:
+    """Kept where SUANPAN_SCREENSHOTS says, for people to look at."""
+    folder = os.environ.get("SUANPAN_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+PAINTED = """canvas => { const {width, height} = canvas;
+    const colours = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, width, height).data.buffer);
+    return new Set(colours).size; }"""

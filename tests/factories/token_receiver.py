@@ -1,0 +1,92 @@
+"""A receiver of token usage in this process, and requests over plain sockets."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from django.db import connection
+
+from billing.api.admission import gate
+from billing.api.report_connection import ReportConnection
+from billing.api.token_receiver import TokenReceiver
+from billing.local.process_list import free_port
+from billing.tenancy.tokens import api_token_create
+from tests.factories.token_endpoint import body
+
+DOOR = "/api/v1/usage/tokens"
+
+
+@pytest.fixture
+def token(transactional_db: None) -> str:
+    return api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
+
+
+@pytest.fixture
+def port(transactional_db: None) -> Iterator[int]:
+    """Of a receiver in this process, served as the house serves it."""
+    port = free_port()
+    config = uvicorn.Config(
+        TokenReceiver(), host="127.0.0.1", port=port, http=ReportConnection, loop="uvloop", ws="none", log_level="error",
+        server_header=False, timeout_graceful_shutdown=20,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started)
+    yield port
+    server.should_exit = True
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert gate.held == 0, "whatever was counted in was given back"
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stored() -> int:
+    return int(queried("SELECT count(*) FROM token_entry")[0][0])
+
+
+def queried(statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+@contextmanager
+def dialled(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as channel:
+        yield channel
+
+
+def head(presented: str, length: int, *more: str) -> bytes:
+    lines = [f"POST {DOOR} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {presented}", f"Content-Length: {length}"]
+    return "\r\n".join([*lines, *more, "", ""]).encode()
+
+
+def request(presented: str, *records: dict[str, Any]) -> bytes:
+    content = body(*records)
+    return head(presented, len(content)) + content
+
+
+def answers(channel: socket.socket, number: int) -> list[tuple[int, Any]]:
+    """So many answers, each by its Content-Length."""
+    reader, found = channel.makefile("rb"), []
+    for _ in range(number):
+        status = int(reader.readline().split()[1])
+        length = 0
+        while (line := reader.readline().strip()):
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        found.append((status, reader.read(length)))
+    return [(status, json.loads(content) if content[:1] == b"{" else content.decode()) for status, content in found]
