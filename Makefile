@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 MANIFESTS := docker/k8s
 HELM   := $(or $(wildcard $(BIN)/helm),helm)
-SUITES := tests/integration tests/property tests/embedded tests/agent tests/golden tests/unit
+SUITES := tests/integration tests/process tests/property tests/embedded tests/agent tests/golden tests/unit
 WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
@@ -33,21 +33,18 @@ demo: install   ## a full demonstration month, then the portal on http://127.0.0
 up: install     ## web, worker and scheduler without demonstration data
 	$(BIN)/python manage.py up
 
-check: $(VENV)/.dev   ## lint, types, layers, migrations, unit and property tests
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python manage.py makemigrations --check --dry-run
-	$(BIN)/python -m pytest tests/unit tests/property tests/golden
+check: lint    ## lint, types, layers, then unit, golden and property tests with few examples: below a minute
+	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile check tests/property tests/golden tests/unit
 
-test: $(VENV)/.dev    ## everything: what `make check` does, then every test
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python manage.py makemigrations --check --dry-run
+test: lint     ## everything: lint, types and layers, then every test with all examples
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
 	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(SUITES)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
 	$(BIN)/python -m tests.benchmarks $(if $(LITELLM),--litellm $(LITELLM))
@@ -71,4 +68,4 @@ manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the ch
 	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
 	done
 
-.PHONY: help install demo up check test bench explore histories traces lock manifests
+.PHONY: help install demo up check test lint bench explore histories traces lock manifests

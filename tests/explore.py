@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-SUITES = ("tests/unit", "tests/property", "tests/golden", "tests/agent", "tests/integration")
+SUITES = ("tests/unit", "tests/property", "tests/golden", "tests/process", "tests/agent", "tests/integration")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.factories import cluster_reported
+from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -261,7 +262,7 @@ def invoiced() -> Bill:
 
 
 @settings(
-    max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    max_examples=examples(40), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 @given(price_lists(), owners(), st.data())

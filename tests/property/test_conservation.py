@@ -23,11 +23,12 @@ from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
 from pricing.money import EXACT
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
 
 with_database = settings(
-    max_examples=25, deadline=None,
+    max_examples=examples(25), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 

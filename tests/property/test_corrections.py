@@ -28,10 +28,11 @@ from billing.usage.selectors import last_ordinal
 from metering.intervals import billing_month
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.corrections import credit, people
+from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
 several = settings(
-    max_examples=25, deadline=None,
+    max_examples=examples(25), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 ZONE = "Asia/Shanghai"

@@ -17,6 +17,7 @@ from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
 from billing.usage.models import Close
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
 SEPTEMBER_OVER = datetime(2026, 10, 1, 0, 5, tzinfo=UTC)
@@ -69,7 +70,7 @@ def bill_in_many_goes(steps: list[tuple[str, int, bool]], directory: Path) -> No
     assert all(proof.holds for month in ("2026-09", "2026-10") for proof in period_verify(month=month))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_the_last_close_bills_all_that_was_learned_once(steps: list[tuple[str, int, bool]]) -> None:
     with TemporaryDirectory() as directory, transaction.atomic():
