@@ -14,7 +14,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-SUITES = ("tests/unit", "tests/property", "tests/golden", "tests/process", "tests/agent", "tests/integration")
+SUITES = (
+    "tests/unit", "tests/property", "tests/golden", "tests/process", "tests/agent", "tests/scenarios", "tests/integration",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,13 +16,11 @@ from django.db import DatabaseError, connection, transaction
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
     Wanted,
-    correction_approve,
     correction_issue,
     correction_void,
     credit_note_draft,
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
 from billing.invoices.models import Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
@@ -40,7 +38,6 @@ from tests.factories.corrections import (
     part,
     people,
     proofs_hold,
-    shown,
     wanted,
     whole,
 )
@@ -67,13 +64,9 @@ def october(tmp_path: Path) -> None:
 # What a note says
 
 
-def test_a_price_corrected_from_10_to_9_50_is_reversed_and_billed_again(october: None) -> None:
-    """F07: reversal -1000.00, rebill 950.00, net -50.00."""
-    note, rebill = credit(whole(rebill_price=Decimal("9.5")))
-    assert shown(note) == [("reversal", "gpu", "-100.000000", "10.0000", "-1000.00")]
-    assert shown(rebill) == [("rebill", "gpu", "100.000000", "9.5000", "950.00")]
-    assert (note.number, rebill.number) == ("AI-INFRA-CN-2026-000001", "AI-INFRA-RB-2026-000001")
-    assert note.total + rebill.total == money("-50.00")
+def test_a_note_names_invoice_line_month_and_reason(october: None) -> None:
+    note, _ = credit(whole(rebill_price=Decimal("9.5")))
+    note.refresh_from_db()
     document = json.loads(note.document)
     assert document["invoice"] == {"number": FIRST, "sha256": Invoice.objects.get().sha256, "month": "2026-10"}
     assert document["period"]["month"] == "2026-11"
@@ -85,48 +78,7 @@ def test_a_price_corrected_from_10_to_9_50_is_reversed_and_billed_again(october:
     assert note.sha256 == document_hash(note.document)
 
 
-def test_a_wrong_invoice_is_credited_in_full_and_replaced(october: None) -> None:
-    """F15: credit note -1000.00, replacement 950.00, account 950.00."""
-    note, rebill = credit(whole(rebill_quantity=Decimal("95")), code="quantity")
-    assert (note.total, rebill.total) == (money("-1000.00"), money("950.00"))
-    assert Invoice.objects.get().total + note.total + rebill.total == money("950.00")
-    assert shown(rebill) == [("rebill", "gpu", "95.000000", "10.0000", "950.00")]
-
-
-def test_the_difference_alone_may_be_credited(october: None) -> None:
-    (note,) = credit(part("50.00"))
-    assert shown(note) == [("allowance", "credit", None, None, "-50.00")]
-
-
-def test_a_rebill_can_be_credited_as_an_invoice_can(october: None) -> None:
-    _, rebill = credit(whole(rebill_price=Decimal("9.5")))
-    (note,) = credit(whole(), number=str(rebill.number), code="duplicate")
-    assert shown(note) == [("reversal", "gpu", "-100.000000", "9.5000", "-950.00")]
-    assert document_of(note)["lines"][0]["credits"] == {"document": "AI-INFRA-RB-2026-000001", "position": 1}
-    assert document_of(note)["invoice"]["number"] == FIRST
-
-
-def test_what_was_credited_before_is_kept_when_the_line_is_billed_again(october: None) -> None:
-    """640.00 for a fault of the platform; then the price falls to 9.5: the team owes 950.00 - 640.00."""
-    credit(part("640.00"), code="sla", by="lea")
-    note, rebill = credit(whole(rebill_price=Decimal("9.5")))
-    assert [(line[0], line[-1]) for line in shown(note)] == [("reversal", "-1000.00"), ("withdrawal", "640.00")]
-    assert [(line[0], line[-1]) for line in shown(rebill)] == [("rebill", "950.00"), ("allowance", "-640.00")]
-    account = Invoice.objects.get().total + sum(note.total for note in Note.objects.all())
-    assert account == money("310.00")
-    assert document_of(rebill)["lines"][1]["credits"] == {"document": None, "position": 1}
-
-
 # How much
-
-
-def test_credits_never_exceed_what_was_charged(october: None) -> None:
-    credit(part("999.99"))
-    with pytest.raises(NoteError, match=r"0\.02 is not between 0\.01 and the 0\.01 left"):
-        draft(part("0.02"))
-    credit(part("0.01"))
-    with pytest.raises(NoteError, match="credited already"):
-        draft(whole())
 
 
 def test_the_database_itself_refuses_to_credit_too_much(october: None) -> None:
@@ -183,15 +135,6 @@ def lost(position: int = 1, gpus: int = 64, number: str = FIRST) -> Any:
     return sla_credit_draft(number=number, position=position, lost=work, wanted=wanted("sla"))
 
 
-def test_lost_work_is_credited_up_to_one_checkpoint_interval(october: None) -> None:
-    """F18: 64 GPUs lose 3.5 h, one interval is 1 h, the price is 10: -640.00."""
-    (note,) = issue(lost(), "lea")
-    assert shown(note) == [("allowance", "credit", "-64.000000", "10.0000", "-640.00")]
-    with pytest.raises(NoteError, match=r"not between 0\.01 and the 360\.00 left"):
-        lost(gpus=37)
-    assert lost(gpus=36).amount == money("360.00")
-
-
 def test_only_lines_of_gpu_hours_lose_work(october: None, tmp_path: Path) -> None:
     with pytest.raises(NoteError, match="line 2: AI-INFRA-2026-000001 charges no line"):
         lost(2)
@@ -214,58 +157,10 @@ def test_what_nobody_can_see_on_the_document_needs_evidence(october: None, code:
 # Who
 
 
-def test_who_asks_does_not_approve(october: None) -> None:
-    correction = draft(part("10.00"), actor="lea")
-    with pytest.raises(AuthorityError, match="somebody else"):
-        correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+def test_the_database_lets_nobody_approve_what_they_asked_for(october: None) -> None:
+    draft(part("10.00"), actor="lea")
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE invoices_correction SET status = 'approved', decided_by = 'lea'")
-
-
-@pytest.mark.parametrize(
-    ("amount", "refused", "checkers"),
-    [
-        ("1000.00", "viv", ["lea"]),
-        ("1000.01", "lea", ["fin"]),
-        ("50000.00", "lea", ["fin"]),
-        ("50000.01", "lea", ["fin", "head"]),
-    ],
-)
-def test_the_amount_decides_who_may_approve_and_how_many(
-    tmp_path: Path, amount: str, refused: str, checkers: list[str]
-) -> None:
-    people()
-    apply(tmp_path)
-    ingest_allocations(hold(600, 10))
-    bill()
-    correction = draft(part(amount))
-    with pytest.raises(AuthorityError, match=f"{refused} may not approve"):
-        correction_approve(correction_id=correction.pk, actor=refused, now=IN_NOVEMBER)
-    for checker in checkers:
-        for _ in range(2):  # twice the same person is one approval
-            assert correction.status == "draft"
-            with pytest.raises(NoteError, match="approve it first"):
-                correction_issue(correction_id=correction.pk, actor=checker, now=IN_NOVEMBER)
-            correction = correction_approve(correction_id=correction.pk, actor=checker, now=IN_NOVEMBER)
-            if checker == checkers[-1]:
-                break
-    assert correction.status == "approved"
-    correction_issue(correction_id=correction.pk, actor="sam", now=IN_NOVEMBER)
-    assert Note.objects.get().total == -money(amount)
-
-
-@pytest.mark.parametrize("actor", ["viv", "fin", "nobody"])
-def test_only_finance_asks_for_a_credit(october: None, actor: str) -> None:
-    with pytest.raises(AuthorityError, match=f"{actor} may not ask"):
-        draft(part("1.00"), actor=actor)
-    assert not Note.objects.exists()
-
-
-def test_a_write_off_takes_an_approver_whatever_its_amount(october: None) -> None:
-    correction = draft(part("5.00"), code="write_off")
-    with pytest.raises(AuthorityError, match="right approve"):
-        correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
-    assert issue(correction, "fin")[0].total == money("-5.00")
 
 
 # Issue
@@ -306,18 +201,6 @@ def test_an_issued_note_never_changes(october: None) -> None:
     ):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
-
-
-def test_a_note_stands_in_the_month_that_is_open_when_it_is_issued(october: None) -> None:
-    correction = draft(part("1.00"))
-    correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
-    ingest_allocations(
-        allocation_record(2, started_at="2026-11-02T00:00:00Z", ended_at="2026-11-02T01:00:00Z", observed_until=None)
-    )
-    bill("2026-11", NOVEMBER_OVER)
-    correction_issue(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
-    (note,) = correction.notes.all()
-    assert json.loads(note.document)["period"]["month"] == "2026-12"
 
 
 def test_every_step_is_in_the_audit_log(october: None) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ from django.db import DatabaseError, connection, transaction
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.showback import ModeError, billing_mode_put
-from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
-from billing.corrections.services.settlement import SettlementError, document_settle
+from billing.corrections.services.settlement import document_settle
 from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
 from billing.invoices.issued import NotIssuedError, issued_documents
-from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice, Note
+from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice
 from billing.invoices.selectors import document_of, state_of
 from billing.invoices.services.invoices import (
     ApprovalError,
@@ -27,14 +25,12 @@ from billing.invoices.services.invoices import (
     invoice_void,
     invoices_approve,
     invoices_issue,
-    invoices_preview,
 )
 from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money
 from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
-    NOVEMBER_OVER,
     OCTOBER_OVER,
     bill,
     credit,
@@ -65,27 +61,6 @@ def drafted(tmp_path: Path) -> Path:
 
 def states() -> dict[str, str]:
     return {invoice.team.code: state_of(invoice) for invoice in Invoice.objects.order_by("id")}
-
-
-def test_an_invoice_goes_from_draft_over_preview_and_approval_to_issue_and_settlement(drafted: Path) -> None:
-    assert states() == {"cv": "draft", "nlp": "draft"}
-    invoices_preview(month="2026-10", actor="sam")
-    assert states() == {"cv": "preview", "nlp": "preview"}
-    before = dict(Invoice.objects.values_list("team__code", "draft"))
-    invoices_approve(month="2026-10", actor="fin")
-    assert states() == {"cv": "approved", "nlp": "approved"}
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    assert states() == {"cv": "issued", "nlp": "issued"}
-    for invoice in Invoice.objects.select_related("team"):  # the preview is the invoice that it became
-        document = document_of(invoice)
-        assert {name: document[name] for name in before[invoice.team.code]} == before[invoice.team.code]
-    assert document_settle(number=FIRST, reference="FI-77", actor="sam", now=IN_NOVEMBER)
-    assert not document_settle(number=FIRST, reference="FI-77", actor="sam", now=IN_NOVEMBER)
-    assert states() == {"cv": "settled", "nlp": "issued"}
-    with pytest.raises(SettlementError, match="was posted as FI-77"):
-        document_settle(number=FIRST, reference="FI-78", actor="sam", now=IN_NOVEMBER)
-    with pytest.raises(AuthorityError):
-        document_settle(number=FIRST, reference="FI-77", actor="viv", now=IN_NOVEMBER)
 
 
 def test_a_note_is_settled_like_an_invoice(drafted: Path) -> None:
@@ -172,28 +147,6 @@ def test_a_shadow_is_marked_in_every_format(shadowed: Path) -> None:
     assert b"preview" in render_csv(document, **facts)
     assert render_xlsx(document, **facts).startswith(b"PK")
     assert render_pdf(document, **facts) != render_pdf({**document, "shadow": False}, **facts)
-
-
-def test_usage_of_a_shown_month_is_never_charged_however_late_it_comes(shadowed: Path) -> None:
-    bill("2026-11", NOVEMBER_OVER)
-    ingest_allocations(hold(3, 5), hold(4, 1, "2026-12-03"))
-    bill("2026-12", datetime(2027, 1, 1, 0, 5, tzinfo=UTC))
-    december = {invoice.shadow: invoice for invoice in Invoice.objects.filter(period__month="2026-12")}
-    assert (december[True].total, december[True].number) == (money("50.00"), None)
-    assert (december[False].total, december[False].number) == (money("10.00"), "AI-INFRA-2026-000002")
-    assert proofs_hold("2026-12")
-
-
-def test_a_change_of_closed_time_makes_no_notes_for_what_was_only_shown(shadowed: Path) -> None:
-    change = retroactive_propose(
-        kind="price", name="fix", fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]},
-        valid_from=datetime(2026, 9, 30, 16, tzinfo=UTC), valid_until=None, reason="r", evidence="", actor="sam",
-        now=IN_NOVEMBER,
-    )  # fmt: skip
-    retroactive_approve(change_id=change.pk, actor="fin", now=IN_NOVEMBER)
-    assert {(note.team.code, note.total) for note in Note.objects.all()} == {
-        ("cv", money("-30.00")), ("cv", money("27.00")),
-    }  # fmt: skip
 
 
 def test_the_mode_of_a_closed_month_never_changes(shadowed: Path) -> None:

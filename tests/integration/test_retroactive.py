@@ -21,7 +21,6 @@ from billing.corrections.services.retroactive import (
 )
 from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
-from billing.invoices.selectors import document_of
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services import ChangeError
@@ -34,12 +33,9 @@ from tests.factories.corrections import (
     NOVEMBER_OVER,
     OCTOBER_OVER,
     bill,
-    credit,
-    part,
     people,
     proofs_hold,
     shown,
-    whole,
 )
 
 pytestmark = pytest.mark.django_db
@@ -88,72 +84,11 @@ def october(tmp_path: Path) -> None:
     bill()
 
 
-def test_a_price_of_a_closed_month_is_corrected_for_every_team(october: None) -> None:
-    """F07 without anybody writing a note: 1000.00 -> 950.00 and 210.00 -> 199.50; the tokens stay."""
-    change = propose()
-    assert effect(change) == [
-        ("cv", "2026-10", money("210.00"), money("199.50"), money("-10.50")),
-        ("nlp", "2026-10", money("1000.00"), money("950.00"), money("-50.00")),
-    ]
-    assert not Note.objects.exists()
-    approve(change)
-    notes = list(Note.objects.order_by("kind", "sequence"))
-    assert [(note.number, note.team.code, note.total) for note in notes] == [
-        ("AI-INFRA-CN-2026-000001", "cv", money("-210.00")),
-        ("AI-INFRA-CN-2026-000002", "nlp", money("-1000.00")),
-        ("AI-INFRA-RB-2026-000001", "cv", money("199.50")),
-        ("AI-INFRA-RB-2026-000002", "nlp", money("950.00")),
-    ]
-    assert shown(notes[1]) == [("reversal", "gpu", "-100.000000", "10.0000", "-1000.00")]
-    assert shown(notes[3]) == [("rebill", "gpu", "100.000000", "9.5000", "950.00")]
-    assert document_of(notes[3])["lines"][0]["price_version"] == "2026-10+fix"
-    assert (account("nlp"), account("cv")) == (money("958.00"), money("199.50"))
-
-
 def test_closes_made_before_a_change_are_still_proven_to_the_byte(october: None) -> None:
     before = dict(Invoice.objects.values_list("number", "sha256"))
     approve(propose())
     assert dict(Invoice.objects.values_list("number", "sha256")) == before
     assert proofs_hold("2026-10")
-    bill("2026-11", NOVEMBER_OVER)
-    assert proofs_hold("2026-11")
-
-
-def test_late_usage_is_billed_at_the_price_that_is_known_now(october: None) -> None:
-    """F08 with a corrected price: 12 GPU-hours of October that come in November cost 9.5, not 10."""
-    approve(propose())
-    ingest_allocations(hold(3, 4, 3))
-    bill("2026-11", NOVEMBER_OVER)
-    (line,) = document_of(Invoice.objects.get(period__month="2026-11"))["lines"]
-    assert (line["charge_class"], line["price_version"], line["unit_price"], line["amount"]) == (
-        "Correction", "2026-10+fix", "9.5000", "114.00",
-    )  # fmt: skip
-    assert proofs_hold("2026-10")
-    assert proofs_hold("2026-11")
-
-
-def test_late_usage_that_was_billed_already_is_corrected_too(october: None) -> None:
-    """A change found two months later reaches the October usage of both the October and the November invoice."""
-    ingest_allocations(hold(3, 4, 3), hold(4, 1, 1, "2026-11-05"))
-    bill("2026-11", NOVEMBER_OVER)
-    change = propose(valid_until=datetime(2026, 10, 31, 16, tzinfo=UTC), now=IN_DECEMBER)
-    assert effect(change)[1] == ("nlp", "2026-10", money("1120.00"), money("1064.00"), money("-56.00"))
-    approve(change, now=IN_DECEMBER)
-    rebills = {note.invoice.period.month: note for note in Note.objects.filter(kind="rebill", team__code="nlp")}
-    assert {month: note.total for month, note in rebills.items()} == {"2026-10": money("950.00"), "2026-11": money("114.00")}
-    assert account("nlp") == money("1000") + 8 - 50 + 120 - 6 + 10
-    bill("2026-12", datetime(2027, 1, 1, 0, 5, tzinfo=UTC))
-    assert all(proofs_hold(month) for month in ("2026-10", "2026-11", "2026-12"))
-
-
-def test_a_second_change_corrects_what_the_first_one_billed(october: None) -> None:
-    approve(propose())
-    approve(propose(fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]}, name="again"))
-    last = Note.objects.filter(team__code="nlp", kind="credit").order_by("sequence").last()
-    assert last is not None
-    assert shown(last) == [("reversal", "gpu", "-100.000000", "9.5000", "-950.00")]
-    assert document_of(last)["lines"][0]["credits"]["document"] == "AI-INFRA-RB-2026-000002"
-    assert account("nlp") == money("908.00")
     bill("2026-11", NOVEMBER_OVER)
     assert proofs_hold("2026-11")
 
@@ -169,23 +104,6 @@ def test_a_change_cuts_at_its_instant_and_only_its_prices(october: None) -> None
         ("rebill", "tokens", "1.000000", "7.0000", "7.00"),
     ]
     assert account("nlp") == money("987.00")
-
-
-def test_what_was_credited_before_is_kept(october: None) -> None:
-    number = str(Invoice.objects.get(team__code="nlp").number)
-    credit(part("640.00"), number=number, code="sla", by="lea")
-    approve(propose())
-    assert account("nlp") == money("950.00") + 8 - 640
-    bill("2026-11", NOVEMBER_OVER)
-    assert proofs_hold("2026-11")
-
-
-def test_a_line_that_was_taken_back_by_hand_stops_the_change(october: None) -> None:
-    credit(whole(), number=str(Invoice.objects.get(team__code="nlp").number), code="duplicate")
-    with pytest.raises(NoteError, match="credited in full by hand"):
-        approve(propose())
-    assert Correction.objects.count() == 1
-    assert RetroactiveChange.objects.get().status == "proposed"
 
 
 def moved(**changed: Any) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Nobody alone makes money move: who closes does not approve, who asks for a credit does not grant it."""
+
+import pytest
+
+from billing.corrections.note_lines import NoteError
+from billing.corrections.services.corrections import correction_approve, correction_issue
+from billing.corrections.services.settlement import SettlementError, document_settle
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.services.invoices import invoices_approve, invoices_preview
+from tests.scenarios.company import Company, day, part
+
+INVOICE = "AI-INFRA-2026-000001"
+
+
+def test_an_invoice_goes_from_draft_over_preview_and_approval_to_issue_and_settlement(company: Company) -> None:
+    company.house_rule(review="four-eyes")
+    company.uses("nlp-train", gpus=10, since="2026-10-10 08:00", until="2026-10-10 09:00")
+    company.closes("2026-10")
+    assert (company.states("2026-10"), company.issues("2026-10")) == ({"nlp": "draft"}, 0)
+    invoices_preview(month="2026-10", actor="sam")
+    assert company.states("2026-10") == {"nlp": "preview"}
+    shown = company.document("nlp", "2026-10")
+    invoices_approve(month="2026-10", actor="fin")
+    assert company.states("2026-10") == {"nlp": "approved"}
+    assert company.issues("2026-10") == 1
+    assert company.states("2026-10") == {"nlp": "issued"}
+    issued = company.document("nlp", "2026-10")
+    assert {name: issued[name] for name in shown} == shown, "the preview is the invoice that it became"
+    assert company.invoice("nlp", "2026-10") == ["10 GPU-Hours of NVIDIA-H800 at 10.0000: 100.00", "total 100.00"]
+
+    assert document_settle(number=INVOICE, reference="FI-77", actor="sam", now=day("2026-11-12"))
+    assert not document_settle(number=INVOICE, reference="FI-77", actor="sam", now=day("2026-11-12"))
+    assert company.states("2026-10") == {"nlp": "settled"}
+    with pytest.raises(SettlementError, match="was posted as FI-77"):
+        document_settle(number=INVOICE, reference="FI-78", actor="sam", now=day("2026-11-12"))
+    with pytest.raises(AuthorityError):
+        document_settle(number=INVOICE, reference="FI-77", actor="viv", now=day("2026-11-12"))
+
+
+def test_who_asks_for_a_credit_does_not_approve_it(company: Company) -> None:
+    bill_60_000(company)
+    drafted = company.drafts_credit(INVOICE, part("10.00"), by="lea")
+    with pytest.raises(AuthorityError, match="somebody else"):
+        correction_approve(correction_id=drafted.pk, actor="lea", now=day("2026-11-12"))
+    assert company.approves(drafted, by="sam") == ["AI-INFRA-CN-2026-000001, 2026-11", "allowance: -10.00"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "refused", "approvers"),
+    [
+        ("1000.00", "viv", ["lea"]),
+        ("1000.01", "lea", ["fin"]),
+        ("50000.00", "lea", ["fin"]),
+        ("50000.01", "lea", ["fin", "head"]),
+    ],
+)
+def test_the_amount_decides_who_may_approve_and_how_many(
+    company: Company, amount: str, refused: str, approvers: list[str]
+) -> None:
+    bill_60_000(company)
+    drafted = company.drafts_credit(INVOICE, part(amount))
+    with pytest.raises(AuthorityError, match=f"{refused} may not approve"):
+        correction_approve(correction_id=drafted.pk, actor=refused, now=day("2026-11-12"))
+    for approver in approvers:
+        with pytest.raises(NoteError, match="approve it first"):
+            correction_issue(correction_id=drafted.pk, actor=approver, now=day("2026-11-12"))
+        for _ in range(1 if approver == approvers[-1] else 2):  # twice the same person is one approval
+            assert drafted.status == "draft"
+            drafted = correction_approve(correction_id=drafted.pk, actor=approver, now=day("2026-11-12"))
+    assert drafted.status == "approved"
+    correction_issue(correction_id=drafted.pk, actor="sam", now=day("2026-11-12"))
+    assert company.notes() == [f"AI-INFRA-CN-2026-000001 nlp -{amount}"]
+
+
+@pytest.mark.parametrize("actor", ["viv", "fin", "nobody"])
+def test_only_finance_asks_for_a_credit(company: Company, actor: str) -> None:
+    bill_60_000(company)
+    with pytest.raises(AuthorityError, match=f"{actor} may not ask"):
+        company.drafts_credit(INVOICE, part("1.00"), by=actor)
+    assert company.notes() == []
+
+
+def test_a_write_off_takes_an_approver_whatever_its_amount(company: Company) -> None:
+    bill_60_000(company)
+    drafted = company.drafts_credit(INVOICE, part("5.00"), because="write_off")
+    with pytest.raises(AuthorityError, match="right approve"):
+        correction_approve(correction_id=drafted.pk, actor="lea", now=day("2026-11-12"))
+    assert company.approves(drafted, by="fin") == ["AI-INFRA-CN-2026-000001, 2026-11", "allowance: -5.00"]
+
+
+def bill_60_000(company: Company) -> None:
+    """600 devices for 10 hours at 10."""
+    company.uses("nlp-train", gpus=600, since="2026-10-10 08:00", until="2026-10-10 18:00")
+    company.bills("2026-10")

@@ -1,0 +1,116 @@
+"""A closed month of which nothing was issued is opened again by two persons, and closed anew with all that was learned."""
+
+import pytest
+
+from billing.closing.services.reopening import ReopeningError, reopening_approve
+from billing.invoices.approval_limits import AuthorityError
+from billing.invoices.services.invoices import ApprovalError, invoice_rebuild
+from billing.rating.selectors import closed_until
+from tests.scenarios.company import Company, day, price_list
+
+NINTH = "2026-10-09 08:00"
+
+
+@pytest.fixture(autouse=True)
+def october(company: Company) -> None:
+    """nlp used one device for ten hours at 10: 100.00."""
+    company.house_rule(reopening="two-persons")
+    company.uses("nlp-train", gpus=1, since="2026-10-10 08:00", until="2026-10-10 18:00")
+
+
+def uses_an_hour(company: Company) -> None:
+    company.uses("nlp-train", gpus=1, since=NINTH, until="2026-10-09 09:00")
+
+
+def test_a_reopened_month_bills_what_was_learned_since_as_its_own_usage(company: Company) -> None:
+    company.closes("2026-10")
+    assert company.invoice("nlp", "2026-10")[-1] == "total 100.00"
+    assert closed_until() == day("2026-11-01")
+    company.uses("nlp-train", gpus=2, since=NINTH, until="2026-10-09 11:00")
+    company.reopens("2026-10")
+    assert (company.status("2026-10"), closed_until()) == ("open", None)
+    company.writes(output=5, on="2026-10-15")
+    company.bills("2026-10")
+    assert company.invoice("nlp", "2026-10") == [
+        "16 GPU-Hours of NVIDIA-H800 at 10.0000: 160.00",
+        "5 1M Tokens of output of llama-3-8b at 8.0000: 40.00",
+        "total 200.00",
+    ]
+    assert company.number("nlp", "2026-10") == "AI-INFRA-2026-000001"
+    assert company.proven("2026-10")
+    assert company.what_blocks("2026-10") == []
+
+
+def test_late_usage_of_earlier_months_is_billed_once_by_the_close_that_stays(company: Company) -> None:
+    company.bills("2026-10")
+    company.uses("nlp-train", gpus=1, since="2026-11-10 08:00", until="2026-11-10 09:00")
+    uses_an_hour(company)
+    company.closes("2026-11")
+    assert company.invoice("nlp", "2026-11")[-1] == "total 20.00"
+    uses_an_hour(company)
+    company.reopens("2026-11")
+    company.bills("2026-11")
+    assert company.invoice("nlp", "2026-11") == [
+        "1 GPU-Hours of NVIDIA-H800 at 10.0000: 10.00",
+        "2 GPU-Hours of NVIDIA-H800 at 10.0000: 20.00 (used in 2026-10)",
+        "total 30.00",
+    ]
+    assert (company.number("nlp", "2026-11"), company.owes("nlp")) == ("AI-INFRA-2026-000002", "130.00")
+    uses_an_hour(company)
+    company.bills("2026-12")
+    assert company.invoice("nlp", "2026-12") == [
+        "1 GPU-Hours of NVIDIA-H800 at 10.0000: 10.00 (used in 2026-10)", "total 10.00",
+    ]  # fmt: skip
+    assert company.proven("2026-10", "2026-11", "2026-12")
+
+
+def test_a_price_may_be_mended_while_the_month_is_open_again(company: Company) -> None:
+    company.closes("2026-10")
+    company.reopens("2026-10")
+    company.publishes(price_list("mid", "2026-10-10 13:00", gpu_hour="12.0000"))
+    company.bills("2026-10")
+    assert company.invoice("nlp", "2026-10") == [
+        "5 GPU-Hours of NVIDIA-H800 at 10.0000: 50.00", "5 GPU-Hours of NVIDIA-H800 at 12.0000: 60.00", "total 110.00",
+    ]  # fmt: skip
+
+
+def test_a_month_may_be_reopened_more_than_once(company: Company) -> None:
+    for _ in range(3):
+        company.closes("2026-10")
+        company.reopens("2026-10")
+    company.bills("2026-10")
+    assert (company.number("nlp", "2026-10"), company.owes("nlp")) == ("AI-INFRA-2026-000001", "100.00")
+
+
+def test_a_team_whose_usage_moved_away_leaves_no_draft_that_has_to_be_built_again(company: Company) -> None:
+    company.uses("cv", gpus=1, since="2026-10-10 08:00", until="2026-10-10 18:00")
+    company.closes("2026-10")
+    assert (company.invoice("cv", "2026-10")[-1], company.invoice("nlp", "2026-10")[-1]) == ("total 100.00", "total 100.00")
+    company.reopens("2026-10")
+    company.gives("cv", "nlp", "2026-10-01")
+    company.bills("2026-10")
+    assert company.invoice("nlp", "2026-10")[-1] == "total 200.00"
+    with pytest.raises(ApprovalError, match="has no voided draft of 2026-10"):
+        invoice_rebuild(month="2026-10", team="cv", actor="sam")
+    assert company.posts("2026-10") == {"AI-INFRA-2026-000001": "200.00"}
+
+
+def test_only_the_last_close_is_taken_back(company: Company) -> None:
+    company.closes("2026-10")
+    company.closes("2026-11")
+    with pytest.raises(ReopeningError, match="a later month was closed after 2026-10"):
+        company.asks_to_reopen("2026-10")
+
+
+def test_who_asks_never_approves_nor_does_who_may_not(company: Company) -> None:
+    company.closes("2026-10")
+    for actor in ("viv", "tom", "fin", "nobody"):
+        with pytest.raises(AuthorityError, match="with the right close"):
+            company.asks_to_reopen("2026-10", by=actor)
+    company.employs("both", "finance", "approver")
+    asked = company.asks_to_reopen("2026-10", by="both")
+    for actor, refused in (("both", "somebody else must approve"), ("sam", "with the right approve"),
+                           ("viv", "with the right approve"), ("nobody", "with the right approve")):  # fmt: skip
+        with pytest.raises(AuthorityError, match=refused):
+            reopening_approve(reopening_id=asked, actor=actor, now=day("2026-11-02"))
+    assert company.status("2026-10") == "closed"
