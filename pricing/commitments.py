@@ -19,7 +19,7 @@ from msgspec import structs
 from metering.intervals import Interval
 from pricing.money import EXACT, round_to
 from pricing.rate_card import GPU_HOURS, GpuPrice, RateCard, UnpricedError
-from pricing.rating import DIVISOR, CarbonAt, Charge, GpuUsage, LineKey, Rated, gpu_charges, gpu_key
+from pricing.rating import DIVISOR, CarbonAt, Charge, GpuUsage, LineKey, Rated, gpu_charges, gpu_line
 
 KIND: Final = "commitment"
 USED: Final = "used"
@@ -201,15 +201,14 @@ def rate_commitments(found: Cover, card: RateCard, carbon_at: CarbonAt | None = 
     Covered usage that nobody prices is none: `CommitmentBook.for_usage` asks the card.
     """
     charges = gpu_charges(((used_line(item, card), item.usage) for item in found.covered), carbon_at)
-    charges += [_unused_charge(item) for item in found.unused]
+    charges += [unused_charge(item) for item in found.unused]
     return Rated(charges)
 
 
 def used_line(item: Covered, card: RateCard) -> tuple[LineKey, GpuPrice]:
     """The line of covered usage, at the committed price."""
-    version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
-    key = gpu_key(item.usage, version.name, price).changed(kind=KIND, policy=item.commitment.name, reason=USED)
-    return key, replace(price, price=item.commitment.price)
+    line, price = gpu_line(item.usage, card)
+    return line.changed(kind=KIND, policy=item.commitment.name, reason=USED), replace(price, price=item.commitment.price)
 
 
 def unused_line(item: Unused) -> LineKey:
@@ -222,7 +221,7 @@ def unused_line(item: Unused) -> LineKey:
     )  # fmt: skip
 
 
-def _unused_charge(item: Unused) -> Charge:
-    """Late usage was billed as unused before: that is taken back with the other sign."""
+def unused_charge(item: Unused) -> Charge:
+    """The charge of what stays unused. Late usage was billed as unused before: that is taken back with the other sign."""
     price = item.commitment.price
     return Charge(unused_line(item), item.device_us, -price if item.returned else price)

@@ -220,11 +220,9 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
         if not usage.unit_us:
             continue
         try:
-            version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
+            priced.append((gpu_line(usage, card), usage))
         except UnpricedError as error:
             sums.miss(error, usage.device_us, "device-microseconds", usage.team)
-            continue
-        priced.append(((gpu_key(usage, version.name, price), price), usage))
     return Rated(gpu_charges(priced, carbon_at), sums.rated().unpriced)
 
 
@@ -244,12 +242,14 @@ def gpu_charges(
     return sums.rated().charges
 
 
-def gpu_key(usage: GpuUsage, version: str, price: GpuPrice) -> LineKey:
-    """The line that a piece of device usage belongs to."""
-    return LineKey(  # by place, which is made in a third of the time
+def gpu_line(usage: GpuUsage, card: RateCard) -> tuple[LineKey, GpuPrice]:
+    """The line that a piece of device usage belongs to, and its price.  Raises UnpricedError."""
+    version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
+    key = LineKey(  # by place, which is made in a third of the time
         usage.team, usage.platform, usage.correction, usage.charge_period, "gpu", usage.cluster, usage.namespace, "",
-        price.accelerator, price.sku, "", price.unit, version,
+        price.accelerator, price.sku, "", price.unit, version.name,
     )  # fmt: skip
+    return key, price
 
 
 def measured(usage: GpuUsage, price: GpuPrice) -> Decimal:
@@ -265,16 +265,22 @@ def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
             if not count:
                 continue
             try:
-                version, price = card.token_price(usage.model, token_class, usage.at)
+                key, price = token_line(usage, token_class, card)
             except UnpricedError as error:
                 sums.miss(error, Decimal(count), "tokens", usage.team)
                 continue
-            key = LineKey(
-                usage.team, False, usage.correction, usage.charge_period, "tokens", "", "", usage.consumer, "",
-                usage.model, token_class, MILLION_TOKENS, version.name,
-            )  # fmt: skip
             sums.add(key, Decimal(count), price)
     return sums.rated()
+
+
+def token_line(usage: TokenSum, token_class: str, card: RateCard) -> tuple[LineKey, Decimal]:
+    """The line that tokens of a class belong to, and their price.  Raises UnpricedError."""
+    version, price = card.token_price(usage.model, token_class, usage.at)
+    key = LineKey(
+        usage.team, False, usage.correction, usage.charge_period, "tokens", "", "", usage.consumer, "", usage.model,
+        token_class, MILLION_TOKENS, version.name,
+    )  # fmt: skip
+    return key, price
 
 
 class JudgedUsage(msgspec.Struct, frozen=True):
@@ -297,10 +303,9 @@ def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
         if not change or item.usage.platform:
             continue
         try:
-            version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
+            line, price = gpu_line(item.usage, card)
         except UnpricedError:
             continue
-        line = gpu_key(item.usage, version.name, price)
         key = line.changed(kind="efficiency", policy=item.policy, reason=item.reason)
         sums.add(key, measured(item.usage, price), price.price * change)
     return sums.rated()
@@ -322,10 +327,9 @@ def rate_interruptions(interrupted: Iterable[InterruptedUsage], card: RateCard) 
     sums = _Sums()
     for item in interrupted:
         try:
-            version, price = card.gpu_price(item.usage.accelerator, item.usage.resource, item.usage.at)
+            line, price = gpu_line(item.usage, card)
         except UnpricedError:
             continue
-        line = gpu_key(item.usage, version.name, price)
         key = line.changed(kind="interruption", policy=item.policy, reason=item.reason)
         sums.add(key, measured(item.usage, price), -price.price)
     return sums.rated()

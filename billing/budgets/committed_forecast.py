@@ -16,10 +16,9 @@ from billing.budgets.forecast import METHODS, Forecast, Progress, line
 from billing.budgets.history import DAY, Past
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Running, Spent
-from billing.rating.commitments import Slice, covered_usage, owned_usage
-from billing.rating.interruptions import interrupted_usage
 from billing.rating.reference_data import ReferenceData
-from billing.usage.selectors import EpochFilter, gpu_sums
+from billing.rating.walk import Slice, cover_of
+from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval, billing_month, month_of, next_month
 from pricing.commitments import KIND, CommitmentBook
 from pricing.rating import MICROSECONDS_PER_HOUR
@@ -75,13 +74,8 @@ def bought_ahead(
 
 def _left(reference_data: ReferenceData, window: Interval, month: str) -> Mapping[str, Decimal]:
     """Device-microseconds by commitment that a close of the running month now would bill as unused."""
-    if not reference_data.commitments.of_month(window):
-        return {}
-    pieces = window.cut(reference_data.device_changes())
-    part = Slice(window, pieces, month, EpochFilter(), correction=False)
-    owned = owned_usage(reference_data, part, gpu_sums(pieces, part.epochs))
-    carried = interrupted_usage(pieces, part.epochs, reference_data, month, correction=False)
-    return {item.commitment.name: item.device_us for item in covered_usage(reference_data, part, owned, carried).unused}
+    part = Slice.of(reference_data, window, month, EpochFilter())
+    return {item.commitment.name: item.device_us for item in cover_of(part, reference_data).unused}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,11 @@ from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.spending import Running, Spent, covered, encumbered
 from billing.invoices.models import BillingPeriod
 from billing.rates.selectors import commitment_book
-from billing.rating.commitments import Slice, covered_usage, owned_usage
-from billing.rating.interruptions import interrupted_usage
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
-from billing.usage.selectors import EpochFilter, gpu_sums, last_ordinal
-from metering.intervals import Interval, billing_month
+from billing.rating.walk import Slice, carried_usage, covered_usage, device_usage
+from billing.usage.selectors import EpochFilter, last_ordinal
+from metering.intervals import billing_month
 from pricing.commitments import CommitmentBook, rate_commitments, usage_id
 from pricing.money import EXACT
 from pricing.rating import Charge, GpuUsage, InterruptedUsage, rate_gpu
@@ -64,7 +63,7 @@ class Encumbrance:
         return total
 
     @cached_property
-    def _books(self) -> ReferenceData:
+    def _reference_data(self) -> ReferenceData:
         return reference_data_known(last_ordinal() + 1)
 
     def _of_team(self, team: str, month: str) -> list[Spent]:
@@ -74,17 +73,17 @@ class Encumbrance:
 
     def _worked_out(self, team: str, month: str) -> list[Spent]:
         """The lines of a team's month that its jobs change, each by how much."""
-        window = billing_month(month, self._zone)
-        pieces = window.cut(self._books.device_changes())
-        ahead = [usage for job in self._buying[team] for usage in _ahead(job, pieces, month)]
+        part = Slice.of(self._reference_data, billing_month(month, self._zone), month, EpochFilter())
+        ahead = [usage for job in self._buying[team] for usage in _ahead(job, part)]
         if not ahead:
             return []
         if BillingPeriod.objects.filter(month=month).exclude(status=BillingPeriod.Status.OPEN).exists():
-            return _lines(team, _by_place(rate_gpu(ahead, self._books.card).charges))  # comes late, of a month cut off
-        known = self._month(month, window, pieces)
-        own = CommitmentBook(one for one in self._books.commitments.commitments if one.team == team)
+            late = rate_gpu(ahead, self._reference_data.card).charges  # of a month that is cut off
+            return _lines(team, _by_place(late))
+        known = self._month(part)
+        own = CommitmentBook(one for one in self._reference_data.commitments.commitments if one.team == team)
         reference_data, owned, carried = (
-            replace(self._books, commitments=own),
+            replace(self._reference_data, commitments=own),
             known.owned.get(team, []),
             known.carried.get(team, []),
         )
@@ -93,27 +92,26 @@ class Encumbrance:
             changed[place] -= amount
         return _lines(team, changed)
 
-    def _month(self, month: str, window: Interval, pieces: list[Interval]) -> _Month:
-        if month not in self._months:
-            part = Slice(window, pieces, month, EpochFilter(), correction=False)
+    def _month(self, part: Slice) -> _Month:
+        if part.month not in self._months:
             owned, carried = defaultdict[str, list[GpuUsage]](list), defaultdict[str, list[InterruptedUsage]](list)
-            for usage in owned_usage(self._books, part, gpu_sums(pieces, part.epochs)):
+            for usage, _ in device_usage(part, self._reference_data):
                 owned[usage.team].append(usage)
-            for item in interrupted_usage(pieces, part.epochs, self._books, month, correction=False):
+            for item, _ in carried_usage(part, self._reference_data):
                 carried[item.usage.team].append(item)
-            self._months[month] = _Month(part, owned, carried)
-        return self._months[month]
+            self._months[part.month] = _Month(part, owned, carried)
+        return self._months[part.month]
 
 
-def _ahead(job: Running, pieces: Iterable[Interval], month: str) -> Iterable[GpuUsage]:
+def _ahead(job: Running, part: Slice) -> Iterable[GpuUsage]:
     """What a job is expected to hold from when it was last seen on, cut as the close cuts it."""
-    for piece in pieces:
+    for piece in part.devices:
         held = job.ahead.overlap(piece) if job.ahead else None
         if held is not None:
             units = EXACT.multiply(job.units, held.microseconds)
             yield GpuUsage(
                 job.team, False, job.cluster, job.namespace, job.device, job.resource, piece.start,
-                EXACT.multiply(units, job.device_fraction), units, month,
+                EXACT.multiply(units, job.device_fraction), units, part.month,
             )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Lines of a closed month are those of its invoices; of an open month those that a
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -22,19 +22,25 @@ from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import rate_period
+from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
+from billing.rating.retroactive import CorrectedRateCard
+from billing.rating.selectors import reference_data_known
+from billing.rating.walk import RatedUsage, Slice, listed_usage
 from billing.tenancy.ownership import OwnershipBook
-from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.selectors import EpochFilter, gpu_sums
-from billing.usage.token_sums import token_sums
+from billing.tenancy.selectors import namespace_book
+from billing.usage.selectors import EpochFilter, last_ordinal
 from metering.intervals import Interval, billing_month
 from pricing.money import EXACT
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
-from pricing.rating import GpuUsage, LineKey, Rated, TokenSum, rate_gpu, rate_tokens
+from pricing.rating import DIVISOR, LineKey
 
 OfTeam = TypeVar("OfTeam", bound=Spending)
 PLANNED_END = "suanpan.io/planned-end"
 """A label of a job that says when it plans to end, RFC 3339."""
+NOTHING = Decimal(0)
+What = tuple[str, str, str, str, str, str, str]
+"""Kind, team, cluster, namespace, consumer, accelerator and SKU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,95 +104,38 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list
     """
     if not parts:
         return []
-    window = Interval(parts[0].start, parts[-1].end)
-    namespaces, consumers, card = namespace_book(), consumer_book(), card or rate_card()
+    reference_data = reference_data_known(last_ordinal() + 1)
+    if card is not None:
+        reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
     starts = [part.start for part in parts]
-    gpu = _gpu_usage(window.cut({*card.changes(), *namespaces.changes(), *starts}), namespaces, starts)
-    pieces = window.cut({*card.changes(), *consumers.changes(), *starts})
-    tokens = _token_usage(pieces, card, consumers, starts)
-    return [*_rated(gpu, lambda usages: rate_gpu(usages, card)), *_rated(tokens, lambda usages: rate_tokens(usages, card))]
+    sums: dict[tuple[int, What, str], Decimal] = {}
+    for item in _listed(Interval(parts[0].start, parts[-1].end), reference_data, starts):
+        if not item.quantity:
+            continue
+        key, part = item.key, bisect_right(starts, item.place.start or starts[0]) - 1
+        what = (key.kind, key.team, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku)
+        name, amount = (part, what, key.unit), EXACT.multiply(item.quantity, item.price)
+        sums[name] = EXACT.add(sums.get(name, NOTHING), amount)
+    found: dict[tuple[int, What], Fraction] = defaultdict(Fraction)
+    for (part, what, unit), amount in sums.items():
+        found[part, what] += Fraction(amount) / DIVISOR[unit]
+    return [
+        Spent(team, kind, cluster, namespace, consumer, accelerator, sku, amount, part)
+        for (part, (kind, team, cluster, namespace, consumer, accelerator, sku)), amount in sorted(found.items())
+    ]
 
 
 def spent_under(scope: Scope, window: Interval, reference_data: ReferenceData) -> Fraction:
-    """What a scope used in a window at list price, as one sum: what the same price is for is rated together.
-
-    List prices are per unit and nothing is rounded here, so the sum is that of `spent_in` without its thousand parts.
-    """
-    places, starts, everything = replace(scope, accelerator=""), [window.start], scope.is_everything
-    pieces = window.cut({*reference_data.card.changes(), *reference_data.namespaces.changes()})
-    devices: dict[tuple[str, str, datetime], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    for usage in _gpu_usage(pieces, reference_data.namespaces, starts).get(0, ()):
-        if usage.team in scope.teams and (everything or places.covers(_of_devices(usage))):
-            sums = devices[usage.accelerator, usage.resource, usage.at]
-            sums[:] = EXACT.add(sums[0], usage.device_us), EXACT.add(sums[1], usage.unit_us)
-    pieces = window.cut({*reference_data.card.changes(), *reference_data.consumers.changes()})
-    tokens: dict[tuple[str, datetime], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for item in _token_usage(pieces, reference_data.card, reference_data.consumers, starts).get(0, ()):
-        if item.team in scope.teams and (everything or scope.covers(_of_tokens(item))):
-            counts = tokens[item.model, item.at]
-            for token_class, count in item.tokens.items():
-                counts[token_class] += count
-    gpu = [
-        GpuUsage("", False, "", "", accelerator, resource, at, *sums, "")
-        for (accelerator, resource, at), sums in devices.items()
-    ]
-    charges = [
-        charge
-        for charge in rate_gpu(gpu, reference_data.card).charges
-        if scope.accelerator in ("", charge.key.accelerator, charge.key.sku)
-    ]
-    charges += rate_tokens(
-        [TokenSum("", "", *name, counts, "") for name, counts in tokens.items()], reference_data.card
-    ).charges
-    return sum((charge.quantity * Fraction(charge.unit_price) for charge in charges), Fraction(0))
+    """What a scope used in a window at list price, as one sum: nothing is rounded, so it is that of `spent_in`."""
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    for item in _listed(window, reference_data, ()):
+        if scope.covers(item.key):
+            sums[item.key.unit] = EXACT.add(sums[item.key.unit], EXACT.multiply(item.quantity, item.price))
+    return sum((Fraction(amount) / DIVISOR[unit] for unit, amount in sums.items()), Fraction(0))
 
 
-def _of_devices(usage: GpuUsage) -> Spent:
-    return Spent(usage.team, "gpu", usage.cluster, usage.namespace, "", usage.accelerator, "", Fraction(0))
-
-
-def _of_tokens(item: TokenSum) -> Spent:
-    return Spent(item.team, "tokens", "", "", item.consumer, "", item.model, Fraction(0))
-
-
-def _gpu_usage(pieces: Sequence[Interval], book: OwnershipBook, starts: list[datetime]) -> dict[int, list[GpuUsage]]:
-    found: dict[int, list[GpuUsage]] = defaultdict(list)
-    for item in gpu_sums(pieces, EpochFilter()):
-        at = pieces[item.piece].start
-        owner = book.owner(item.cluster, item.namespace, at)
-        if owner is not None and not owner.platform:
-            usage = GpuUsage(
-                owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
-                item.unit_us, "",
-            )  # fmt: skip
-            found[bisect_right(starts, at) - 1].append(usage)
-    return found
-
-
-def _token_usage(
-    pieces: Sequence[Interval], card: RateCard, book: OwnershipBook, starts: list[datetime]
-) -> dict[int, list[TokenSum]]:
-    found: dict[int, list[TokenSum]] = defaultdict(list)
-    bounds = [card.context_bounds(piece.start) for piece in pieces]
-    for item in token_sums(pieces, EpochFilter(), bounds):
-        at = pieces[item.piece].start
-        owner = book.owner(item.source, item.consumer, at)
-        if owner is not None:
-            usage = TokenSum(owner.team, item.consumer, item.model, at, item.by_class, "")
-            found[bisect_right(starts, at) - 1].append(usage)
-    return found
-
-
-def _rated(usage_by_part: Mapping[int, list[Any]], rate: Callable[[list[Any]], Rated]) -> list[Spent]:
-    spent: list[Spent] = []
-    for part, usages in sorted(usage_by_part.items()):
-        sums: dict[tuple[str, ...], Fraction] = defaultdict(Fraction)
-        for charge in rate(usages).charges:
-            key = charge.key
-            what = (key.team, key.kind, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku)
-            sums[what] += charge.quantity * Fraction(charge.unit_price)
-        spent += [Spent(*what, amount, part) for what, amount in sums.items()]
-    return spent
+def _listed(window: Interval, reference_data: ReferenceData, cuts: Sequence[datetime]) -> Iterator[RatedUsage]:
+    return listed_usage(Slice.of(reference_data, window, "", EpochFilter()), reference_data, Grain.DAY, cuts=cuts)
 
 
 @dataclass(frozen=True, slots=True)

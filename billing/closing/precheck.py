@@ -96,6 +96,4 @@ def _late_priced(reference_data: ReferenceData, this: int) -> bool:
 
 
 def _pieces(reference_data: ReferenceData, window: Interval) -> tuple[list[Interval], list[Interval]]:
-    return window.cut(reference_data.device_changes()), window.cut(
-        reference_data.card.changes() | reference_data.consumers.changes()
-    )
+    return reference_data.device_pieces(window), reference_data.token_pieces(window)

@@ -25,7 +25,8 @@ from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
-from billing.usage.selectors import EpochFilter, capacity_sums, gpu_sums, last_ordinal
+from billing.usage.queries import gpu_time
+from billing.usage.selectors import EpochFilter, capacity_sums, last_ordinal
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to, split_amount
@@ -184,7 +185,7 @@ def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decima
     """Device-microseconds of the month by (cluster, namespace, resource), on each card, as its close saw them."""
     before = period.ordinal if period.ordinal is not None else last_ordinal() + 1
     found: dict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
-    for item in gpu_sums([Interval(period.start, period.end)], EpochFilter(before=before)):
+    for item in gpu_time([Interval(period.start, period.end)], EpochFilter(before=before)):
         if item.device_us:
             found[item.cluster, item.namespace, item.resource][item.accelerator] += item.device_us
     return found

@@ -13,13 +13,14 @@ import msgspec
 
 from billing.invoices.line_rollups import Charged
 from billing.portal.statements import AnyVerdict, StatementLine
+from billing.rating.grains import Grain
+from billing.rating.readings import Reading
 from billing.rating.reference_data import ReferenceData
-from billing.usage.gpu_time_by_job import job_sums
+from billing.rating.walk import Slice, Verdicts, adjusting, rated_usage
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
-from pricing.money import round_to, split_amount
-from pricing.rate_card import SLICE_HOURS, UnpricedError
-from pricing.rating import GpuUsage, LineKey, gpu_key
+from pricing.money import EXACT, round_to, split_amount
+from pricing.rating import LineKey
 
 ZERO = Decimal("0.00")
 ROWS_SHOWN = 50
@@ -113,31 +114,16 @@ class Seen:
 def by_job(lines: Sequence[StatementLine], seen: Seen, verdicts: Iterable[AnyVerdict]) -> list[Piece]:
     """Lines of devices shared out over the jobs that made them, adjustments over the jobs that were judged so.
 
-    Tokens, late usage of earlier months and what the platform carries stay whole, without a job.
+    Tokens, late usage of earlier months and bought hours that nobody used stay whole, without a job.
     """
-    usage = _usage_by_line(lines, seen)
-    judged: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for verdict in verdicts:
-        place = (verdict.team, verdict.cluster, verdict.namespace, verdict.policy, verdict.reason)
-        if not verdict.shadow:
-            judged[place].add(verdict.job)
-    pieces: list[Piece] = []
-    for line in lines:
-        pieces += _shared(line, usage, judged)
-    return pieces
+    usage = _usage_by_line(lines, seen, adjusting(verdicts))
+    return [piece for line in lines for piece in _shared(line, usage.get(line.key, {}))]
 
 
 Jobs = dict[tuple[str, str], Decimal]
 
 
-def _shared(
-    line: StatementLine, usage: Mapping[LineKey, Jobs], judged: Mapping[tuple[str, ...], set[str]]
-) -> list[Piece]:
-    key = line.key
-    jobs = usage.get(key.changed(kind="gpu", policy="", reason=""), {}) if key.kind in ("gpu", "efficiency") else {}
-    if key.kind == "efficiency":
-        named = judged.get((key.team, key.cluster, key.namespace, key.policy, key.reason), set())
-        jobs = {name: amount for name, amount in jobs.items() if name[0] in named}
+def _shared(line: StatementLine, jobs: Jobs) -> list[Piece]:
     if not jobs:
         return [Piece(line, line.amount)]
     names, whole = sorted(jobs), Fraction(sum(jobs.values()))
@@ -156,28 +142,15 @@ def part_lines(pieces: Iterable[Piece]) -> list[StatementLine]:
     ]
 
 
-def _usage_by_line(lines: Sequence[StatementLine], seen: Seen) -> dict[LineKey, Jobs]:
-    """Base units of each line of devices by job and queue, found by the owners and prices that its close knew."""
-    places = {(line.key.cluster, line.key.namespace) for line in lines if line.key.namespace and not line.key.correction}
-    if not places:
-        return {}
-    reference_data = seen.reference_data
-    changes = reference_data.card.changes() | reference_data.namespaces.changes() | reference_data.policies.changes()
-    pieces = seen.window.cut(changes)
+def _usage_by_line(lines: Sequence[StatementLine], seen: Seen, verdicts: Verdicts) -> Mapping[LineKey, Jobs]:
+    """Base units of each line of devices by job and queue, as its close knew them."""
+    keys = [line.key for line in lines if line.key.namespace and not line.key.correction]
+    kinds = frozenset(key.kind for key in keys)
+    reading = Reading({key.team for key in keys}, {(key.cluster, key.namespace) for key in keys}, (), kinds)
+    part = Slice.of(seen.reference_data, seen.window, seen.month, EpochFilter(before=seen.before))
     found: dict[LineKey, Jobs] = defaultdict(lambda: defaultdict(Decimal))
-    for item in job_sums(pieces, EpochFilter(before=seen.before), places):
-        at = pieces[item.piece].start
-        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
-        if owner is None or owner.platform:
-            continue
-        usage = GpuUsage(
-            owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
-            item.unit_us, seen.month,
-        )  # fmt: skip
-        try:
-            version, price = reference_data.card.gpu_price(item.accelerator, item.resource, at)
-        except UnpricedError:
-            continue
-        measured = item.unit_us if price.unit == SLICE_HOURS else item.device_us
-        found[gpu_key(usage, version.name, price)][item.job, item.queue] += measured
+    for item in rated_usage(part, seen.reference_data, Grain.JOB, reading, verdicts=verdicts, faults={}):
+        if item.place.until is None:
+            name = item.place.resource, item.place.queue
+            found[item.key][name] = EXACT.add(found[item.key][name], item.quantity)
     return found

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -28,6 +27,7 @@ from pricing.business_days import business_days_between
 from pricing.commitments import Commitment as CommittedHours
 from pricing.commitments import CommitmentBook
 from pricing.efficiency import BANDS, EfficiencyPolicy, Form, Metric, WorkloadClass
+from pricing.interruptions import InterruptionRule
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import Carbon
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
@@ -227,17 +227,6 @@ class PolicyBook:
     def changes(self) -> set[datetime]:
         """Every instant at which another policy begins or one ends."""
         return {at for row in self._rows for at in (row.valid_from, row.valid_until) if at is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptionRule:
-    """Of holds that ended by `reason` in [valid_from, valid_until) the platform carries the last hours; None: all."""
-
-    policy: str
-    reason: str
-    valid_from: datetime
-    valid_until: datetime | None
-    hours: Decimal | None
 
 
 def interruption_rules() -> list[InterruptionRule]:

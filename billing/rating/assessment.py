@@ -13,25 +13,15 @@ from operator import attrgetter
 
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of, split_by_charges
-from billing.rating.commitments import Slice, covered_usage
 from billing.rating.efficiency import Verdict, job_reads, judge_jobs, pools_rewards
-from billing.rating.interruptions import interrupted_usage
 from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.retroactive import CorrectedRateCard
 from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
+from billing.rating.walk import Slice, carried_usage, covered_usage, device_usage, token_usage
 from billing.runtime.parallel_reads import deferred_query
-from billing.usage.selectors import (
-    ClosedSpan,
-    EpochFilter,
-    GpuSum,
-    close_before,
-    gpu_sums,
-    last_ordinal,
-    late_epochs,
-    late_windows,
-)
-from billing.usage.token_sums import TokenSums, token_sums
+from billing.usage.selectors import ClosedSpan, EpochFilter, close_before, last_ordinal, late_epochs, late_windows
+from billing.usage.token_sums import TokenSums
 from metering.intervals import Interval, month_of
 from pricing.commitments import CommitmentBook, Cover, rate_commitments
 from pricing.contexts import class_and_context
@@ -194,18 +184,12 @@ def _rate_window(
     correction: bool,
     judge: bool = True,
 ) -> None:  # fmt: skip
-    month = month_of(window.start, zone)
-    pieces = window.cut(reference_data.device_changes())
-    times = window.cut(reference_data.card.changes() | reference_data.consumers.changes())
-    tokens_read = deferred_query(
-        token_sums, times, epochs, [reference_data.card.context_bounds(piece.start) for piece in times]
-    )
-    jobs = job_reads(reference_data, pieces, epochs) if judge and not correction else None
-    owned = _own_devices(assessment, reference_data, pieces, gpu_sums(pieces, epochs), month, correction)
-    interrupted = interrupted_usage(pieces, epochs, reference_data, month, correction=correction)
-    found, committed = _covered(
-        assessment, reference_data, Slice(window, pieces, month, epochs, correction), owned, interrupted
-    )
+    part = Slice.of(reference_data, window, month_of(window.start, zone), epochs, correction=correction)
+    tokens_read = deferred_query(lambda: list(token_usage(part, reference_data)))
+    jobs = job_reads(reference_data, part) if judge and not correction else None
+    owned = _own_devices(assessment, reference_data, [usage for usage, _ in device_usage(part, reference_data)])
+    interrupted = [item for item, _ in carried_usage(part, reference_data)]
+    found, committed = _covered(assessment, reference_data, part, owned, interrupted)
     for platform in (False, True):
         usages = [usage for usage in found.rest if usage.platform == platform]
         rated = rated_by_team(usages, _team, lambda part: rate_gpu(part, reference_data.card, reference_data.carbon.at))
@@ -215,7 +199,7 @@ def _rate_window(
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
     rated = rated_by_team(carried, lambda item: item.usage.team, lambda part: rate_interruptions(part, reference_data.card))
     assessment.charges += rated.charges
-    tokens = _own_tokens(assessment, reference_data, times, tokens_read(), month, correction)
+    tokens = _own_tokens(assessment, reference_data, tokens_read())
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, reference_data.card))
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
@@ -223,7 +207,7 @@ def _rate_window(
         _account_devices(assessment, reference_data, owned)
         _account_carried(assessment, reference_data, interrupted)
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
-        judged = judge_jobs(reference_data, jobs, month, zone, assessment.faults)
+        judged = judge_jobs(reference_data, jobs, zone, assessment.faults)
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
 
@@ -253,35 +237,17 @@ def _covered(
     return rated_by_team(everybody - assessment.faults.keys(), str, rate)
 
 
-def _own_devices(
-    assessment: RatingResult,
-    reference_data: ReferenceData,
-    pieces: Sequence[Interval],
-    sums: Iterable[GpuSum],
-    month: str,
-    correction: bool,
-) -> list[GpuUsage]:
+def _own_devices(assessment: RatingResult, reference_data: ReferenceData, found: Iterable[GpuUsage]) -> list[GpuUsage]:
+    """What somebody owns; the rest is noted by namespace."""
     owned: list[GpuUsage] = []
     unowned: dict[str, list[GpuUsage]] = defaultdict(list)
-    for item in sums:
-        at = pieces[item.piece].start
-        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
-        if owner is None:
-            unowned[f"{item.cluster}/{item.namespace}"].append(
-                GpuUsage(
-                    "", False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
-                    item.unit_us, month, correction,
-                )
-            )  # fmt: skip
-            if not correction:
-                _add_time(assessment, item.cluster, item.accelerator, "unowned", item.device_us)
+    for usage in found:
+        if usage.team:
+            owned.append(usage)
             continue
-        owned.append(
-            GpuUsage(
-                owner.team, owner.platform, item.cluster, item.namespace, item.accelerator, item.resource, at,
-                item.device_us, item.unit_us, month, correction,
-            )
-        )  # fmt: skip
+        unowned[f"{usage.cluster}/{usage.namespace}"].append(usage)
+        if not usage.correction:
+            _add_time(assessment, usage.cluster, usage.accelerator, "unowned", usage.device_us)
     for subject, usages in unowned.items():
         held = reduce(EXACT.add, (usage.device_us for usage in usages))
         worth = _worth(rate_gpu(usages, reference_data.card))
@@ -297,32 +263,25 @@ def _worth(rated: Rated) -> Decimal | None:
 
 
 def _own_tokens(
-    assessment: RatingResult,
-    reference_data: ReferenceData,
-    pieces: Sequence[Interval],
-    sums: Iterable[TokenSums],
-    month: str,
-    correction: bool,
+    assessment: RatingResult, reference_data: ReferenceData, found: Iterable[tuple[TokenSum, TokenSums]]
 ) -> list[TokenSum]:
+    """What teams own that can be rated; all tokens are counted, and what nobody owns is noted by consumer."""
     owned: list[TokenSum] = []
     unowned: dict[str, list[TokenSum]] = defaultdict(list)
-    for item in sums:
-        at = pieces[item.piece].start
-        for priced, count in item.by_class.items():
+    for usage, row in found:
+        own = not usage.correction
+        for priced, count in usage.tokens.items():
             token_class, _ = class_and_context(priced)
-            assessment.tokens[token_class] = assessment.tokens.get(token_class, 0) + (0 if correction else count)
-        owner = reference_data.consumers.owner(item.source, item.consumer, at)
-        if owner is None:
-            nobodys = TokenSum("", item.consumer, item.model, at, item.by_class, month, correction)
-            unowned[f"{item.source}/{item.consumer}"].append(nobodys)
-            continue
-        if owner.team in assessment.faults:
-            assessment.tokens_held += 0 if correction else sum(item.by_class.values())
-            continue
-        owned.append(TokenSum(owner.team, item.consumer, item.model, at, item.by_class, month, correction))
+            assessment.tokens[token_class] = assessment.tokens.get(token_class, 0) + own * count
+        if not usage.team:
+            unowned[f"{row.source}/{row.consumer}"].append(usage)
+        elif usage.team in assessment.faults:
+            assessment.tokens_held += own * sum(usage.tokens.values())
+        else:
+            owned.append(usage)
     for subject, items in unowned.items():
         count = sum(sum(item.tokens.values()) for item in items)
-        assessment.tokens_left += 0 if correction else count
+        assessment.tokens_left += 0 if items[0].correction else count
         worth = _worth(rate_tokens(items, reference_data.card))
         assessment.unowned.append(Unowned("unowned_consumer", subject, Decimal(count), "tokens", worth))
     return owned

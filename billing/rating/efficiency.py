@@ -22,8 +22,10 @@ from billing.rates.selectors import PolicyBook
 from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.scores import Score, score_of
 from billing.rating.team_isolation import of_teams, rated_by_team
+from billing.rating.walk import Slice, device_usage
 from billing.runtime.parallel_reads import deferred_query
-from billing.usage.selectors import EpochFilter, GpuSum, JobName, Sample, job_queues, job_sums, scored
+from billing.usage.queries import GpuTime
+from billing.usage.selectors import JobName, Sample, job_queues, scored
 from metering.intervals import Interval, union
 from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
 from pricing.efficiency import Verdict as Judgement
@@ -69,6 +71,10 @@ class Judged:
 
     charges: list[Charge] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+
+
+JobUsage = tuple[GpuUsage, GpuTime]
+"""Usage with its owner, and the row of its job."""
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -122,35 +128,35 @@ def _multiplier_text(multiplier: Decimal) -> str:
 class JobReads:
     """What is asked of usage to judge the jobs of pieces of time, each with its policy."""
 
+    part: Slice
     policies: Sequence[tuple[Interval, EfficiencyPolicy | None]]
-    epochs: EpochFilter
-    found: Callable[[], tuple[list[Sample], list[GpuSum]]]
+    found: Callable[[], tuple[list[Sample], list[JobUsage]]]
 
 
-def job_reads(reference_data: ReferenceData, pieces: Sequence[Interval], epochs: EpochFilter) -> JobReads | None:
-    """Begin what is read to judge jobs, as known before the close that `epochs` names; None where nothing is judged."""
-    policies = [(piece, reference_data.policies.at(piece.start)) for piece in pieces]
+def job_reads(reference_data: ReferenceData, part: Slice) -> JobReads | None:
+    """Begin what is read to judge jobs, as known before the close of the slice; None where nothing is judged."""
+    policies = [(piece, reference_data.policies.at(piece.start)) for piece in part.devices]
     if not any(policy for _, policy in policies):
         return None
-    return JobReads(policies, epochs, deferred_query(_samples_and_sums, pieces, epochs))
+    return JobReads(part, policies, deferred_query(_samples_and_usage, reference_data, part))
 
 
-def _samples_and_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> tuple[list[Sample], list[GpuSum]]:
-    """The samples of the pieces, and what the jobs that they measured held, asked for by the names that were found."""
-    told = scored(Interval(pieces[0].start, pieces[-1].end), epochs.before, epochs.last_sample)
-    return told.samples, job_sums(pieces, epochs, told.jobs)
+def _samples_and_usage(reference_data: ReferenceData, part: Slice) -> tuple[list[Sample], list[JobUsage]]:
+    """The samples of the window, and what the jobs that they measured held, asked for by the names that were found."""
+    read = scored(part.window, part.epochs.before, part.epochs.last_sample)
+    return read.samples, list(device_usage(part, reference_data, {"job"}, jobs=read.jobs))
 
 
 def judge_jobs(
-    reference_data: ReferenceData, reads: JobReads | None, month: str, zone: str, without: Collection[str] = ()
+    reference_data: ReferenceData, reads: JobReads | None, zone: str, without: Collection[str] = ()
 ) -> Judged:
-    """Judge the jobs of the window that the pieces of `reads` make up.
+    """Judge the jobs of the window that was read.
 
     Jobs of the teams `without` are left out.  Raises TeamRatingError for the teams of a job that cannot be judged.
     """
     if reads is None:
         return Judged()
-    jobs = _gather_short(list(_jobs(reference_data, reads, month, without)), zone)
+    jobs = _gather_short(list(_jobs(reads, without)), zone)
     payouts = _payouts(jobs, reference_data)
     jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
     charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), payouts)
@@ -201,30 +207,30 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
-def _jobs(reference_data: ReferenceData, reads: JobReads, month: str, without: Collection[str]) -> Iterable[_Job]:
-    policies, pieces = reads.policies, [piece for piece, _ in reads.policies]
-    window = Interval(pieces[0].start, pieces[-1].end)
-    told, sums = reads.found()
+def _jobs(reads: JobReads, without: Collection[str]) -> Iterable[_Job]:
+    policies = reads.policies
+    told, used = reads.found()
     samples: dict[JobName, list[Sample]] = defaultdict(list)
     for sample in told:
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
     if not samples:
         return
     asked = any(one.queues for _, policy in policies if policy is not None for one in policy.classes)
-    queues = job_queues(window, reads.epochs) if asked else {}
-    grouped: dict[tuple[str, str, str, str], list[GpuSum]] = defaultdict(list)
+    queues = job_queues(reads.part.window, reads.part.epochs) if asked else {}
+    grouped: dict[tuple[str, str, str, str], list[JobUsage]] = defaultdict(list)
     by_name = {policy.name: policy for _, policy in policies if policy is not None}
     covered = {name: _covered(policies, name) for name in by_name}
-    for item in sums:
-        policy = policies[item.piece][1]
+    for usage, row in used:
+        policy = policies[row.piece][1]
         if policy is not None:
-            grouped[item.cluster, item.namespace, item.job, policy.name].append(item)
+            grouped[row.cluster, row.namespace, row.job, policy.name].append((usage, row))
     for (cluster, namespace, name, policy_name), items in sorted(grouped.items()):
         job = (cluster, namespace, name)
-        usages = _usages_by_team(reference_data, pieces, items, month)
+        usages = _usages_by_team(items)
         if without and usages.keys() & without:
             continue
-        judge = partial(_job, usages, items, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""))
+        held = [row for _, row in items]
+        judge = partial(_job, usages, held, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""))
         yield from of_teams(usages, judge)
 
 
@@ -233,27 +239,18 @@ def _covered(policies: Sequence[tuple[Interval, EfficiencyPolicy | None]], name:
     return tuple(union(piece for piece, policy in policies if policy is not None and policy.name == name))
 
 
-def _usages_by_team(
-    reference_data: ReferenceData, pieces: Sequence[Interval], items: Sequence[GpuSum], month: str
-) -> dict[str, list[GpuUsage]]:
+def _usages_by_team(items: Iterable[JobUsage]) -> dict[str, list[GpuUsage]]:
     """What each team held of a job; what nobody owns or the platform holds itself is judged by nobody."""
     by_team: dict[str, list[GpuUsage]] = defaultdict(list)
-    for item in items:
-        at = pieces[item.piece].start
-        owner = reference_data.namespaces.owner(item.cluster, item.namespace, at)
-        if owner is not None and not owner.platform:
-            by_team[owner.team].append(
-                GpuUsage(
-                    owner.team, False, item.cluster, item.namespace, item.accelerator, item.resource, at, item.device_us,
-                    item.unit_us, month,
-                )
-            )  # fmt: skip
+    for usage, _ in items:
+        if usage.team and not usage.platform:
+            by_team[usage.team].append(usage)
     return by_team
 
 
 def _job(  # one job's facts, gathered once
     by_team: Mapping[str, list[GpuUsage]],
-    items: Sequence[GpuSum],
+    items: Sequence[GpuTime],
     samples: Sequence[Sample],
     covered: tuple[Interval, ...],
     policy: EfficiencyPolicy,

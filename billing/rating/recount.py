@@ -61,7 +61,7 @@ class Recount:
 def tokens_recount(*, path: Path, window: Interval, zone: str, ordinal: int) -> Recount:
     """Charge the records of a Parquet file as the `ordinal`-th close knew owners and prices.  Raises UsageFileError."""
     reference_data = reference_data_known(ordinal)
-    pieces = window.cut(reference_data.card.changes() | reference_data.consumers.changes())
+    pieces = reference_data.token_pieces(window)
     sums = file_token_sums(path, pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces])
     priced = _priced(sums, reference_data, pieces, month_of(window.start, zone))
     return Recount(

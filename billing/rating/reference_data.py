@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 
-from billing.rates.selectors import CarbonBook, PolicyBook
-from billing.rating.interruptions import carried_rules
+from billing.rates.selectors import CarbonBook, PolicyBook, interruption_rules
 from billing.rating.retroactive import CorrectedRateCard
 from billing.tenancy.ownership import OwnershipBook
-from billing.usage.interruptions import CarriedRule
 from metering.intervals import Interval
 from pricing.commitments import CommitmentBook
+from pricing.interruptions import InterruptionRule
 from pricing.money import EXACT
 
 
@@ -33,14 +31,21 @@ class ReferenceData:
     closing: int = 0
 
     @cached_property
-    def carried(self) -> Sequence[CarriedRule]:
-        """What the platform carries of holds that were ended; asked for once, of however many windows."""
-        return carried_rules()
+    def carried(self) -> Sequence[InterruptionRule]:
+        """What the platform carries of allocations that were ended; asked for once, of however many windows."""
+        return interruption_rules()
 
-    def device_changes(self) -> set[datetime]:
-        """Every instant that cuts usage of devices: commitments are used up piece by piece, so all readers cut alike."""
+    def device_pieces(self, window: Interval) -> list[Interval]:
+        """The window, cut wherever an owner, price, policy, carbon factor or commitment changes.
+
+        Commitments are used up piece by piece, so all readers of device usage cut alike.
+        """
         policies = self.policies.changes() | self.carbon.changes() | self.commitments.changes()
-        return self.card.changes() | self.namespaces.changes() | policies
+        return window.cut(self.card.changes() | self.namespaces.changes() | policies)
+
+    def token_pieces(self, window: Interval) -> list[Interval]:
+        """The window, cut wherever an owner or price of tokens changes."""
+        return window.cut(self.card.changes() | self.consumers.changes())
 
     def last_sample(self, window: Interval) -> int:
         """The last efficiency sample that counts for a window although it came after its close; 0 for none."""

@@ -5,59 +5,19 @@ Exact sums of device-microseconds and tokens, as `billing.usage.selectors` gives
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from django.db import connection
 
-from billing.usage.selectors import JOB, EpochFilter
+from billing.usage.selectors import JOB
 from metering.intervals import Interval
 
 HOUR = timedelta(hours=1)
 HOUR_US = 3_600_000_000
 WeekHour = tuple[int, int]
 """Weekday, Monday 0, and hour of the day, both local."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobSum:
-    """Devices that a job held in one piece; `device_us` counts fractions of devices, `unit_us` whole units."""
-
-    piece: int
-    cluster: str
-    namespace: str
-    accelerator: str
-    resource: str
-    job: str
-    queue: str
-    device_us: Decimal
-    unit_us: Decimal
-
-
-def job_sums(
-    pieces: Sequence[Interval], epochs: EpochFilter, places: Collection[tuple[str, str]]
-) -> list[JobSum]:
-    """Held devices per piece, job and queue in `places`, each a cluster with a namespace."""
-    if not pieces or not places:
-        return []
-    held = "microseconds(least(s.until, p.hi) - greatest(s.start, p.lo))"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT (p.i - 1)::int, a.cluster, a.namespace, a.accelerator, a.resource, {JOB}, a.queue,
-                       sum(a.quantity * a.device_fraction * {held}), sum(a.quantity::numeric * {held})
-                FROM unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
-                JOIN usage_allocationrevision s ON s.start < p.hi AND s.until > p.lo
-                JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {_INSIDE}
-                GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7""",
-            {
-                "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
-                "first": epochs.first, "before": epochs.before, **_places(places),
-            },
-        )  # fmt: skip
-        return [JobSum(*row) for row in cursor.fetchall()]
 
 
 _INSIDE = "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"

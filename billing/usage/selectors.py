@@ -4,13 +4,12 @@ A *piece* is a stretch of time that no price or ownership change cuts; sums come
 `EpochFilter`: a close sees what was learned before it, and as late what was learned since the close before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -115,35 +114,6 @@ def last_ordinal() -> int:
         return int(cursor.fetchone()[0])
 
 
-class GpuSum(msgspec.Struct, frozen=True, gc=False):
-    """Devices held in one piece. `device_us` = quantity x device_fraction x microseconds, `unit_us` without fraction."""
-
-    piece: int
-    cluster: str
-    namespace: str
-    accelerator: str
-    resource: str
-    job: str
-    device_us: Decimal
-    unit_us: Decimal
-
-
-def gpu_sums(pieces: Sequence[Interval], epochs: EpochFilter) -> list[GpuSum]:
-    """Held devices per piece, cluster, namespace, accelerator and resource."""
-    return _gpu_sums(pieces, epochs, job="''", where="TRUE")
-
-
-def job_sums(pieces: Sequence[Interval], epochs: EpochFilter, jobs: Sequence[JobName]) -> list[GpuSum]:
-    """The same per job, for these jobs.
-
-    IS TRUE makes the database look each hold up in the set of jobs. As a join it would go from each job through all holds
-    of its namespace.
-    """
-    named = f"""((a.cluster, a.namespace, {JOB}) IN (
-        SELECT j ->> 0, j ->> 1, j ->> 2 FROM jsonb_array_elements(%(jobs)s::jsonb) AS j)) IS TRUE"""
-    return _gpu_sums(pieces, epochs, job=JOB, where=named, jobs=msgspec.json.encode(jobs).decode()) if jobs else []
-
-
 def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
     """Device-microseconds held in the window, in one sum that nothing cuts."""
     with connection.cursor() as cursor:
@@ -168,53 +138,6 @@ def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
             {"start": window.start, "end": window.end, "first": epochs.first, "before": epochs.before},
         )
         return {(cluster, namespace, job): queue for cluster, namespace, job, queue in cursor.fetchall()}
-
-
-def _gpu_sums(
-    pieces: Sequence[Interval], epochs: EpochFilter, *, job: str, where: str, jobs: str = "[]"
-) -> list[GpuSum]:
-    found: list[GpuSum] = []
-    given = {"first": epochs.first, "before": epochs.before, "jobs": jobs}
-    for first in range(0, len(pieces), AT_ONCE):
-        some = pieces[first : first + AT_ONCE]
-        rows = _sums_of(some, given, job=job, where=where)
-        for number in range(len(some)):
-            at = 5 + 2 * number
-            found += [GpuSum(first + number, *row[:5], row[at], row[at + 1]) for row in rows if row[at + 1]]
-    return found
-
-
-def _ends(pieces: Sequence[Interval]) -> dict[str, datetime]:
-    return {"start": min(p.start for p in pieces), "end": max(p.end for p in pieces)}
-
-
-AT_ONCE = 8
-"""Of how many pieces holds are summed in one reading: as columns, since most holds lie in one of few pieces."""
-
-
-def _sums_of(pieces: Sequence[Interval], given: Mapping[str, Any], *, job: str, where: str) -> list[tuple[Any, ...]]:
-    """Cluster, namespace, accelerator, resource and job, then for each piece what of it was held: device_us, unit_us.
-
-    Seconds have their microseconds as decimals: they are summed as they are, and made whole microseconds once per sum.
-    """
-    inner = [
-        f"""round(sum(a.quantity * extract(epoch FROM least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)))
-                FILTER (WHERE s.start < %(hi{i})s AND s.until > %(lo{i})s) * 1000000) AS u{i}"""
-        for i in range(len(pieces))
-    ]
-    outer = [f"sum(device_fraction * u{i}), sum(u{i})" for i in range(len(pieces))]
-    bounds = {f"{name}{i}": at for i, piece in enumerate(pieces) for name, at in (("lo", piece.start), ("hi", piece.end))}
-    return rows_read(
-        f"""SELECT cluster, namespace, accelerator, resource, job, {', '.join(outer)}
-            FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource, {job} AS job, a.device_fraction,
-                         {', '.join(inner)}
-                  FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                  WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
-                        AND {where}
-                  GROUP BY 1, 2, 3, 4, 5, 6) held
-            GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5""",
-        {**given, **_ends(pieces), **bounds},
-    )
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):

@@ -1,15 +1,18 @@
 """Tokens of stretches of time, summed exactly: of whole days and hours from the roll-ups, of the rest from the events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from django.db import connection
 
+from billing.runtime.parallel_reads import rows_fetched
+from billing.usage.queries import hour_of
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
-from pricing.contexts import contexts_of, priced_class
+from pricing.contexts import Context, class_and_context, contexts_of, parse_context, priced_class
 
 HOUR, DAY, EPOCH = timedelta(hours=1), timedelta(days=1), datetime(1970, 1, 1, tzinfo=UTC)
 COUNTS = (
@@ -18,8 +21,17 @@ COUNTS = (
 )  # fmt: skip
 
 
+BY_CLASS: Final[Mapping[str, str]] = {
+    "input": "(t.input_tokens - t.cache_read_input_tokens - t.cache_creation_input_tokens)",
+    "cache_read": "t.cache_read_input_tokens",
+    "cache_creation": "t.cache_creation_input_tokens",
+    "output": "t.output_tokens",
+}
+"""What of a request `t` is of a class."""
+
+
 class TokenSums(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of one consumer and model in one piece."""
+    """Tokens of one consumer and model in one piece; by UTC hour and site where the grain tells them apart."""
 
     piece: int
     source: str
@@ -32,6 +44,8 @@ class TokenSums(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     reasoning_output_tokens: int
     context: str = ""
+    hour: datetime | None = None
+    site: str = ""
 
     @property
     def by_class(self) -> dict[str, int]:
@@ -53,39 +67,75 @@ Range = tuple[int, datetime, datetime]
 """A stretch of time with the number of its piece."""
 
 
-def token_sums(pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds] = ()) -> list[TokenSums]:
+def token_sums(
+    pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds] = (), *, hourly: bool = False,
+    dimensions: Collection[int] | None = None,
+) -> Iterator[TokenSums]:  # fmt: skip
     """Tokens per piece, source, consumer and model: whole days and hours from the roll-ups, cut hours from the events.
 
     `bounds`: of each piece; models that it names are summed per bucket of prompt lengths, from the events alone, since a
-    roll-up no longer knows how long a request was.
+    roll-up no longer knows how long a request was. `hourly`: per hour and site, too. `dimensions`: only of these names.
     """
-    days, hours, edges = _parted(pieces)
-    sources = (
-        token_source("token_usage_day", "day", "requests", "d", days),
-        token_source("token_usage_hour", "hour", "requests", "h", hours),
-        token_source("token_event", "time", "1", "e", edges),
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT s.i, d.source, d.consumer, d.model, {_sums('s', '::bigint')}
-                FROM (SELECT u.i, u.dimension, {_sums('u')} FROM ({' UNION ALL '.join(sources)}) u GROUP BY 1, 2) s
-                JOIN token_dimension d ON d.id = s.dimension
-                WHERE NOT EXISTS (SELECT 1 FROM {BUCKETED} AS c (i, model, firsts)
-                                  WHERE c.i = s.i AND c.model = d.model)
-                GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
-            {
-                **ranged("d", days), **ranged("h", hours), **ranged("e", edges), **bucketed(bounds),
-                "first": epochs.first, "before": epochs.before,
-            },
-        )  # fmt: skip
-        found = [TokenSums(*row) for row in cursor.fetchall()]
-    return [*found, *_bucket_sums(pieces, epochs, bounds)] if any(bounds) else found
-
-
-def _parted(pieces: Sequence[Interval]) -> tuple[list[Range], list[Range], list[Range]]:
-    """The pieces as whole UTC days, as whole hours of the days that they cut, and as what is left of hours."""
+    if not pieces or (dimensions is not None and not dimensions):
+        return
+    grain = _Grain(hourly, dimensions is not None)
     hours, edges = _whole(((index, piece.start, piece.end) for index, piece in enumerate(pieces)), this_hour, next_hour)
-    return *whole_days(hours), edges
+    days, hours = ([], hours) if hourly else whole_days(hours)
+    sources = (
+        grain.source("token_usage_day", "day", "requests", "d", days),
+        grain.source("token_usage_hour", "hour", "requests", "h", hours),
+        grain.source("token_event", "time", "1", "e", edges),
+    )
+    given = {"first": epochs.first, "before": epochs.before, "dimensions": sorted(dimensions or ()), **bucketed(bounds)}
+    ranges = {**ranged("d", days), **ranged("h", hours), **ranged("e", edges)}
+    for row in rows_fetched(grain.statement(" UNION ALL ".join(sources), WITHOUT_BUCKETS), given | ranges):
+        yield TokenSums(*(*row[:10], "", _hour(row[10]), row[11]))
+    if any(bounds):
+        parts = [(index, piece.start, piece.end) for index, piece in enumerate(pieces) if bounds[index]]
+        events = grain.source("token_event", "time", "1", "b", parts)
+        for row in rows_fetched(grain.statement(events, IN_BUCKETS, BUCKET), given | ranged("b", parts)):
+            context = str(contexts_of(bounds[row[0]][row[3]])[row[12]])
+            yield TokenSums(*(*row[:10], context, _hour(row[10]), row[11]))
+
+
+def _hour(seconds: int | None) -> datetime | None:
+    return None if seconds is None else hour_of(seconds)
+
+
+BUCKETED = "unnest(%(bucket_i)s::int[], %(bucket_model)s::text[], %(bucket_firsts)s::text[]) AS c (i, model, firsts)"
+"""The models that are priced in buckets, each with its piece and the first length of every bucket but the first."""
+WITHOUT_BUCKETS: Final = f"WHERE NOT EXISTS (SELECT 1 FROM {BUCKETED} WHERE c.i = s.i AND c.model = d.model)"
+IN_BUCKETS: Final = f"JOIN {BUCKETED} ON c.i = s.i AND c.model = d.model"
+BUCKET: Final = "width_bucket(s.input_tokens, string_to_array(c.firsts, ',')::bigint[])"
+
+
+@dataclass(frozen=True, slots=True)
+class _Grain:
+    """What sums tell apart beside piece, source, consumer and model, and whether only some names are read."""
+
+    hourly: bool
+    of_some: bool
+
+    def source(self, table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
+        """Rows of the ranges, each with its hour in seconds where these are told apart."""
+        hour = f"extract(epoch FROM date_trunc('hour', t.{instant}, 'UTC'))::bigint AS hour, " if self.hourly else ""
+        some = "t.dimension = ANY(%(dimensions)s::int[])" if self.of_some else "TRUE"
+        return token_source(table, instant, requests, prefix, ranges, more=hour, condition=some)
+
+    def statement(self, rows: str, condition: str, bucket: str = "") -> str:
+        """Piece, names, counts, hour and site, then the number of the bucket; without one the rows are summed before the
+        names are looked up.
+        """
+        if not bucket:
+            by = "u.i, u.dimension" + ", u.hour" * self.hourly
+            rows = f"SELECT {by}, {_sums('u')} FROM ({rows}) u GROUP BY {by}"
+        keys = [1, 2, 3, 4, *([11, 12] if self.hourly else []), *([13] if bucket else [])]
+        ordered = ", ".join(map(str, keys))
+        return f"""SELECT s.i, d.source, d.consumer, d.model, {_sums('s', '::bigint')},
+                          {"s.hour, coalesce(d.site, '')" if self.hourly else "NULL::bigint, ''"}
+                          {', ' + bucket if bucket else ''}
+                   FROM ({rows}) s JOIN token_dimension d ON d.id = s.dimension {condition}
+                   GROUP BY {ordered} ORDER BY {ordered}"""
 
 
 def whole_days(hours: Iterable[Range]) -> tuple[list[Range], list[Range]]:
@@ -107,10 +157,6 @@ def _whole(
     return inside, outside
 
 
-BUCKETED = "unnest(%(bucket_i)s::int[], %(bucket_model)s::text[], %(bucket_firsts)s::text[])"
-"""The models that are priced in buckets, each with its piece and the first length of every bucket but the first."""
-
-
 def bucketed(bounds: Sequence[Bounds]) -> dict[str, Any]:
     """The parameters of BUCKETED."""
     rows = [(index, model, ends) for index, named in enumerate(bounds) for model, ends in sorted(named.items())]
@@ -120,21 +166,50 @@ def bucketed(bounds: Sequence[Bounds]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bucket_sums(pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds]) -> list[TokenSums]:
-    """The same for models that have buckets, one sum per bucket. The events are read in order of time, once."""
-    ranges = [(index, piece.start, piece.end) for index, piece in enumerate(pieces) if bounds[index]]
+class TokenName(NamedTuple):
+    """A source that reports tokens of one consumer and model, and the number of a dimension of it."""
+
+    number: int
+    source: str
+
+
+def token_names(consumer: str, model: str) -> list[TokenName]:
+    """Under which dimensions a consumer used a model."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, source FROM token_dimension WHERE consumer = %s AND model = %s", [consumer, model])
+        return [TokenName(*row) for row in cursor.fetchall()]
+
+
+def requests_of(
+    ranges: Sequence[tuple[str, Interval]], names: Sequence[TokenName], epochs: EpochFilter, priced: str, most: int
+) -> list[dict[str, Any]]:
+    """The first requests that used a priced class, in order of time, each beside the sum and the number of all of them.
+
+    `ranges`: of which source from when to when. The events of each are read by its bounds (OFFSET 0): joined, all of the
+    ledger would be.
+    """
+    token_class, context = class_and_context(priced)
+    prompts, usage = parse_context(context) if context else Context(0, None), BY_CLASS[token_class]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""SELECT e.i, d.source, d.consumer, d.model, {_sums('e', '::bigint')},
-                       width_bucket(e.input_tokens, string_to_array(c.firsts, ',')::bigint[]) AS bucket
-                FROM ({token_source('token_event', 'time', '1', 'b', ranges)}) e
-                JOIN token_dimension d ON d.id = e.dimension
-                JOIN {BUCKETED} AS c (i, model, firsts) ON c.i = e.i AND c.model = d.model
-                GROUP BY 1, 2, 3, 4, bucket ORDER BY 1, 2, 3, 4, bucket""",
-            {**ranged("b", ranges), **bucketed(bounds), "first": epochs.first, "before": epochs.before},
-        )
-        rows = cursor.fetchall()
-    return [TokenSums(*row[:-1], str(contexts_of(bounds[row[0]][row[3]])[row[-1]])) for row in rows]
+            f"""SELECT t.time, t.id, d.source, d.status, {usage}::numeric AS usage,
+                       sum({usage}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
+                FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
+                CROSS JOIN LATERAL (SELECT * FROM token_event t WHERE t.time >= r.lo AND t.time < r.hi
+                                    AND t.dimension = ANY(%(dimensions)s) OFFSET 0) t
+                JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
+                WHERE t.epoch >= %(first)s AND t.epoch < %(before)s AND {usage} > 0
+                      AND t.input_tokens >= %(shortest)s AND (%(longest)s::bigint IS NULL OR t.input_tokens <= %(longest)s)
+                ORDER BY t.time, d.source, t.id LIMIT %(most)s""",
+            {
+                "source": [source for source, _ in ranges], "lo": [time.start for _, time in ranges],
+                "hi": [time.end for _, time in ranges], "dimensions": [name.number for name in names],
+                "first": epochs.first, "before": epochs.before, "shortest": prompts.first, "longest": prompts.last,
+                "most": most,
+            },
+        )  # fmt: skip
+        columns = [column.name for column in cursor.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _sums(table: str, cast: str = "") -> str:
@@ -145,24 +220,28 @@ FEW: Final = 24
 """Up to how many ranges are read one by one, each by its index, so that what lies between them is not read at all."""
 
 
-def token_source(table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
-    """Rows of the ranges, each with the number of its piece."""
-    rows = ", ".join(f"t.{name}" for name in COUNTS[1:])
-    known = "t.epoch >= %(first)s AND t.epoch < %(before)s"
+def token_source(
+    table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range], *, more: str = "",
+    condition: str = "TRUE",
+) -> str:  # fmt: skip
+    """Rows of the ranges that fulfil a condition, each with the number of its piece; `more` columns before the counts."""
+    names = ", ".join(f"t.{name}" for name in COUNTS[1:])
+    columns = f"t.dimension, {more}{requests} AS requests, {names}"
+    known = f"t.epoch >= %(first)s AND t.epoch < %(before)s AND {condition}"
     if 0 < len(ranges) <= FEW:
         return " UNION ALL ".join(
-            f"""SELECT %({prefix}_i_{n})s AS i, t.dimension, {requests} AS requests, {rows} FROM {table} t
+            f"""SELECT %({prefix}_i_{n})s AS i, {columns} FROM {table} t
                 WHERE t.{instant} >= %({prefix}_lo_{n})s AND t.{instant} < %({prefix}_hi_{n})s AND {known}"""
             for n in range(len(ranges))
         )
-    return _source_by_bisection(table, instant, requests, prefix, rows, known)
+    return _source_by_bisection(table, instant, prefix, columns, known)
 
 
-def _source_by_bisection(table: str, instant: str, requests: str, prefix: str, rows: str, known: str) -> str:
+def _source_by_bisection(table: str, instant: str, prefix: str, columns: str, known: str) -> str:
     """The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
     many workers as the database allows, however many pieces there are.
     """
-    return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, t.dimension, {requests} AS requests, {rows}
+    return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, {columns}
         FROM (SELECT t.*, width_bucket(t.{instant}, %({prefix}_lo)s::timestamptz[]) AS w FROM {table} t
               WHERE t.{instant} >= %({prefix}_first)s AND t.{instant} < %({prefix}_last)s AND {known}) t
         WHERE t.{instant} < (%({prefix}_hi)s::timestamptz[])[t.w]"""

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db import connection
 
-from billing.usage.selectors import EpochFilter, gpu_sums
+from billing.usage.queries import gpu_time
+from billing.usage.selectors import EpochFilter
 from billing.usage.services import IngestOutcome, Reporter
 from metering.intervals import Interval
 from metering.records import decode_batch
@@ -39,7 +40,7 @@ def reports(kind: type[Any], ingest: Callable[..., IngestOutcome], *records: dic
 
 
 def held_seconds() -> Decimal:
-    return sum((item.device_us for item in gpu_sums([OCTOBER], EpochFilter())), Decimal(0)) / 1_000_000
+    return sum((item.device_us for item in gpu_time([OCTOBER], EpochFilter())), Decimal(0)) / 1_000_000
 
 
 def capacity(**changed: Any) -> dict[str, Any]:

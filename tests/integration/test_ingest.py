@@ -63,7 +63,7 @@ def test_the_first_of_two_contents_stays_and_the_second_goes_to_quarantine() -> 
     assert json.loads(record.record) == later
     assert record.at == datetime(2026, 12, 1, tzinfo=UTC)
     assert "was reported before with other content" in record.error
-    assert token_sums([OCTOBER], EpochFilter())[0].output_tokens == 100
+    assert next(token_sums([OCTOBER], EpochFilter())).output_tokens == 100
 
 
 @pytest.mark.django_db

@@ -13,7 +13,8 @@ from billing.exports.focus.billing_records import detail_rows, period_rows
 from billing.exports.focus.conformance import Conformance, ConformanceError
 from billing.exports.focus.cost_and_usage import SplitLine, rows_of
 from billing.exports.focus.files import as_text
-from billing.exports.focus.shares import Place, shares_of
+from billing.exports.focus.shares import shares_of
+from billing.rating.grains import Place
 from metering.intervals import Interval
 from pricing.money import round_to
 

@@ -18,4 +18,4 @@ def test_only_the_room_of_usage_names_the_roll_ups() -> None:
         if "migrations" not in path.parts and ROLL_UP.search(path.read_text("utf-8"))
     ]  # fmt: skip
     assert naming == []
-    assert ROLL_UP.search((root / "usage" / "token_hours.py").read_text("utf-8"))
+    assert ROLL_UP.search((root / "usage" / "selectors.py").read_text("utf-8"))

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from billing.exports.focus.columns import COST_AND_USAGE
-from billing.exports.focus.shares import Evidence, Place, Share, is_usage
+from billing.exports.focus.shares import Evidence, Share, is_usage
+from billing.rating.grains import Place
 from metering.allocation import INTERRUPTIONS
 from pricing.allocation import ALLOCATED, IDLE, SHARED, Method
 from pricing.commitments import KIND as COMMITMENT

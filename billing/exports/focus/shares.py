@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from billing.rating.grains import Place
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
 from pricing.money import EXACT, split_amount
@@ -18,18 +19,6 @@ from pricing.rate_card import MILLION_TOKENS
 
 HOUR = timedelta(hours=1)
 TOKENS_PER_UNIT = Decimal(1_000_000)
-
-
-class Place(NamedTuple):
-    """Where in time and in the house a part of a line lies: `resource` is a job, or source and model of an endpoint.
-
-    It lasts an hour, unless `until` says otherwise: what a commitment leaves unused has no hour of its own.
-    """
-
-    hour: datetime
-    resource: str
-    site: str
-    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +59,11 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
     price = Decimal(line["unit_price"]) if priced else None
     return [
         Share(
-            max(place.hour, window.start), min(place.until or place.hour + HOUR, window.end), place, amount,
+            max(start, window.start), min(place.until or start + HOUR, window.end), place, amount,
             _list_cost(price, quantity, amount), quantity, _consumed(line, quantity), kwh,
         )
         for place, amount, quantity, kwh in zip(ordered, amounts, quantities, energies, strict=True)
+        for start in (place.start or window.start,)
     ]  # fmt: skip
 
 

@@ -1,0 +1,431 @@
+"""The one walk from usage to price: sums of usage -> cut where anything changes -> owner -> line and price.
+
+`ReferenceData.device_pieces` and `token_pieces` cut usage wherever an owner, price, policy, commitment or carbon factor
+changes. `device_usage`, `carried_usage` and `token_usage` say whose the sums are. `rated_usage` says on which line of a
+close each of them is, at any grain: what it gives adds up to the usage of the lines, and who shows parts of a line shares
+the line's amount out by it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from operator import itemgetter
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from billing.rating.grains import Grain, Place
+from billing.rating.readings import NamesByTeam, Reading
+from billing.rating.reference_data import ReferenceData
+from billing.rating.team_isolation import TeamRatingError, rated_by_team
+from billing.usage.models import Close
+from billing.usage.queries import Detail, GpuTime, Namespaces, carried_time, gpu_time
+from billing.usage.selectors import EpochFilter, JobName
+from billing.usage.token_sums import TokenSums, token_sums
+from metering.intervals import Interval
+from pricing.commitments import KIND as COMMITMENT
+from pricing.commitments import CommitmentBook, Cover, UsageId, cover, unused_charge, usage_id, used_line, used_of
+from pricing.money import EXACT
+from pricing.rate_card import SLICE_HOURS, UnpricedError
+from pricing.rating import GpuUsage, InterruptedUsage, LineKey, TokenSum, gpu_line, token_line
+
+NOTHING: Final = Decimal(0)
+DETAILS: Final[Mapping[Grain, frozenset[Detail]]] = {
+    Grain.LINE: frozenset(), Grain.DAY: frozenset(), Grain.HOUR: frozenset({"hour", "job", "site"}),
+    Grain.JOB: frozenset({"job", "queue"}), Grain.POD: frozenset({"job", "allocation"}),
+}  # fmt: skip
+IN_ORDER: Final[frozenset[Detail]] = frozenset({"hour", "job", "site"})
+"""What a commitment is used up in the order of: time, and within an hour the names of jobs and sites."""
+
+
+class Verdict(Protocol):
+    """What an efficiency policy says of a job, stored or not."""
+
+    @property
+    def team(self) -> str: ...
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def multiplier(self) -> Decimal: ...
+    @property
+    def shadow(self) -> bool: ...
+
+
+Said = TypeVar("Said", bound=Verdict)
+Verdicts = Mapping[tuple[str, str, str, str, str], Verdict]
+"""Verdicts that change an amount, by team, cluster, namespace, job and policy."""
+UNJUDGED: Final[Verdicts] = {}
+
+
+def adjusting(verdicts: Iterable[Said]) -> Mapping[tuple[str, str, str, str, str], Said]:
+    """The verdicts that change an amount, by what they are about."""
+    return {
+        (one.team, one.cluster, one.namespace, one.job, one.policy): one
+        for one in verdicts
+        if not one.shadow and one.multiplier != 1
+    }
+
+
+class RatedUsage(msgspec.Struct, frozen=True, gc=False):
+    """Usage of one line at one place, in base units. `list_price`: of usage that a commitment pays for, without it.
+
+    Of an allocation, from `first` to `last`; of tokens the number of `requests`, of whatever class.
+    """
+
+    key: LineKey
+    price: Decimal
+    quantity: Decimal
+    place: Place
+    list_price: Decimal | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The usage of a month that one close bills: its own, or (`correction`) what came late."""
+
+    window: Interval
+    month: str
+    epochs: EpochFilter
+    correction: bool
+    devices: Sequence[Interval]
+    tokens: Sequence[Interval]
+
+    @classmethod
+    def of(
+        cls, reference_data: ReferenceData, window: Interval, month: str, epochs: EpochFilter, *, correction: bool = False
+    ) -> "Slice":
+        """The window, cut where any of the reference data changes."""
+        devices, tokens = reference_data.device_pieces(window), reference_data.token_pieces(window)
+        return cls(window, month, epochs, correction, devices, tokens)
+
+
+def device_usage(
+    part: Slice, reference_data: ReferenceData, by: Collection[Detail] = (), *, namespaces: Namespaces | None = None,
+    jobs: Collection[JobName] | None = None, cuts: Collection[datetime] = (),
+) -> Iterator[tuple[GpuUsage, GpuTime]]:  # fmt: skip
+    """Usage of devices with its owner; the team is empty where nobody is.
+
+    `cuts`: where the sums are cut beside the pieces; the `piece` of a row is then the number of such a stretch.
+    """
+    cut = stretches(part.devices, cuts)
+    for row in gpu_time([time for time, _ in cut], part.epochs, by, namespaces=namespaces, jobs=jobs):
+        yield _owned(part, reference_data, row, cut[row.piece][1]), row
+
+
+def carried_usage(
+    part: Slice, reference_data: ReferenceData, by: Collection[Detail] = (), *, namespaces: Namespaces | None = None,
+    cuts: Collection[datetime] = (),
+) -> Iterator[tuple[InterruptedUsage, GpuTime]]:  # fmt: skip
+    """Usage of teams that the platform carries, because of how an allocation ended.
+
+    The price line stays whole: what is carried is a line of its own, so that the team sees what it would have paid. In the
+    account of capacity that time is the platform's.
+    """
+    cut = stretches(part.devices, cuts)
+    times = [time for time, _ in cut]
+    for row in carried_time(times, part.epochs, reference_data.carried, by, namespaces=namespaces):
+        usage = _owned(part, reference_data, row, cut[row.piece][1])
+        if usage.team and not usage.platform:
+            yield InterruptedUsage(usage, row.policy, row.reason), row
+
+
+def token_usage(
+    part: Slice, reference_data: ReferenceData, *, hourly: bool = False, dimensions: Collection[int] | None = None,
+    cuts: Collection[datetime] = (), priced: bool = True,
+) -> Iterator[tuple[TokenSum, TokenSums]]:  # fmt: skip
+    """Usage of tokens by priced class with its owner; the team is empty where nobody is. `cuts`: as in `device_usage`.
+
+    Where it is not `priced`, buckets of prompt lengths are not told apart: then all of it is in the roll-ups.
+    """
+    cut, consumers = stretches(part.tokens, cuts), reference_data.consumers
+    bounds = [reference_data.card.context_bounds(at) if priced else {} for _, at in cut]
+    times = [time for time, _ in cut]
+    for row in token_sums(times, part.epochs, bounds, hourly=hourly, dimensions=dimensions):
+        at = cut[row.piece][1]
+        owner = consumers.owner(row.source, row.consumer, at)
+        team = owner.team if owner else ""
+        yield TokenSum(team, row.consumer, row.model, at, row.by_class, part.month, part.correction), row
+
+
+def token_ranges(
+    part: Slice, reference_data: ReferenceData, key: LineKey, sources: Collection[str]
+) -> list[tuple[str, Interval]]:
+    """From which of the sources, from when to when, tokens of the line's consumer and model are on that line."""
+    found = []
+    for source, piece in ((source, piece) for piece in part.tokens for source in sorted(sources)):
+        owner = reference_data.consumers.owner(source, key.consumer, piece.start)
+        usage = TokenSum(owner.team if owner else "", key.consumer, key.sku, piece.start, {}, part.month, part.correction)
+        try:
+            line, _ = token_line(usage, key.token_class, reference_data.card)
+        except UnpricedError:
+            continue
+        if line == key:
+            found.append((source, piece))
+    return found
+
+
+def stretches(pieces: Iterable[Interval], cuts: Collection[datetime]) -> list[tuple[Interval, datetime]]:
+    """The pieces cut once more, each with the instant that decides its owner and price: the start of its piece."""
+    return [(time, piece.start) for piece in pieces for time in (piece.cut(cuts) if cuts else (piece,))]
+
+
+def _owned(part: Slice, reference_data: ReferenceData, row: GpuTime, at: datetime) -> GpuUsage:
+    owner = reference_data.namespaces.owner(row.cluster, row.namespace, at)
+    return GpuUsage(
+        owner.team if owner else "", owner is not None and owner.platform, row.cluster, row.namespace, row.accelerator,
+        row.resource, at, row.device_us, row.unit_us, part.month, part.correction,
+    )  # fmt: skip
+
+
+def covered_usage(
+    reference_data: ReferenceData, part: Slice, owned: Sequence[GpuUsage], carried: Iterable[InterruptedUsage]
+) -> Cover:
+    """Owned usage parted into what commitments pay for and the rest."""
+    if not reference_data.commitments.of_month(part.window):
+        return Cover(rest=list(owned))
+    return cover(
+        owned, [item.usage for item in carried], reference_data.commitments, reference_data.card, window=part.window,
+        month=part.month, used_before=_used_before(reference_data, part) if part.correction else None,
+    )  # fmt: skip
+
+
+def cover_of(part: Slice, reference_data: ReferenceData, namespaces: Namespaces | None = None) -> Cover:
+    """What the commitments of the reference data pay for of the slice, and what they have left."""
+    if not reference_data.commitments.of_month(part.window):
+        return Cover()
+    owned = [usage for usage, _ in device_usage(part, reference_data, namespaces=namespaces) if usage.team]
+    carried = [item for item, _ in carried_usage(part, reference_data, namespaces=namespaces)]
+    return covered_usage(reference_data, part, owned, carried)
+
+
+def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
+    """What the closes before saw of the month: its own close, and each that billed late usage of it."""
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    standing = Close.objects.filter(withdrawn_at=None)
+    own = standing.get(start=late.window.start).ordinal
+    closings = standing.filter(ordinal__gte=own, ordinal__lt=late.epochs.before).order_by("ordinal")
+    first = 0
+    for closing in closings.values_list("ordinal", flat=True):
+        epochs, first = EpochFilter(before=closing, first=first), closing
+        part = replace(late, epochs=epochs)
+        owned = [usage for usage, _ in device_usage(part, reference_data) if usage.team]
+        carried = [item.usage for item, _ in carried_usage(part, reference_data)]
+        for name, quantity in used_of(owned, carried, reference_data.commitments, reference_data.card).items():
+            sums[name] = EXACT.add(sums[name], quantity)
+    return dict(sums)
+
+
+def listed_usage(
+    part: Slice, reference_data: ReferenceData, grain: Grain, reading: Reading | None = None, *,
+    cuts: Collection[datetime] = (),
+) -> Iterator[RatedUsage]:  # fmt: skip
+    """Usage of teams on the lines and at the prices of the list, without what nobody owns or prices."""
+    lines = _Lines(part, reference_data, reading, CommitmentBook(()))
+    yield from _devices(lines, grain, cuts, UNJUDGED)
+    yield from _tokens(lines, grain, cuts)
+
+
+def rated_usage(
+    part: Slice, reference_data: ReferenceData, grain: Grain, reading: Reading | None = None, *,
+    verdicts: Verdicts = UNJUDGED, cuts: Collection[datetime] = (), faults: dict[str, str] | None = None,
+) -> Iterator[RatedUsage]:  # fmt: skip
+    """Usage of teams on the lines of a close: on demand, under commitments, adjusted, carried, tokens.
+
+    Only what `reading` names. `verdicts`: what was said of jobs; without, no usage is adjusted. `cuts`: as in
+    `device_usage`, for days. `faults`: takes the teams whose commitments raise, of which these lines are left out; without,
+    that is a TeamRatingError.
+    """
+    lines = _Lines(part, reference_data, reading, reference_data.commitments)
+    if lines.wants("gpu", COMMITMENT, "efficiency"):
+        yield from _devices(lines, grain, cuts, UNJUDGED if part.correction else verdicts)
+    if lines.wants("gpu", COMMITMENT):
+        yield from lines.parted(faults)
+    if lines.wants("interruption"):
+        yield from _carried(lines, grain, cuts)
+    if lines.wants("tokens"):
+        yield from _tokens(lines, grain, cuts)
+
+
+@dataclass(slots=True)
+class _Line:
+    """The line of a piece of usage, and its parts that wait, in the order of time, where a commitment may pay for some."""
+
+    key: LineKey
+    price: Decimal
+    usage: GpuUsage
+    committed: bool
+    waiting: list[tuple[tuple[object, ...], RatedUsage]] = field(default_factory=list)
+
+    def at(self, place: Place, row: GpuTime) -> RatedUsage:
+        """A part of the line, at the price of the list."""
+        quantity = row.unit_us if self.key.unit == SLICE_HOURS else row.device_us
+        return RatedUsage(self.key, self.price, quantity, place, first=row.first, last=row.last)
+
+
+class _Lines:
+    """The lines of devices in one slice, each found once for all of its parts."""
+
+    def __init__(self, part: Slice, reference_data: ReferenceData, reading: Reading | None, book: CommitmentBook) -> None:
+        self.part, self.reference_data, self.reading, self.book = part, reference_data, reading, book
+        self.teams = {one.team for one in book.of_month(part.window) if self.asked(one.team)}
+        self._lines: dict[UsageId, _Line | None] = {}
+        self._tokens: dict[tuple[datetime, str, str, str, str], tuple[LineKey, Decimal] | None] = {}
+
+    def asked(self, team: str) -> bool:
+        """Whether usage of the team is asked for."""
+        return bool(team) and (self.reading is None or team in self.reading.teams)
+
+    def wants(self, *kinds: str) -> bool:
+        """Whether lines of one of the kinds are asked for."""
+        return self.reading is None or self.reading.kinds is None or not self.reading.kinds.isdisjoint(kinds)
+
+    def readings(self, grain: Grain) -> list[tuple[frozenset[Detail], Namespaces | None]]:
+        """What is read by which details: in the order of time where a commitment may pay for a part."""
+        by, namespaces = DETAILS[grain], None if self.reading is None else self.reading.namespaces
+        if not self.teams or grain is Grain.LINE or namespaces is None:
+            return [(by | IN_ORDER if self.teams and grain is not Grain.LINE else by, namespaces)]
+        theirs = {name for name in namespaces if self.reference_data.namespaces.teams(*name) & self.teams}
+        return [(by | IN_ORDER, theirs), (by, set(namespaces) - theirs)]
+
+    def line(self, usage: GpuUsage) -> _Line | None:
+        """The line of usage; None where no team that is asked for pays for it, or nobody prices it."""
+        name = usage_id(usage)
+        if name not in self._lines:
+            self._lines[name] = self._found(usage)
+        return self._lines[name]
+
+    def _found(self, usage: GpuUsage) -> _Line | None:
+        if usage.platform or not self.asked(usage.team):
+            return None
+        try:
+            key, price = gpu_line(usage, self.reference_data.card)
+        except UnpricedError:
+            return None
+        committed = usage.team in self.teams and self.book.for_usage(usage, self.reference_data.card) is not None
+        return _Line(key, price.price, usage, committed)
+
+    def token_line(self, usage: TokenSum, source: str, token_class: str) -> tuple[LineKey, Decimal] | None:
+        """The line of tokens of a class, and its price; None as for devices."""
+        name = (usage.at, source, usage.consumer, usage.model, token_class)
+        if name not in self._tokens:
+            try:
+                self._tokens[name] = token_line(usage, token_class, self.reference_data.card)
+            except UnpricedError:
+                self._tokens[name] = None
+        return self._tokens[name]
+
+    def parted(self, faults: dict[str, str] | None) -> Iterator[RatedUsage]:
+        """What waited, parted as a close parts it, and what commitments have left."""
+        if not self.teams:
+            return
+        names = NamesByTeam(self.reference_data).namespaces(self.teams)
+
+        def of(some: Collection[str]) -> list[RatedUsage]:
+            book = CommitmentBook(one for one in self.book.commitments if one.team in some)
+            found = cover_of(self.part, replace(self.reference_data, commitments=book), names)
+            return list(self._parts(found, some))
+
+        try:
+            yield from rated_by_team(self.teams, str, of)
+        except TeamRatingError as error:
+            if faults is None:
+                raise
+            faults |= error.problems
+            yield from of(self.teams - error.problems.keys())
+
+    def _parts(self, found: Cover, teams: Collection[str]) -> Iterator[RatedUsage]:
+        used = {usage_id(item.usage): item for item in found.covered}
+        for name, line in self._lines.items():
+            if line is not None and line.committed and line.usage.team in teams:
+                item = used.get(name)
+                key, price = used_line(item, self.reference_data.card) if item else (line.key, None)
+                committed_price = price.price if price else line.price
+                yield from _in_order(line, key, committed_price, item.usage.device_us if item else NOTHING)
+        for left in found.unused:
+            span = left.commitment.part_of(self.part.window)
+            if span is not None:
+                charge = unused_charge(left)
+                place = Place(span.start, left.commitment.name, "", span.end)
+                yield RatedUsage(charge.key, charge.unit_price, charge.usage_quantity, place)
+
+
+def _in_order(line: _Line, used: LineKey, price: Decimal, covered: Decimal) -> Iterator[RatedUsage]:
+    """The parts of a line: the first of them, as much as is covered, on the line of what a commitment pays for."""
+    for _, item in sorted(line.waiting, key=itemgetter(0)):
+        first = min(covered, item.quantity)
+        covered = EXACT.subtract(covered, first)
+        if first:
+            yield structs.replace(item, key=used, price=price, quantity=first, list_price=line.price)
+        if item.quantity > first:
+            yield structs.replace(item, quantity=EXACT.subtract(item.quantity, first))
+
+
+def _devices(lines: _Lines, grain: Grain, cuts: Collection[datetime], verdicts: Verdicts) -> Iterator[RatedUsage]:
+    part, reference_data = lines.part, lines.reference_data
+    starts = [time.start for time, _ in stretches(part.devices, cuts)]
+    policies = {piece.start: reference_data.policies.at(piece.start) for piece in part.devices} if verdicts else {}
+    job: frozenset[Detail] = frozenset({"job"}) if verdicts else frozenset()
+    for by, namespaces in lines.readings(grain):
+        for usage, row in device_usage(part, reference_data, by | job, namespaces=namespaces, cuts=cuts):
+            line = lines.line(usage)
+            if line is None:
+                continue
+            item = line.at(_place(grain, row, starts), row)
+            if line.committed:
+                line.waiting.append(((row.piece, row.hour, row.job, row.site, row.queue, row.allocation), item))
+            else:
+                yield item
+            policy = policies.get(usage.at)
+            verdict = policy and verdicts.get((usage.team, usage.cluster, usage.namespace, row.job, policy.name))
+            if policy and verdict:
+                adjusted = line.key.changed(kind="efficiency", policy=policy.name, reason=verdict.reason)
+                yield structs.replace(item, key=adjusted, price=EXACT.multiply(line.price, verdict.multiplier - 1))
+
+
+def _carried(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator[RatedUsage]:
+    starts = [time.start for time, _ in stretches(lines.part.devices, cuts)]
+    namespaces = None if lines.reading is None else lines.reading.namespaces
+    found = carried_usage(lines.part, lines.reference_data, DETAILS[grain], namespaces=namespaces, cuts=cuts)
+    for item, row in found:
+        line = lines.line(item.usage)
+        if line is not None:
+            key = line.key.changed(kind="interruption", policy=item.policy, reason=item.reason)
+            yield structs.replace(line.at(_place(grain, row, starts), row), key=key, price=-line.price)
+
+
+def _tokens(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator[RatedUsage]:
+    starts = [time.start for time, _ in stretches(lines.part.tokens, cuts)]
+    dimensions, hourly = None if lines.reading is None else lines.reading.dimensions, grain is Grain.HOUR
+    found = token_usage(lines.part, lines.reference_data, hourly=hourly, dimensions=dimensions, cuts=cuts)
+    for usage, row in found:
+        if not lines.asked(usage.team):
+            continue
+        place = Place(row.hour, f"{row.source}/{row.model}", row.site) if hourly else _place(grain, row, starts)
+        for token_class, count in usage.tokens.items():
+            line = lines.token_line(usage, row.source, token_class)
+            if line is not None:
+                yield RatedUsage(*line, Decimal(count), place, requests=row.requests)
+
+
+def _place(grain: Grain, row: GpuTime | TokenSums, starts: Sequence[datetime]) -> Place:
+    if grain is Grain.DAY:
+        return Place(starts[row.piece])
+    if grain is Grain.LINE or isinstance(row, TokenSums):
+        return Place()
+    if grain is Grain.HOUR:
+        return Place(row.hour, row.job, row.site)
+    return Place(None, row.job, "", None, row.queue if grain is Grain.JOB else "", row.allocation)

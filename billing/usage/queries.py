@@ -1,0 +1,221 @@
+"""The sums of GPU time: one builder for every grain, exact, as of a close.
+
+Device-microseconds are quantity x device_fraction x microseconds, unit-microseconds leave the fraction out. A sum is per
+piece of time, cluster, namespace, accelerator and resource, and per detail that is asked for beside these (`Detail`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import msgspec
+
+from billing.runtime.parallel_reads import rows_fetched, rows_read
+from billing.usage.selectors import JOB, EpochFilter, JobName
+from metering.allocation import Rule
+from metering.intervals import Interval
+from pricing.interruptions import InterruptionRule
+
+FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+AT_ONCE: Final = 8
+"""Of how many pieces allocations are summed in one reading: as columns, since most of them lie in one of few pieces."""
+HOURS_KEPT: Final = 10_000
+Namespaces = Collection[tuple[str, str]]
+"""(cluster, namespace) of what is read, None for all."""
+
+Detail = Literal["job", "queue", "site", "hour", "allocation"]
+DETAILS: Final[Mapping[Detail, str]] = {
+    "job": JOB, "queue": "a.queue", "site": "a.site", "hour": "extract(epoch FROM h.hour)::bigint", "allocation": "a.id",
+}  # fmt: skip
+WITHOUT: Final[Mapping[Detail, str]] = {"job": "''", "queue": "''", "site": "''", "hour": "NULL::bigint", "allocation": "0"}
+
+
+class GpuTime(msgspec.Struct, frozen=True, gc=False):
+    """Devices held in one piece; what the grain does not tell apart is empty.
+
+    `hour` is a UTC hour. Of an allocation, from `first` to `last`. `policy` and `reason` of time that the platform carries.
+    """
+
+    piece: int
+    cluster: str
+    namespace: str
+    accelerator: str
+    resource: str
+    device_us: Decimal
+    unit_us: Decimal
+    job: str = ""
+    queue: str = ""
+    site: str = ""
+    hour: datetime | None = None
+    allocation: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+    policy: str = ""
+    reason: str = ""
+
+
+def gpu_time(
+    pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail] = (), *,
+    namespaces: Namespaces | None = None, jobs: Collection[JobName] | None = None,
+) -> Iterator[GpuTime]:  # fmt: skip
+    """What was held in the pieces; only in these namespaces, or only by these jobs."""
+    if not pieces or (namespaces is not None and not namespaces) or (jobs is not None and not jobs):
+        return iter(())
+    if namespaces is None and not {"hour", "allocation"} & set(by):
+        return _in_columns(pieces, epochs, by, jobs)
+    source = "usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id"
+    return _in_rows(source, "s.start", "'', ''", pieces, epochs, by, namespaces, jobs, {})
+
+
+def carried_time(
+    pieces: Sequence[Interval], epochs: EpochFilter, rules: Sequence[InterruptionRule], by: Collection[Detail] = (), *,
+    namespaces: Namespaces | None = None,
+) -> Iterator[GpuTime]:  # fmt: skip
+    """What the rules say of the time that was learned in `epochs`, by ends that were known before them.
+
+    The end of an allocation decides about all of its pieces, and a rule's cap is counted back from it through them.
+    Time that a close had billed before its end was known is not in any later close's epochs.
+    """
+    if not pieces or not rules or (namespaces is not None and not namespaces):
+        return iter(())
+    given = {
+        "policies": [rule.policy for rule in rules], "reasons": [rule.reason for rule in rules],
+        "froms": [rule.valid_from for rule in rules], "caps": [rule.cap_us for rule in rules],
+        "untils": [rule.valid_until or FOREVER for rule in rules],
+    }  # fmt: skip
+    begin = "greatest(s.start, b.since)"
+    return _in_rows(CARRIED, begin, "r.policy, r.reason", pieces, epochs, by, namespaces, None, given)
+
+
+_LAST_KNOWN = """NOT EXISTS (SELECT 1 FROM usage_allocationinterruption n WHERE n.allocation_id = {end}.allocation_id
+                            AND n.epoch > {end}.epoch AND n.epoch < %(before)s) AND {end}.epoch < %(before)s"""
+_PIECE_BEFORE = f"""x.cluster = z.cluster AND x.pod_uid = z.pod_uid AND x.namespace = z.namespace AND x.resource = z.resource
+    AND x.accelerator = z.accelerator AND x.started_at < z.started_at AND c.end_reason = '{Rule.SHARE_CHANGED.value}'
+    AND c.ended_at <= z.started_at AND {_LAST_KNOWN.format(end="c")}"""
+"""Shared claims are cut wherever their share changes: `x`, which `c` ended so, is of the same pod as the later `z`.
+The last piece alone tells why it all ended; one that was taken back is empty, and tells nothing of those before it."""
+CARRIED: Final = f"""usage_allocationinterruption e
+    JOIN unnest(%(policies)s::text[], %(reasons)s::text[], %(froms)s::timestamptz[], %(untils)s::timestamptz[],
+                %(caps)s::bigint[]) AS r (policy, reason, valid_from, valid_until, cap_us)
+      ON r.reason = e.end_reason AND e.ended_at >= r.valid_from AND e.ended_at < r.valid_until
+         AND {_LAST_KNOWN.format(end="e")}
+    CROSS JOIN LATERAL (
+        SELECT e.allocation_id AS id
+        UNION ALL
+        SELECT x.id FROM usage_gpuallocation z JOIN usage_gpuallocation x ON x.cluster = z.cluster
+        JOIN usage_allocationinterruption c ON c.allocation_id = x.id
+        WHERE z.id = e.allocation_id AND e.ended_at > z.started_at AND {_PIECE_BEFORE}) AS part
+    JOIN usage_gpuallocation a ON a.id = part.id
+    CROSS JOIN LATERAL (SELECT greatest(a.started_at, CASE WHEN r.cap_us IS NULL THEN a.started_at
+                            ELSE e.ended_at - r.cap_us * interval '1 microsecond' END) AS since) b
+    JOIN usage_allocationrevision s ON s.allocation_id = a.id AND s.until > b.since"""
+
+
+def _in_rows(
+    source: str, begin: str, rule: str, pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail],
+    namespaces: Namespaces | None, jobs: Collection[JobName] | None, given: Mapping[str, Any],
+) -> Iterator[GpuTime]:  # fmt: skip
+    """A row per piece, by a join. `begin`: from when on a span counts; `rule`: the policy and the reason why it does."""
+    lo, hi = f"greatest({begin}, p.lo{', h.hour' * ('hour' in by)})", "least(s.until, p.hi)"
+    if "hour" in by:
+        hi = "least(s.until, p.hi, h.hour + interval '1 hour')"
+    hours = f"""CROSS JOIN LATERAL generate_series(date_trunc('hour', greatest({begin}, p.lo), 'UTC'),
+                    least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)"""
+    details = [(DETAILS if name in by else WITHOUT)[name] for name in DETAILS]
+    span = f"min({lo}), max({hi})" if "allocation" in by else "NULL::timestamptz, NULL::timestamptz"
+    grouped = [1, 2, 3, 4, 5, *(8 + place for place, name in enumerate(DETAILS) if name in by)]
+    found = rows_fetched(
+        f"""SELECT (p.i - 1)::int, a.cluster, a.namespace, a.accelerator, a.resource,
+                   sum(a.quantity * a.device_fraction * microseconds({hi} - {lo})),
+                   sum(a.quantity::numeric * microseconds({hi} - {lo})), {', '.join(details)}, {span}, {rule}
+            FROM {source}
+            JOIN unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
+              ON {begin} < p.hi AND s.until > p.lo {hours if 'hour' in by else ''}
+            WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {_only(namespaces, jobs)}
+            GROUP BY {', '.join(map(str, grouped))}{', 15, 16' if given else ''}""",
+        {
+            "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces], "first": epochs.first,
+            "before": epochs.before, **_names(namespaces, jobs), **given,
+        },
+    )  # fmt: skip
+    return (GpuTime(*(*row[:10], None if row[10] is None else hour_of(row[10]), *row[11:])) for row in found)
+
+
+def _in_columns(
+    pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail], jobs: Collection[JobName] | None
+) -> Iterator[GpuTime]:
+    """Columns per piece, so that all allocations of an installation are read once for several pieces."""
+    names = [name for name in DETAILS if name in by]
+    for first in range(0, len(pieces), AT_ONCE):
+        some = pieces[first : first + AT_ONCE]
+        rows = _columns_of(some, epochs, names, jobs)
+        for number in range(len(some)):
+            at = 4 + len(names) + 2 * number
+            for row in rows:
+                if row[at + 1]:
+                    details = dict(zip(names, row[4:], strict=False)) if names else {}
+                    yield GpuTime(*(first + number, *row[:4], row[at], row[at + 1]), **details)
+
+
+def _columns_of(
+    pieces: Sequence[Interval], epochs: EpochFilter, names: Sequence[Detail], jobs: Collection[JobName] | None
+) -> list[tuple[Any, ...]]:
+    """Cluster, namespace, accelerator, resource and the details, then for each piece its device_us and unit_us.
+
+    Seconds have their microseconds as decimals: they are summed as they are, and made whole microseconds once per sum.
+    """
+    inner = [
+        f"""round(sum(a.quantity * extract(epoch FROM least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)))
+                FILTER (WHERE s.start < %(hi{i})s AND s.until > %(lo{i})s) * 1000000) AS u{i}"""
+        for i in range(len(pieces))
+    ]
+    outer = [f"sum(device_fraction * u{i}), sum(u{i})" for i in range(len(pieces))]
+    bounds = {f"{name}{i}": at for i, piece in enumerate(pieces) for name, at in (("lo", piece.start), ("hi", piece.end))}
+    details = "".join(f", {DETAILS[name]} AS {name}" for name in names)
+    keys = ", ".join(("cluster", "namespace", "accelerator", "resource", *names))
+    return rows_read(
+        f"""SELECT {keys}, {', '.join(outer)}
+            FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource{details}, a.device_fraction, {', '.join(inner)}
+                  FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                  WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
+                        AND {_only(None, jobs)}
+                  GROUP BY {keys}, device_fraction) held
+            GROUP BY {keys} ORDER BY {keys}""",
+        {
+            "first": epochs.first, "before": epochs.before, "start": min(piece.start for piece in pieces),
+            "end": max(piece.end for piece in pieces), **bounds, **_names(None, jobs),
+        },
+    )  # fmt: skip
+
+
+def _only(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> str:
+    """IS TRUE makes the database look each allocation up in the set of jobs. As a join it would go from each job through all
+    allocations of its namespace.
+    """
+    conditions = ["TRUE"]
+    if namespaces is not None:
+        conditions.append(
+            "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
+        )
+    if jobs is not None:
+        conditions.append(
+            f"""((a.cluster, a.namespace, {JOB}) IN (
+                SELECT j ->> 0, j ->> 1, j ->> 2 FROM jsonb_array_elements(%(jobs)s::jsonb) AS j)) IS TRUE"""
+        )
+    return " AND ".join(conditions)
+
+
+def _names(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> dict[str, Any]:
+    ordered = sorted(namespaces or ())
+    return {
+        "clusters": [cluster for cluster, _ in ordered], "namespaces": [namespace for _, namespace in ordered],
+        "jobs": msgspec.json.encode(list(jobs or ())).decode(),
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=HOURS_KEPT)
+def hour_of(seconds: int) -> datetime:
+    """The hour that begins so many seconds after 1970: rows come by the million, hours by the hundred."""
+    return datetime.fromtimestamp(seconds, UTC)
