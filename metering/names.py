@@ -13,12 +13,14 @@ changed name would no longer be the one that its sender uses.
 from hashlib import blake2b
 from typing import Final
 
+from metering.messages import Message
+
 MAX_NAME_BYTES: Final = 512
 _DIGEST_CHARACTERS: Final = 32
 _HALF_CHARACTERS: Final = range(0xD800, 0xE000)
 
 
-def text_problem(text: str) -> str | None:
+def text_problem(text: str) -> Message | None:
     r"""What keeps a text from standing on one line as it is, in words; None for a good one, also for an empty one.
 
     >>> text_problem("llama-3 8b"), text_problem("llama\n3"), text_problem("llama ")
@@ -26,16 +28,16 @@ def text_problem(text: str) -> str | None:
     """
     if not text.isprintable():
         return _unprintable(next(character for character in text if not character.isprintable()))
-    return "begins or ends with a blank" if text != text.strip() else None
+    return Message("begins or ends with a blank") if text != text.strip() else None
 
 
-def name_problem(name: str) -> str | None:
+def name_problem(name: str) -> Message | None:
     """What keeps a text from being a name, in words; None for a name."""
     if not name:
-        return "is empty"
+        return Message("is empty")
     problem = text_problem(name)
     if problem is None and len(name) * 4 > MAX_NAME_BYTES and len(name.encode()) > MAX_NAME_BYTES:
-        return f"is longer than {MAX_NAME_BYTES} bytes"
+        return Message("is longer than %(most)s bytes", most=MAX_NAME_BYTES)
     return problem
 
 
@@ -71,12 +73,15 @@ def as_name(text: str) -> str:
     return octets[: MAX_NAME_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore").rstrip() + f"~{digest}"
 
 
-def _unprintable(character: str) -> str:
+def _unprintable(character: str) -> Message:
     if character == "\0":
-        return "contains a NUL character"
+        return Message("contains a NUL character")
+    code = f"U+{ord(character):04X}"
     if ord(character) in _HALF_CHARACTERS:
-        return f"contains half a character (U+{ord(character):04X})"
-    return f"contains the character {_escaped(character)} (U+{ord(character):04X}), which cannot be printed"
+        return Message("contains half a character (%(code)s)", code=code)
+    return Message(
+        "contains the character %(character)s (%(code)s), which cannot be printed", character=_escaped(character), code=code
+    )
 
 
 def _escaped(character: str) -> str:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, get_args, get_type_h
 
 import msgspec
 
+from metering.messages import Message, UserError
 from metering.names import MAX_NAME_BYTES, name_problem, text_problem
 from metering.raw_json import repeated_key
 from metering.token_keys import token_key
@@ -52,11 +53,13 @@ WIDEST_OFFSET: Final = timedelta(hours=15, minutes=59)
 """What PostgreSQL takes; no place on earth is further from UTC than 14 hours."""
 
 
-class RecordError(ValueError):
+class RecordError(UserError, ValueError):
     """A record that breaks the contract; `field` names the offending field where one can be named."""
 
+    code = "usage_record"
+
     def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(Message.of(message))
         self.field = field
 
 
@@ -128,15 +131,19 @@ class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, g
         _check_instant("time", self.time)
         if self.uncached_input_tokens < 0:
             raise RecordError(
-                f"input_tokens {self.input_tokens} is less than cache_read_input_tokens "
-                f"{self.cache_read_input_tokens} + cache_creation_input_tokens {self.cache_creation_input_tokens}, "
-                "which it contains",
+                Message(
+                    "input_tokens %(input)s is less than cache_read_input_tokens %(read)s + cache_creation_input_tokens "
+                    "%(written)s, which it contains",
+                    input=self.input_tokens, read=self.cache_read_input_tokens, written=self.cache_creation_input_tokens,
+                ),
                 "input_tokens",
             )
         if self.reasoning_output_tokens > self.output_tokens:
             raise RecordError(
-                f"reasoning_output_tokens {self.reasoning_output_tokens} is more than output_tokens "
-                f"{self.output_tokens}, which contains it",
+                Message(
+                    "reasoning_output_tokens %(part)s is more than output_tokens %(all)s, which contains it",
+                    part=self.reasoning_output_tokens, all=self.output_tokens,
+                ),
                 "reasoning_output_tokens",
             )
 
@@ -196,14 +203,16 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_instant("end_earliest", self.end_earliest or EARLIEST)
         _check_order("end_earliest", self.end_earliest or EARLIEST, "end_latest", self.end_latest)
         if self.ended_at is None and self.observed_until is None:
-            raise RecordError("observed_until is missing: an open allocation says how far it was seen", "observed_until")
+            raise RecordError(Message(
+                "observed_until is missing: an open allocation says how far it was seen"
+            ), "observed_until")
 
     @property
     def known_until(self) -> datetime:
         """The end, or how far the still open allocation was seen."""
         until = self.ended_at or self.observed_until
         if until is None:  # excluded by __post_init__
-            raise RecordError("observed_until is missing", "observed_until")
+            raise RecordError(Message("observed_until is missing"), "observed_until")
         return until
 
     @property
@@ -283,12 +292,16 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_names(self, "cluster", "pod_uid", "workload_name")
         _check_order("start", self.start, "end", self.end)
         if (self.pod_uid is None) == (self.workload is None):
-            raise RecordError("exactly one of pod_uid and workload must name what was measured", "pod_uid")
+            raise RecordError(Message("exactly one of pod_uid and workload must name what was measured"), "pod_uid")
         if not self.gpu_seconds.is_finite() or not 0 <= self.gpu_seconds < MAX_COUNT:
-            raise RecordError(f"gpu_seconds {self.gpu_seconds} must be a number from 0 to {MAX_COUNT}", "gpu_seconds")
+            raise RecordError(Message(
+                "gpu_seconds %(value)s must be a number from 0 to %(most)s", value=self.gpu_seconds, most=MAX_COUNT
+            ), "gpu_seconds")
         for field, ratio in (("mfu", self.mfu), ("hfu", self.hfu), ("coverage", self.coverage)):
             if ratio is not None and not (ratio.is_finite() and 0 <= ratio <= 1):
-                raise RecordError(f"{field} {ratio} must be a ratio from 0 to 1", field)
+                raise RecordError(Message(
+                    "%(field)s %(ratio)s must be a ratio from 0 to 1", field=field, ratio=ratio
+                ), field)
             if ratio is not None:
                 _check_decimals(field, ratio, 20)
         _check_decimals("gpu_seconds", self.gpu_seconds, 6)
@@ -373,7 +386,7 @@ def check_record(record: msgspec.Struct, raw: bytes) -> None:
     """Raise RecordError where `raw` says something twice, or a text of `record`, which was read from it, breaks a rule."""
     key = repeated_key(raw)
     if key is not None:
-        raise RecordError(f"{key!r} stands twice, and only one of the two can be meant", key)
+        raise RecordError(Message("%(key)s stands twice, and only one of the two can be meant", key=repr(key)), key)
     check_texts(record)
 
 
@@ -388,11 +401,11 @@ def check_texts(record: msgspec.Struct) -> None:
         if isinstance(value, msgspec.Struct):
             check_texts(value)
         elif isinstance(value, dict):
-            problem = "contains a NUL character" if NUL_ESCAPE.search(msgspec.json.encode(value)) else None
+            problem = Message("contains a NUL character") if NUL_ESCAPE.search(msgspec.json.encode(value)) else None
         elif isinstance(value, str):
             problem = name_problem(value) if field in names else text_problem(value)
         if problem is not None:
-            raise RecordError(f"{field}: {problem}", field)
+            raise RecordError(Message("%(field)s: %(text)s", field=field, text=problem), field)
 
 
 @cache
@@ -407,7 +420,9 @@ def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
     for field in INSTANT_FIELDS:
         value = fields.get(field)
         if isinstance(value, str) and not RFC_3339.match(value):
-            raise RecordError(f"{field} {_shown(field, fields)}: expected an RFC 3339 instant with an offset", field)
+            raise RecordError(Message(
+                "%(field)s %(value)s: expected an RFC 3339 instant with an offset", field=field, value=_shown(field, fields)
+            ), field)
     try:
         return msgspec.convert(dict(fields), kind, strict=False)
     except msgspec.ValidationError as error:
@@ -420,16 +435,19 @@ def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> Re
     if isinstance(cause, RecordError):
         return cause
     if isinstance(error, UnicodeDecodeError):
-        return RecordError(f"not valid UTF-8 at byte {error.start}")
+        return RecordError(Message("not valid UTF-8 at byte %(start)s", start=error.start))
     if "surrogate" in str(error):
-        return RecordError(f"contains half a character: {error}")
+        return RecordError(Message("contains half a character: %(error)s", error=error))
     text, _, path = str(error).partition(" - at `$")
     field = path.strip("`").lstrip(".") or None
     if field is None:
         field = text.split("`")[1] if text.startswith("Object ") and "`" in text else None
         refused = _refused_before(given)
-        return RecordError(f"{refused} ({text})" if refused else text, field)
-    return RecordError(f"{field} {_shown(field, given)}: {text[:1].lower()}{text[1:]}", field)
+        return RecordError(Message("%(refused)s (%(text)s)", refused=refused, text=text) if refused else text, field)
+    return RecordError(Message(
+        "%(field)s %(value)s: %(lower)s%(text)s",
+        field=field, value=_shown(field, given), lower=text[:1].lower(), text=text[1:],
+    ), field)
 
 
 def _refused_before(given: bytes | Mapping[str, Any]) -> str:
@@ -457,14 +475,23 @@ def _check_names(record: msgspec.Struct, *fields: str) -> None:
     for field in fields:
         value = getattr(record, field)
         if value is not None and len(value.encode()) > MAX_NAME_BYTES:
-            raise RecordError(f"{field} {value[:40]!r}... is longer than {MAX_NAME_BYTES} bytes", field)
+            raise RecordError(Message(
+                "%(field)s %(value)s... is longer than %(most)s bytes",
+                field=field, value=repr(value[:40]), most=MAX_NAME_BYTES,
+            ), field)
 
 
 def _check_instant(field: str, value: datetime) -> None:
     if not EARLIEST <= value < LATEST:
-        raise RecordError(f"{field} {value.isoformat()} is not between {EARLIEST.year} and {LATEST.year}", field)
+        raise RecordError(Message(
+            "%(field)s %(value)s is not between %(first)s and %(last)s",
+            field=field, value=value.isoformat(), first=EARLIEST.year, last=LATEST.year,
+        ), field)
     if value.tzinfo is not UTC and abs(value.utcoffset() or timedelta()) > WIDEST_OFFSET:
-        raise RecordError(f"{field} {value.isoformat()} is more than {WIDEST_OFFSET} from UTC", field)
+        raise RecordError(Message(
+            "%(field)s %(value)s is more than %(widest)s from UTC",
+            field=field, value=value.isoformat(), widest=WIDEST_OFFSET,
+        ), field)
 
 
 def _check_order(first: str, start: datetime, second: str, end: datetime | None) -> None:
@@ -473,16 +500,21 @@ def _check_order(first: str, start: datetime, second: str, end: datetime | None)
         return
     _check_instant(second, end)
     if end < start:
-        raise RecordError(f"{second} {end.isoformat()} is before {first} {start.isoformat()}", second)
+        raise RecordError(Message(
+            "%(second)s %(end)s is before %(first)s %(start)s",
+            second=second, end=end.isoformat(), first=first, start=start.isoformat(),
+        ), second)
 
 
 def _check_fraction(fraction: Decimal | None, unknown: str | None) -> None:
     if (fraction is None) != (unknown is not None):
-        raise RecordError("device_fraction is null exactly where share_unknown says why", "device_fraction")
+        raise RecordError(Message("device_fraction is null exactly where share_unknown says why"), "device_fraction")
     if fraction is None:
         return
     if not fraction.is_finite() or not 0 < fraction <= 1:
-        raise RecordError(f"device_fraction {fraction} must be above 0 and at most 1", "device_fraction")
+        raise RecordError(Message(
+            "device_fraction %(value)s must be above 0 and at most 1", value=fraction
+        ), "device_fraction")
     _check_decimals("device_fraction", fraction, 12)
 
 
@@ -490,11 +522,16 @@ def _check_decimals(field: str, value: Decimal, places: int) -> None:
     """Refuse what the ledger would round, counted on the digits as written: no context rounds them first."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS or len(digits) > MAX_DIGITS:
-        raise RecordError(f"{field} {str(value)[:40]} is written with more than {MAX_DIGITS} digits", field)
+        raise RecordError(Message(
+            "%(field)s %(value)s is written with more than %(most)s digits",
+            field=field, value=str(value)[:40], most=MAX_DIGITS,
+        ), field)
     while exponent < 0 and digits and digits[-1] == 0:
         digits, exponent = digits[:-1], exponent + 1
     if digits and exponent < -places:
-        raise RecordError(f"{field} {value} has more than {places} decimals", field)
+        raise RecordError(Message(
+            "%(field)s %(value)s has more than %(places)s decimals", field=field, value=value, places=places
+        ), field)
 
 
 def _plain(value: Decimal | None) -> str | None:

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from metering.messages import Message
 from metering.records import MAX_COUNT, RecordError
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
@@ -58,11 +59,15 @@ class TokenClasses(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
         if cached > self.input_tokens:
-            raise RecordError(f"{cached} cached tokens are more than the {self.input_tokens} of all input")
+            raise RecordError(Message(
+                "%(cached)s cached tokens are more than the %(input_tokens)s of all input",
+                cached=cached, input_tokens=self.input_tokens,
+            ))
         if self.reasoning_output_tokens > self.output_tokens:
-            raise RecordError(
-                f"{self.reasoning_output_tokens} reasoning tokens are more than the {self.output_tokens} of all output"
-            )
+            raise RecordError(Message(
+                "%(reasoning_output_tokens)s reasoning tokens are more than the %(output_tokens)s of all output",
+                reasoning_output_tokens=self.reasoning_output_tokens, output_tokens=self.output_tokens,
+            ))
 
     @property
     def uncached_input_tokens(self) -> int:
@@ -193,11 +198,14 @@ class _Reader:
         given, produced = self._input(values), self._output(values)
         total, read, written = self._total(values), self._read(values), self._written(values)
         if total is not None and total != given.sum + produced.sum:
-            raise self._error(f"total {total} is not input {given.sum} + output {produced.sum}")
+            raise self._error(Message(
+                "total %(total)s is not input %(input)s + output %(output)s",
+                total=total, input=given.sum, output=produced.sum,
+            ))
         if not given.stated:
-            raise self._error("input is not stated")
+            raise self._error(Message("input is not stated"))
         if not (produced.stated or total is not None or input_only):
-            raise self._error("output is not stated")
+            raise self._error(Message("output is not stated"))
         self._check_shares(values, given.sum, produced.sum)
         return TokenClasses(
             given.sum, read or 0, written or 0, produced.sum, self._reasoning(values) or 0,
@@ -210,21 +218,24 @@ class _Reader:
             for share in shares:
                 count = share(values)
                 if count is not None and count > whole:
-                    raise self._error(f"{share.text} {count} is more than the {whole} that it is a share of")
+                    raise self._error(Message(
+                        "%(name)s %(n)s is more than the %(whole)s that it is a share of",
+                        name=share.text, n=count, whole=whole,
+                    ))
 
     def _unread(self, values: Values, total: int | None) -> tuple[str, ...]:
         """Fields of unknown meaning that a total proves to be contained.  Raises RecordError for any other."""
         counts = {name: count for name in self._unknown if (count := _unknown_count(values[name]))}
         for name, count in counts.items():
             if total is None or not 0 < count <= total or "cach" in name.lower():
-                raise self._error(f"{name[:80]} {count} is not known")
+                raise self._error(Message("%(name)s %(n)s is not known", name=name[:80], n=count))
         return tuple(counts)
 
     def _is_usage(self, name: str) -> bool:
         return not self._scope or any(word in name.lower() for word in self._scope)
 
-    def _error(self, what: str) -> RecordError:
-        return RecordError(f"{self._name}: {what}")
+    def _error(self, what: Message) -> RecordError:
+        return RecordError(Message("%(field)s: %(text)s", field=self._name, text=what))
 
 
 class _Sum(msgspec.Struct, frozen=True):
@@ -271,7 +282,9 @@ class _Count:
         for name, paths in self._sums.items():
             stated[name] = sum(_whole(value, path) for path in paths for value in values[path])
         if len(set(stated.values())) > 1:
-            raise RecordError(" and ".join(f"{name} {count}" for name, count in stated.items()) + " contradict each other")
+            raise RecordError(Message(
+                "%(counts)s contradict each other", counts=" and ".join(f"{name} {count}" for name, count in stated.items())
+            ))
         return next(iter(stated.values()), None)
 
 
@@ -297,14 +310,16 @@ def _explained(values: Values, readers: tuple[_Reader, ...], input_only: bool) -
     fewest = min(len(item.unread) for item in found)
     best = [item for item in found if len(item.unread) == fewest]
     if len({tuple(item.counts.values()) for item in best}) > 1:
-        raise RecordError(f"usage that can be read in {len(best)} ways: {_numbers(values)}")
+        raise RecordError(Message(
+            "usage that can be read in %(best)s ways: %(values)s", best=len(best), values=_numbers(values)
+        ))
     return max(best, key=lambda item: item.cache_known)
 
 
 def _nothing(values: Values) -> TokenClasses:
     """NOTHING, if there is no number at all.  Raises RecordError."""
     if numbers := _numbers(values):
-        raise RecordError(f"usage of no known API: {numbers}")
+        raise RecordError(Message("usage of no known API: %(numbers)s", numbers=numbers))
     return NOTHING
 
 
@@ -319,7 +334,7 @@ def _values(usage: Mapping[str, Any]) -> Values:
         if value is None or path.rpartition(".")[2] in NOT_TOKENS:
             continue
         if path in values and "[]" not in path:
-            raise RecordError(f"{path} is in two places", path)
+            raise RecordError(Message("%(path)s is in two places", path=path), path)
         values.setdefault(path, []).append(value)
     return values
 
@@ -328,7 +343,7 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, Mapping | list):
         yield path, value
     elif not depth:
-        raise RecordError(f"usage is nested deeper than {MAX_DEPTH}")
+        raise RecordError(Message("usage is nested deeper than %(most)s", most=MAX_DEPTH))
     elif isinstance(value, list):
         for item in value:
             yield from _leaves(item, f"{path}[]", depth - 1)
@@ -351,7 +366,7 @@ def _is_whole(value: Any) -> bool:
 def _whole(value: Any, name: str) -> int:
     """Raises RecordError for what is no count."""
     if not _is_whole(value) or not 0 <= value <= MAX_COUNT:
-        raise RecordError(f"{name} must be a whole number from 0 to {MAX_COUNT}", name)
+        raise RecordError(Message("%(name)s must be a whole number from 0 to %(most)s", name=name, most=MAX_COUNT), name)
     return int(value)
 
 

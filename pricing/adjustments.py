@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from metering.messages import Message, UserError
 from pricing.money import Number, fraction_of, round_amount, round_price
 
 
-class AdjustmentError(ValueError):
+class AdjustmentError(UserError, ValueError):
     """Values that no adjustment can be made from."""
+
+    code = "price_adjustment"
 
 
 def converted_list_price(price: Number, rate: Number) -> Decimal:
@@ -20,7 +23,7 @@ def converted_list_price(price: Number, rate: Number) -> Decimal:
     Source: FE10, currency.
     """
     if fraction_of(rate) <= 0:
-        raise AdjustmentError(f"exchange rate {rate} must be above 0")
+        raise AdjustmentError(Message("exchange rate %(rate)s must be above 0", rate=rate))
     return round_price(fraction_of(price) * fraction_of(rate))
 
 
@@ -33,7 +36,9 @@ def true_up(actual_cost: Number, recovered: Number, planned_gpu_hours: Number) -
     Source: FE11, annual true-up as in university recharge rules.
     """
     if fraction_of(planned_gpu_hours) <= 0:
-        raise AdjustmentError(f"planned GPU-hours {planned_gpu_hours} must be above 0")
+        raise AdjustmentError(Message(
+            "planned GPU-hours %(planned_gpu_hours)s must be above 0", planned_gpu_hours=planned_gpu_hours
+        ))
     return (fraction_of(actual_cost) - fraction_of(recovered)) / fraction_of(planned_gpu_hours)
 
 
@@ -60,7 +65,10 @@ def commitment_costs(committed_hours: Number, price_per_hour: Number, used_hours
     """
     committed, used = fraction_of(committed_hours), fraction_of(used_hours)
     if committed < 0 or used < 0:
-        raise AdjustmentError(f"committed hours {committed_hours} and used hours {used_hours} must not be negative")
+        raise AdjustmentError(Message(
+            "committed hours %(committed_hours)s and used hours %(used_hours)s must not be negative",
+            committed_hours=committed_hours, used_hours=used_hours,
+        ))
     bought = round_amount(committed * fraction_of(price_per_hour))
     consumed = round_amount(min(used, committed) * fraction_of(price_per_hour))
     nothing = Decimal("0.00")
@@ -101,7 +109,7 @@ def list_prices(
     """
     whole = fraction_of(price) + fraction_of(true_up)
     if whole < 0:
-        raise AdjustmentError("last year's surplus, spread over the planned GPU-hours, is more than the price")
+        raise AdjustmentError(Message("last year's surplus, spread over the planned GPU-hours, is more than the price"))
     on_demand = converted_list_price(whole, exchange_rate)
     floor = fraction_of(variable_cost) * fraction_of(exchange_rate)
     tiers = tier_prices(on_demand, floor, reserved=reserved or 0, preemptible=preemptible or 0)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message, UserError
 from pricing.money import Number, fraction_of, round_amount, split_amount
 from pricing.rating import AMOUNT, Charge, LineKey
 
@@ -31,8 +32,10 @@ class Method(StrEnum):
     FIXED = "fixed"
 
 
-class AllocationError(ValueError):
+class AllocationError(UserError, ValueError):
     """Shares that do not split anything."""
+
+    code = "cost_allocation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,11 @@ class Split:
 
     def __post_init__(self) -> None:
         if (self.method is Method.FIXED) != bool(self.shares):
-            raise AllocationError("shares are given for the method fixed, and only there")
+            raise AllocationError(Message("shares are given for the method fixed, and only there"))
         if self.shares and (sum(self.shares.values()) != 1 or any(share <= 0 for share in self.shares.values())):
-            raise AllocationError(f"shares {', '.join(map(str, self.shares.values()))} must be above 0 and add up to 1")
+            raise AllocationError(Message(
+                "shares %(names)s must be above 0 and add up to 1", names=", ".join(map(str, self.shares.values()))
+            ))
 
     def weights(self, used: Mapping[str, Number]) -> dict[str, Fraction]:
         """The weight of each team that gets a part, by name; `used` is what each used."""

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message, UserError
 from pricing.fields import Bound, FieldReader, shown
 
 
-class CarbonError(ValueError):
+class CarbonError(UserError, ValueError):
     """Factors that cannot be combined."""
+
+    code = "carbon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,12 @@ def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool)
     if not reader.has(REGION):
         for other in OF_A_REGION[1:]:
             if reader.has(other):
-                reader.refuse(REGION, f"is missing, but {other} is given")
+                reader.refuse(REGION, Message("is missing, but %(other)s is given", other=other))
         return reader.number(name, bound) if required else reader.optional(name, bound)
     if reader.has(name):
-        reader.refuse(name, f"{shown(reader.fields[name])} stands beside {REGION}: give one of them")
+        reader.refuse(name, Message(
+            "%(value)s stands beside %(other)s: give one of them", value=shown(reader.fields[name]), other=REGION
+        ))
     region, year = reader.text(REGION), reader.number("carbon_year", YEAR)
     basis = reader.choice("carbon_basis", BASES, OFFICIAL)
     if not region or year is None:
@@ -79,7 +84,7 @@ def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool)
         return carbon_factor(region, int(year), basis)
     except CarbonError as error:
         known = sorted({f"{one.region} {one.year}" for one in FACTORS if one.basis == basis})
-        reader.refuse(REGION, f"{error}, known are {', '.join(known)}")
+        reader.refuse(REGION, Message("%(error)s, known are %(names)s", error=error, names=", ".join(known)))
         return None
 
 
@@ -92,7 +97,9 @@ def carbon_factor(region: str, year: int, basis: str) -> Fraction:
     for factor in FACTORS:
         if (factor.region, factor.year, factor.basis) == (region, year, basis):
             return Fraction(factor.kg_per_kwh)
-    raise CarbonError(f"no {basis} carbon factor of {region!r} for {year}")
+    raise CarbonError(Message(
+        "no %(basis)s carbon factor of %(region)s for %(year)s", basis=basis, region=repr(region), year=year
+    ))
 
 
 def kg_co2(facility_kwh: Fraction, kg_per_kwh: Fraction) -> Fraction:
@@ -112,5 +119,5 @@ def carbon_intensity(kg_operational: Fraction, kg_embodied: Fraction, units: Fra
     Source: FS14; Software Carbon Intensity, ISO/IEC 21031.
     """
     if units <= 0:
-        raise CarbonError(f"units of work {units} must be above 0")
+        raise CarbonError(Message("units of work %(units)s must be above 0", units=units))
     return (kg_operational + kg_embodied) / units

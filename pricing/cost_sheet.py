@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message
 from pricing.carbon import OF_A_REGION, read_factor
 from pricing.energy import FIELD as METERED_ENERGY
 from pricing.energy import PER_GPU_HOUR, MeteredEnergy, read_metered_energy
@@ -108,6 +109,8 @@ DEAREST_KWH: Final = 10
 class CostSheetError(InputError):
     """A sheet that gives no cost; `messages` has one line per bad field."""
 
+    code = "cost_sheet"
+
 
 @dataclass(frozen=True)
 class CostSheet:
@@ -168,7 +171,7 @@ def read_cost_sheet(fields: object) -> CostSheet:
 def _currency(reader: FieldReader) -> str:
     currency = reader.text("currency")
     if currency and not CURRENCY.match(currency):
-        reader.refuse("currency", f"{currency!r} must be three capital letters such as CNY")
+        reader.refuse("currency", Message("%(value)s must be three capital letters such as CNY", value=repr(currency)))
     return currency
 
 
@@ -202,27 +205,34 @@ def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) ->
 
 def _refuse_mean(reader: FieldReader, field: str, mean: Fraction, currency: str) -> None:
     """Single hours may cost less than nothing on a market, their mean may not."""
-    given = "the mean price" if field == "tariff" else shown(reader.fields[field])
+    given = Message("the mean price") if field == "tariff" else shown(reader.fields[field])
     if mean < 0:
-        reader.refuse(field, f"{given} must not be below 0 ({currency} per kWh)")
+        reader.refuse(field, Message("%(value)s must not be below 0 (%(currency)s per kWh)", value=given, currency=currency))
     elif mean > DEAREST_KWH and currency in DEAR_CURRENCIES:
-        reader.refuse(field, f"{given} must be a number from 0 to {DEAREST_KWH} ({currency} per kWh): 650 per MWh is 0.65")
+        reader.refuse(field, Message(
+            "%(value)s must be a number from 0 to %(most)s (%(currency)s per kWh): 650 per MWh is 0.65",
+            value=given, most=DEAREST_KWH, currency=currency,
+        ))
 
 
 def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction], rented: bool) -> None:
     for one, other in TOGETHER:
         if reader.has(one) and not reader.has(other):
-            reader.refuse(other, f"is missing, but {one} is given")
+            reader.refuse(other, Message("is missing, but %(other)s is given", other=one))
         if reader.has(other) and not reader.has(one) and other != "installed_gpus":
-            reader.refuse(one, f"is missing, but {other} is given")
+            reader.refuse(one, Message("is missing, but %(other)s is given", other=other))
     for one, other in INSTEAD:
         if reader.has(one) and reader.has(other):
-            reader.refuse(one, f"{shown(reader.fields[one])} stands beside {other}: give one of them")
+            reader.refuse(one, Message(
+                "%(value)s stands beside %(other)s: give one of them", value=shown(reader.fields[one]), other=other
+            ))
     for name in RENT_PAYS if rented else ():
         if reader.has(name):
-            reader.refuse(name, f"{shown(reader.fields[name])} must be left out: rent_includes_power, the rent pays it")
+            reader.refuse(name, Message(
+                "%(value)s must be left out: rent_includes_power, the rent pays it", value=shown(reader.fields[name])
+            ))
     if reader.has("capital_method") and not reader.has("cost_of_capital"):
-        reader.refuse("cost_of_capital", "is missing, but capital_method is given")
+        reader.refuse("cost_of_capital", Message("is missing, but capital_method is given"))
     _refuse_counts(reader, numbers)
     _refuse_wholes(reader, numbers)
 
@@ -230,15 +240,20 @@ def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction],
 def _refuse_counts(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
     installed, spare = numbers.get("installed_gpus"), numbers.get("spare_gpus")
     if installed is not None and spare is not None and spare >= installed:
-        reader.refuse("spare_gpus", f"{spare} must be below installed_gpus {installed}")
+        reader.refuse("spare_gpus", Message(
+            "%(value)s must be below installed_gpus %(other)s", value=spare, other=installed
+        ))
     per_server, cluster = numbers.get("gpus_per_server"), numbers.get("cluster_gpus")
     for name in ("gpus_per_rack", "cluster_gpus"):
         count = numbers.get(name)
         if count is not None and per_server is not None and count < per_server:
-            reader.refuse(name, f"{count} must be at least gpus_per_server {per_server}: it counts GPUs, not servers")
+            reader.refuse(name, Message(
+                "%(value)s must be at least gpus_per_server %(other)s: it counts GPUs, not servers",
+                value=count, other=per_server,
+            ))
     pool = numbers.get("pool_gpus")
     if pool is not None and cluster is not None and pool > cluster:
-        reader.refuse("pool_gpus", f"{pool} must be at most cluster_gpus {cluster}")
+        reader.refuse("pool_gpus", Message("%(value)s must be at most cluster_gpus %(other)s", value=pool, other=cluster))
 
 
 def _refuse_wholes(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
@@ -247,10 +262,14 @@ def _refuse_wholes(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None
     whole, rack = numbers.get("cluster_capital"), numbers.get("rack_power_kw")
     if whole is not None and capital is not None and whole < capital:
         given, least = shown(reader.fields["cluster_capital"]), exact_decimal(capital, 2)
-        reader.refuse("cluster_capital", f"{given} must be at least the {least} of one GPU")
+        reader.refuse("cluster_capital", Message(
+            "%(value)s must be at least the %(least)s of one GPU", value=given, least=least
+        ))
     if rack is not None and watts is not None and per_server is not None and rack < watts * per_server:
         given, least = shown(reader.fields["rack_power_kw"]), exact_decimal(watts * per_server, 3)
-        reader.refuse("rack_power_kw", f"{given} must be at least the {least} kW of one server")
+        reader.refuse("rack_power_kw", Message(
+            "%(value)s must be at least the %(least)s kW of one server", value=given, least=least
+        ))
 
 
 def capital_per_gpu(numbers: Mapping[str, Fraction]) -> Fraction | None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from metering.messages import Message, UserError
 from pricing.fields import Path, shown
 
 LARGEST_DOCUMENT: Final = 256 * 1024 * 1024
@@ -21,8 +22,10 @@ YAML_BOOLEANS: Final = {"true": True, "True": True, "TRUE": True, "false": False
 MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive"}
 
 
-class DocumentError(ValueError):
+class DocumentError(UserError, ValueError):
     """A file that is no JSON or YAML document; one line."""
+
+    code = "document"
 
 
 @dataclass(frozen=True)
@@ -43,18 +46,20 @@ class Document:
 def read_text(raw: bytes, name: str) -> str:
     """The text of a file in UTF-8, with or without byte order mark.  Raises DocumentError."""
     if len(raw) > LARGEST_DOCUMENT:
-        raise DocumentError(f"{name}: larger than {LARGEST_DOCUMENT} bytes")
+        raise DocumentError(Message("%(name)s: larger than %(most)s bytes", name=name, most=LARGEST_DOCUMENT))
     for mark, kind in MARKS.items():
         if raw.startswith(mark):
-            raise DocumentError(f"{name}: is {kind}, must be text in UTF-8")
+            raise DocumentError(Message("%(name)s: is %(kind)s, must be text in UTF-8", name=name, kind=kind))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{name}: is not UTF-8 at byte {error.start}") from error
+        raise DocumentError(Message("%(name)s: is not UTF-8 at byte %(at)s", name=name, at=error.start)) from error
     if "\0" in text:
-        raise DocumentError(f"{name}: holds a zero byte at character {text.index(chr(0))}, must be text in UTF-8")
+        raise DocumentError(Message(
+            "%(name)s: holds a zero byte at character %(value)s, must be text in UTF-8", name=name, value=text.index(chr(0))
+        ))
     if not text.strip():
-        raise DocumentError(f"{name}: is empty")
+        raise DocumentError(Message("%(name)s: is empty", name=name))
     return text
 
 
@@ -80,12 +85,20 @@ def parse_json(text: str, name: str, first_line: int = 1) -> Any:
     except json.JSONDecodeError as error:
         line = error.lineno + first_line - 1
         ended = error.pos >= len(text.rstrip())
-        what = "ends in the middle of a value, is it truncated?" if ended else f"is no JSON: {error.msg}"
-        raise DocumentError(f"{name} line {line}: {what} (column {error.colno})") from error
+        what = Message("is no JSON: %(reason)s", reason=error.msg)
+        if ended:
+            what = Message("ends in the middle of a value, is it truncated?")
+        raise DocumentError(Message(
+            "%(name)s line %(line)s: %(what)s (column %(colno)s)", name=name, line=line, what=what, colno=error.colno
+        )) from error
     except RecursionError as error:
-        raise DocumentError(f"{name} line {first_line}: is nested too deeply") from error
+        raise DocumentError(Message("%(name)s line %(line)s: is nested too deeply", name=name, line=first_line)) from error
     except DocumentError as error:
-        raise DocumentError(f"{name} line {first_line}: {error}" if first_line > 1 else f"{name}: {error}") from error
+        raise DocumentError(Message(
+            "%(name)s line %(line)s: %(error)s", name=name, line=first_line, error=error
+        ) if first_line > 1 else Message(
+            "%(field)s: %(text)s", field=name, text=error
+        )) from error
 
 
 def parse_json_lines(text: str, name: str) -> list[Any]:
@@ -103,10 +116,12 @@ def parse_yaml(text: str, name: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name} line {mark.line + 1}" if mark else name
-        raise DocumentError(f"{where}: is no YAML: {error.problem or error.context}") from error
+        raise DocumentError(Message(
+            "%(name)s: is no YAML: %(reason)s", name=where, reason=error.problem or error.context
+        )) from error
     except (yaml.YAMLError, RecursionError) as error:
         reason = str(error).splitlines()[0] if not isinstance(error, RecursionError) else "nested too deeply"
-        raise DocumentError(f"{name}: is no YAML: {reason}") from error
+        raise DocumentError(Message("%(name)s: is no YAML: %(reason)s", name=name, reason=reason)) from error
 
 
 def line_of(text: str, path: Path) -> int | None:
@@ -171,7 +186,7 @@ def _integer(text: str) -> int | Decimal:
 
 
 def _no_constant(text: str) -> None:
-    raise DocumentError(f"{text} is no number")
+    raise DocumentError(Message("%(text)s is no number", text=text))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -179,5 +194,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise DocumentError(f"field {shown(twice)} is given twice")
+        raise DocumentError(Message("field %(twice)s is given twice", twice=shown(twice)))
     return fields

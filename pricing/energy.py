@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
+from metering.messages import Message, UserError
 from pricing.fields import Bound, FieldProblem, FieldReader, shown
 from pricing.money import exact_decimal
 
@@ -20,8 +21,10 @@ READING: Final = Bound("0", "1e30", "mJ of one device since its driver was loade
 PER_GPU_HOUR: Final = Bound("0", "20", "kWh per GPU-hour before PUE", "1275 Wh are 1.275", above_low=True)
 
 
-class EnergyError(ValueError):
+class EnergyError(UserError, ValueError):
     """Readings that are no counter."""
+
+    code = "energy"
 
 
 def counted_millijoules(readings: Sequence[int]) -> int:
@@ -35,7 +38,7 @@ def counted_millijoules(readings: Sequence[int]) -> int:
     Raises EnergyError for negative readings.  Source: FE5; NVIDIA NVML documentation, total energy consumption.
     """
     if any(reading < 0 for reading in readings):
-        raise EnergyError(f"energy readings {list(readings)} must not be negative")
+        raise EnergyError(Message("energy readings %(readings)s must not be negative", readings=list(readings)))
     return sum(after - before if after >= before else after for before, after in pairwise(readings))
 
 
@@ -90,16 +93,21 @@ def read_metered_energy(reader: FieldReader) -> MeteredEnergy | None:
     counted = devices + host
     if pdu is not None and pdu < counted:
         given = shown(inner.fields["pdu_kwh"])
-        inner.refuse("pdu_kwh", f"{given} must be at least the {_kwh(counted)} kWh of devices and hosts")
+        inner.refuse("pdu_kwh", Message(
+            "%(value)s must be at least the %(least)s kWh of devices and hosts", value=given, least=_kwh(counted)
+        ))
     if not PER_GPU_HOUR.holds(counted / hours):
-        inner.refuse("gpu_hours", f"{_kwh(counted)} kWh over {_kwh(hours)} GPU-hours: each {PER_GPU_HOUR.expected}")
+        inner.refuse("gpu_hours", Message(
+            "%(n)s kWh over %(hours)s GPU-hours: each %(range)s",
+            n=_kwh(counted), hours=_kwh(hours), range=PER_GPU_HOUR.expected,
+        ))
     return MeteredEnergy(hours, devices, host, Fraction(0) if pdu is None else pdu - counted)
 
 
 def _device_kwh(inner: FieldReader) -> Fraction | None:
     """Counters of devices, or their kWh as somebody added them up; exactly one of them."""
     if inner.has("devices_mj") == inner.has("device_kwh"):
-        inner.refuse("devices_mj", "give exactly one of devices_mj, device_kwh")
+        inner.refuse("devices_mj", Message("give exactly one of %(names)s", names="devices_mj, device_kwh"))
         return None
     if inner.has("device_kwh"):
         return inner.number("device_kwh", MEASURED)

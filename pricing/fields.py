@@ -10,8 +10,10 @@ from datetime import date
 from decimal import Decimal
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import reduce
 from typing import Any, Final
 
+from metering.messages import Message, UserError
 from metering.names import MAX_NAME_BYTES, name_problem
 
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
@@ -29,23 +31,30 @@ class FieldProblem:
     """One bad field: where it stands in the input, and what is wrong with it."""
 
     path: Path
-    text: str
+    text: Message
+
+    @property
+    def message(self) -> Message:
+        """The field and what is wrong with it."""
+        return Message("%(field)s: %(text)s", field=path_text(self.path), text=self.text)
 
     def __str__(self) -> str:
-        return f"{path_text(self.path)}: {self.text}"
+        return str(self.message)
 
 
-class InputError(ValueError):
+class InputError(UserError, ValueError):
     """Input that cannot be priced; `messages` has one line per bad field."""
+
+    code = "input"
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = list(problems)
-        super().__init__("; ".join(self.messages))
+        super().__init__(Message.joined(self.messages))
 
     @property
-    def messages(self) -> list[str]:
+    def messages(self) -> list[Message]:
         """One line per bad field, each beginning with the field."""
-        return [str(problem) for problem in self.problems]
+        return [problem.message for problem in self.problems]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +70,24 @@ class Bound:
     below_high: bool = False
 
     @property
-    def expected(self) -> str:
+    def expected(self) -> Message:
         """The range in words.
 
         >>> Bound("0", "1", "ratio", "5 % is 0.05", above_low=True).expected
         'must be a number above 0 up to 1 (ratio): 5 % is 0.05'
         """
-        kind = "a whole number" if self.whole else "a number"
-        start = f"above {self.low}" if self.above_low else f"from {self.low}"
-        end = f"to below {self.high}" if self.below_high else f"up to {self.high}" if self.above_low else f"to {self.high}"
-        return f"must be {kind} {start} {end} ({self.unit})" + (f": {self.hint}" if self.hint else "")
+        kind = Message("a whole number") if self.whole else Message("a number")
+        start = Message("above %(low)s", low=self.low) if self.above_low else Message("from %(low)s", low=self.low)
+        range_ = Message(
+            "must be %(kind)s %(start)s %(end)s (%(unit)s)", kind=kind, start=start, end=self._end, unit=Message(self.unit)
+        )
+        return Message("%(range)s: %(hint)s", range=range_, hint=Message(self.hint)) if self.hint else range_
+
+    @property
+    def _end(self) -> Message:
+        if self.below_high:
+            return Message("to below %(high)s", high=self.high)
+        return Message("up to %(high)s", high=self.high) if self.above_low else Message("to %(high)s", high=self.high)
 
     def holds(self, number: Fraction) -> bool:
         """Whether `number` lies in the range."""
@@ -142,21 +159,23 @@ class FieldReader:
         if isinstance(given, Mapping):
             self.fields = given
         else:
-            self.problems.append(FieldProblem(path, f"must be a mapping of the fields of {what}, not {_kind(given)}"))
+            self.problems.append(FieldProblem(path, Message(
+                "must be a mapping of the fields of %(what)s, not %(given)s", what=what, given=_kind(given)
+            )))
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not empty."""
         value = self.fields.get(name)
         return value is not None and not (isinstance(value, str) and not value.strip())
 
-    def refuse(self, name: str | int, text: str) -> None:
+    def refuse(self, name: str | int, text: Message) -> None:
         """Note a problem of a field."""
         self.problems.append(FieldProblem((*self.path, name), text))
 
     def number(self, name: str, bound: Bound, default: str | None = None) -> Fraction | None:
         """A required number, or the default where it stands."""
         if not self.has(name) and default is None:
-            self.refuse(name, f"is missing, {bound.expected}")
+            self.refuse(name, Message("is missing, %(range)s", range=bound.expected))
             return None
         return self._checked(name, self.fields[name] if self.has(name) else default, bound)
 
@@ -169,14 +188,18 @@ class FieldReader:
         given = self.fields.get(name)
         if not self.has(name):
             if default is None:
-                self.refuse(name, f"is missing, must be text of up to {limit} characters")
+                self.refuse(name, Message("is missing, must be text of up to %(limit)s characters", limit=limit))
             return default or ""
         if not isinstance(given, str | int | Decimal) or isinstance(given, bool):
-            self.refuse(name, f"{shown(given)} must be text of up to {limit} characters")
+            self.refuse(name, Message(
+                "%(value)s must be text of up to %(limit)s characters", value=shown(given), limit=limit
+            ))
             return ""
         text = str(given).strip()
         if len(text) > limit or not text.isprintable():
-            self.refuse(name, f"{shown(text)} must be printable text of up to {limit} characters")
+            self.refuse(name, Message(
+                "%(value)s must be printable text of up to %(limit)s characters", value=shown(text), limit=limit
+            ))
             return ""
         return text
 
@@ -185,7 +208,7 @@ class FieldReader:
         text = self.text(name, default, MAX_NAME_BYTES)
         problem = name_problem(text) if text else None
         if problem is not None:
-            self.refuse(name, f"{shown(text)} {problem}")
+            self.refuse(name, Message("%(value)s %(range)s", value=shown(text), range=problem))
             return ""
         return text
 
@@ -196,7 +219,8 @@ class FieldReader:
             return default
         text = str(given).strip()
         if isinstance(given, bool) or text not in options:
-            self.refuse(name, f"{shown(given)} must be {' or '.join(options)}")
+            either = reduce(lambda one, other: Message("%(one)s or %(other)s", one=one, other=other), options)
+            self.refuse(name, Message("%(value)s must be %(options)s", value=shown(given), options=either))
             return default
         return text
 
@@ -212,7 +236,9 @@ class FieldReader:
         try:
             return date.fromisoformat(str(self.fields[name]).strip())
         except ValueError:
-            self.refuse(name, f"{shown(self.fields[name])} must be a day such as 2026-10-01")
+            self.refuse(name, Message(
+                "%(value)s must be a day such as %(day)s", value=shown(self.fields[name]), day="2026-10-01"
+            ))
             return None
 
     def together(self, *names: str) -> bool:
@@ -220,18 +246,18 @@ class FieldReader:
         given = [name for name in names if self.has(name)]
         for name in names if given else ():
             if name not in given:
-                self.refuse(name, f"is missing, but {given[0]} is given")
+                self.refuse(name, Message("is missing, but %(other)s is given", other=given[0]))
         return len(given) == len(names)
 
     def each(self, name: str) -> Sequence[Any]:
         """The items of a required, non-empty list."""
         given = self.fields.get(name)
         if not self.has(name):
-            self.refuse(name, "is missing, must be a list")
+            self.refuse(name, Message("is missing, must be a list"))
         elif not isinstance(given, list | tuple):
-            self.refuse(name, f"{shown(given)} must be a list")
+            self.refuse(name, Message("%(value)s must be a list", value=shown(given)))
         elif not given:
-            self.refuse(name, "is an empty list")
+            self.refuse(name, Message("is an empty list"))
         else:
             return given
         return ()
@@ -243,7 +269,9 @@ class FieldReader:
             number = exact_number(given)
             good = number is not None and bound.holds(number)
             if not good:
-                self.problems.append(FieldProblem((*self.path, name, index), f"{shown(given)} {bound.expected}"))
+                self.problems.append(FieldProblem((*self.path, name, index), Message(
+                    "%(value)s %(range)s", value=shown(given), range=bound.expected
+                )))
             found.append(number if good else None)
         return found
 
@@ -258,17 +286,22 @@ class FieldReader:
             if name in names:
                 continue
             close = get_close_matches(str(name), names, n=1)
-            self.refuse(str(name), f"is no field of {self.what}" + (f", did you mean {close[0]}?" if close else ""))
+            what = Message(self.what)
+            self.refuse(
+                str(name),
+                Message("is no field of %(what)s, did you mean %(close)s?", what=what, close=close[0])
+                if close else Message("is no field of %(what)s", what=what),
+            )
 
     def _checked(self, name: str, given: object, bound: Bound) -> Fraction | None:
         number = exact_number(given)
         if number is None or not bound.holds(number):
-            self.refuse(name, f"{shown(given)} {bound.expected}")
+            self.refuse(name, Message("%(value)s %(range)s", value=shown(given), range=bound.expected))
             return None
         return number
 
 
 def _kind(given: object) -> str:
     if isinstance(given, list | tuple):
-        return "a list"
-    return "empty" if given is None else shown(given)
+        return Message("a list")
+    return Message("empty") if given is None else shown(given)

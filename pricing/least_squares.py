@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
+from metering.messages import Message, UserError
+
 Matrix = Sequence[Sequence[Fraction]]
 
 
-class CollinearError(ValueError):
+class CollinearError(UserError, ValueError):
     """Columns that are multiples of each other: the runs say nothing about the single classes."""
+
+    code = "load_test_collinear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ def fit_non_negative(rows: Matrix, targets: Sequence[Fraction]) -> Fit:
             if best is None or squares < best[0]:
                 best = squares, full
     if best is None:
-        raise CollinearError("no class has a cost above 0")
+        raise CollinearError(Message("no class has a cost above 0"))
     fitted = sum((_dot(row, best[1]) for row in rows), Fraction(0))
     total = sum((target * target for target in targets), Fraction(0))
     return Fit(best[1], fitted, sum(targets, Fraction(0)), condition, best[0] / total)
@@ -71,7 +75,7 @@ def _solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> l
     for column in range(size):
         pivot = next((row for row in range(column, size) if work[row][column]), None)
         if pivot is None:
-            raise CollinearError("the runs do not tell the token classes apart: vary the ratio of input to output")
+            raise CollinearError(Message("the runs do not tell the token classes apart: vary the ratio of input to output"))
         work[column], work[pivot] = work[pivot], work[column]
         work[column] = [value / work[column][column] for value in work[column]]
         for row in range(size):

@@ -11,6 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message
 from pricing.adjustments import list_prices, true_up
 from pricing.fields import Bound, FieldReader
 from pricing.money import CURRENCY, exact_decimal
@@ -83,8 +84,10 @@ def read_listing(reader: FieldReader, currency: str) -> Listing:
     numbers = {name: reader.optional(name, bound) for name, bound in NUMBERS.items()}
     listed = reader.text("list_currency", default="")
     if listed and not CURRENCY.match(listed):
-        reader.refuse("list_currency", f"{listed!r} must be three capital letters such as CNY")
+        reader.refuse("list_currency", Message("%(value)s must be three capital letters such as CNY", value=repr(listed)))
     elif listed and listed == currency:
-        reader.refuse("list_currency", f"{listed!r} must differ from currency: the sheet is in it already")
+        reader.refuse("list_currency", Message(
+            "%(value)s must differ from currency: the sheet is in it already", value=repr(listed)
+        ))
     known = {name: number for name, number in numbers.items() if number is not None}
     return Listing(listed, reader.day("rate_date"), known)

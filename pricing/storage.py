@@ -6,6 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import Number, fraction_of, round_amount
 
@@ -78,8 +79,8 @@ def read_store_use(reader: FieldReader) -> StoreUse:
     Source: FS11.
     """
     seconds = reader.optional("month_seconds", MONTH_SECONDS)
-    tiers = [_tier(one, seconds) for one in _each(reader, STORAGE, "a tier of storage")]
-    requests = [_requests(one) for one in _each(reader, REQUESTS, "a class of requests")]
+    tiers = [_tier(one, seconds) for one in _each(reader, STORAGE, Message("a tier of storage"))]
+    requests = [_requests(one) for one in _each(reader, REQUESTS, Message("a class of requests"))]
     return StoreUse(tuple(tier for tier in tiers if tier), tuple(one for one in requests if one))
 
 
@@ -89,7 +90,7 @@ def parse_store_use(fields: object) -> StoreUse:
     if not reader.problems:
         reader.finish((STORAGE, REQUESTS, "month_seconds", "currency"))
         if not reader.has(STORAGE) and not reader.has(REQUESTS):
-            reader.refuse(STORAGE, "is missing, and so is requests: give at least one of them")
+            reader.refuse(STORAGE, Message("is missing, and so is requests: give at least one of them"))
     found = read_store_use(reader) if reader.is_mapping else StoreUse()
     if reader.problems:
         raise InputError(reader.problems)
@@ -109,13 +110,13 @@ def _tier(reader: FieldReader, month_seconds: Fraction | None) -> Tier | None:
     if reader.has("byte_seconds") and not reader.has("tb_months"):
         kept = reader.number("byte_seconds", BYTE_SECONDS)
         if month_seconds is None:
-            reader.refuse("byte_seconds", "needs month_seconds of the document: 31 days are 2678400")
+            reader.refuse("byte_seconds", Message("needs month_seconds of the document: 31 days are 2678400"))
             return None
         amount = None if kept is None else tb_months(int(kept), int(month_seconds))
     else:
         amount = reader.number("tb_months", TB_MONTHS)
         if reader.has("byte_seconds"):
-            reader.refuse("byte_seconds", "stands beside tb_months: give one of them")
+            reader.refuse("byte_seconds", Message("stands beside tb_months: give one of them"))
     return None if amount is None or price is None else Tier(name, amount, price)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from metering.messages import Message, UserError
 from pricing.fields import Bound, FieldReader, exact_number
 
 PRICE: Final = Bound("-1e4", "1e4", "currency per kWh")
@@ -19,8 +20,10 @@ SERIES: Final = ("hourly", "load_kwh")
 PERIOD_FIELDS: Final = ("name", "price_per_kwh", "ratio", "hours", "kwh")
 
 
-class TariffError(ValueError):
+class TariffError(UserError, ValueError):
     """Periods that have no weight, or a critical peak longer than its peak."""
+
+    code = "tariff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Tariff:
 
     def __post_init__(self) -> None:
         if any(period.weight < 0 for period in self.periods) or self.weight <= 0:
-            raise TariffError("the periods of a tariff need hours or kWh that sum above 0")
+            raise TariffError(Message("the periods of a tariff need hours or kWh that sum above 0"))
 
     @property
     def weight(self) -> Fraction:
@@ -83,7 +86,9 @@ def hourly_series(prices_per_kwh: Sequence[Fraction], load_kwh: Sequence[Fractio
     """
     load = [Fraction(1)] * len(prices_per_kwh) if load_kwh is None else load_kwh
     if len(load) != len(prices_per_kwh):
-        raise TariffError(f"{len(prices_per_kwh)} hourly prices but {len(load)} hourly loads")
+        raise TariffError(Message(
+            "%(prices)s hourly prices but %(load)s hourly loads", prices=len(prices_per_kwh), load=len(load)
+        ))
     return Tariff(
         tuple(
             TariffPeriod(f"hour {hour}", price, kwh)
@@ -99,7 +104,9 @@ def with_critical_peak(tariff: Tariff, *, peak: str, weight: Fraction, uplift: F
     """
     normal = next((period for period in tariff.periods if period.name == peak), None)
     if normal is None or not 0 <= weight <= normal.weight:
-        raise TariffError(f"no period {peak!r} that could hold a critical peak of {weight}")
+        raise TariffError(Message(
+            "no period %(peak)s that could hold a critical peak of %(weight)s", peak=repr(peak), weight=weight
+        ))
     critical = TariffPeriod(f"critical {peak}", normal.price_per_kwh * (1 + uplift), weight)
     kept = TariffPeriod(peak, normal.price_per_kwh, normal.weight - weight)
     return Tariff((*(kept if period is normal else period for period in tariff.periods), critical))
@@ -137,7 +144,7 @@ def read_tariff(reader: FieldReader, name: str, base: Fraction | None) -> Tariff
     try:
         return Tariff(parsed)
     except TariffError as error:
-        reader.refuse(name, str(error))
+        reader.refuse(name, error.message)
         return None
 
 
@@ -157,7 +164,11 @@ def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[T
     flat_load: list[Fraction | None] = [Fraction(1)] * len(prices)
     load = series.numbers("load_kwh", KWH) if series.has("load_kwh") else flat_load
     if len(load) != len(prices):
-        series.refuse("load_kwh", f"has {len(load)} hours, hourly has {len(prices)}: give one load for each price")
+        series.refuse("load_kwh", Message.counted(
+            "has %(n)s hour, hourly has %(prices)s: give one load for each price",
+            "has %(n)s hours, hourly has %(prices)s: give one load for each price", len(load),
+            n=len(load), prices=len(prices),
+        ))
         return None
     return tuple(
         TariffPeriod(f"hour {hour}", price, kwh)
@@ -173,11 +184,13 @@ def _periods(reader: FieldReader, name: str, given: object, base: Fraction | Non
     elif isinstance(given, list):
         items = list(enumerate(given))
     else:
-        reader.refuse(name, "must be a price, a list of hourly prices, or periods with price_per_kwh and hours or kwh")
+        reader.refuse(name, Message(
+            "must be a price, a list of hourly prices, or periods with price_per_kwh and hours or kwh"
+        ))
         return None
     periods = [_period(reader.nested(item, "a tariff period", name, key), key, base) for key, item in items]
     if len({period.weight_in for period in periods if period}) > 1:
-        reader.refuse(name, "gives hours for some periods and kwh for others: weigh all by the same")
+        reader.refuse(name, Message("gives hours for some periods and kwh for others: weigh all by the same"))
     return tuple(period.period for period in periods if period)
 
 
@@ -193,7 +206,7 @@ def _period(reader: FieldReader, key: str | int, base: Fraction | None) -> _Weig
     price = _period_price(reader, base)
     given = [field for field in ("hours", "kwh") if reader.has(field)]
     if len(given) != 1:
-        reader.refuse("hours", "give either hours or kwh of the period")
+        reader.refuse("hours", Message("give either hours or kwh of the period"))
         return None
     weight = reader.number(given[0], HOURS if given[0] == "hours" else KWH)
     return _Weighed(TariffPeriod(name, price, weight), given[0]) if price is not None and weight is not None else None
@@ -201,12 +214,12 @@ def _period(reader: FieldReader, key: str | int, base: Fraction | None) -> _Weig
 
 def _period_price(reader: FieldReader, base: Fraction | None) -> Fraction | None:
     if reader.has("price_per_kwh") == reader.has("ratio"):
-        reader.refuse("price_per_kwh", "give either price_per_kwh or ratio of the period")
+        reader.refuse("price_per_kwh", Message("give either price_per_kwh or ratio of the period"))
         return None
     if reader.has("price_per_kwh"):
         return reader.number("price_per_kwh", PRICE)
     ratio = reader.number("ratio", RATIO)
     if base is None:
-        reader.refuse("ratio", "is a multiple of electricity_price_per_kwh, which is missing or bad")
+        reader.refuse("ratio", Message("is a multiple of electricity_price_per_kwh, which is missing or bad"))
         return None
     return ratio * base if ratio is not None else None

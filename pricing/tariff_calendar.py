@@ -12,6 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from metering.intervals import Interval
+from metering.messages import Message
 from pricing.fields import Bound, FieldReader, exact_number, shown
 from pricing.tariff import KWH, PRICE, RATIO, Tariff, TariffError, TariffPeriod
 
@@ -65,7 +66,9 @@ def calendar_tariff(
         local = instant.astimezone(here)
         chosen = next((index for index, period in enumerate(periods) if period.covers(local)), None)
         if chosen is None:
-            raise TariffError(f"no period prices {local.isoformat(timespec='minutes')}: give one for every hour and month")
+            raise TariffError(Message(
+                "no period prices %(hour)s: give one for every hour and month", hour=local.isoformat(timespec="minutes")
+            ))
         kwh[chosen] += load[local.hour] * Fraction(length // timedelta(microseconds=1), 3_600_000_000)
         instant += length
     return Tariff(tuple(TariffPeriod(period.name, period.price_per_kwh, kwh[index]) for index, period in enumerate(periods)))
@@ -88,7 +91,9 @@ def read_calendar(parent: FieldReader, name: str, base: Fraction | None) -> Tari
     window = _window(reader, _zone(reader))
     load = reader.numbers("load_kw", KWH) if reader.has("load_kw") else None
     if load is not None and len(load) != len(DAY):
-        reader.refuse("load_kw", f"has {len(load)} values: give one for each of the 24 hours of the local day")
+        reader.refuse("load_kw", Message(
+            "has %(n)s values: give one for each of the 24 hours of the local day", n=len(load)
+        ))
     periods = [
         _period(reader.nested(item, "a period of a calendar", "periods", index), index, base)
         for index, item in enumerate(reader.each("periods"))
@@ -99,7 +104,7 @@ def read_calendar(parent: FieldReader, name: str, base: Fraction | None) -> Tari
     try:
         return calendar_tariff([period for period in periods if period], window, reader.text("zone"), given)
     except TariffError as error:
-        reader.refuse("periods", str(error))
+        reader.refuse("periods", error.message)
         return None
 
 
@@ -108,7 +113,7 @@ def _zone(reader: FieldReader) -> str:
     try:
         ZoneInfo(zone or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        reader.refuse("zone", f"{shown(zone)} must be a time zone such as Asia/Shanghai")
+        reader.refuse("zone", Message("%(value)s must be a time zone such as Asia/Shanghai", value=shown(zone)))
         return ""
     return zone
 
@@ -118,7 +123,11 @@ def _window(reader: FieldReader, zone: str) -> Interval | None:
     if days[0] is None or days[1] is None or not zone:
         return None
     if not timedelta(0) < days[1] - days[0] <= LONGEST:
-        reader.refuse("until", f"{days[1]} must be after from {days[0]} by at most {LONGEST.days} days")
+        reader.refuse("until", Message.counted(
+            "%(value)s must be after from %(start)s by at most %(days)s day",
+            "%(value)s must be after from %(start)s by at most %(days)s days", LONGEST.days,
+            value=days[1], start=days[0], days=LONGEST.days,
+        ))
         return None
     start, end = (datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)) for day in days if day)
     return Interval(start, end)
@@ -129,7 +138,7 @@ def _day(reader: FieldReader, name: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        reader.refuse(name, f"{shown(text)} must be a day such as 2026-01-01")
+        reader.refuse(name, Message("%(value)s must be a day such as %(day)s", value=shown(text), day="2026-01-01"))
         return None
 
 
@@ -147,13 +156,13 @@ def _period(reader: FieldReader, index: int, base: Fraction | None) -> CalendarP
 
 def _price(reader: FieldReader, base: Fraction | None) -> Fraction | None:
     if reader.has("price_per_kwh") == reader.has("ratio"):
-        reader.refuse("price_per_kwh", "give either price_per_kwh or ratio of the period")
+        reader.refuse("price_per_kwh", Message("give either price_per_kwh or ratio of the period"))
         return None
     if reader.has("price_per_kwh"):
         return reader.number("price_per_kwh", PRICE)
     ratio = reader.number("ratio", RATIO)
     if base is None:
-        reader.refuse("ratio", "is a multiple of electricity_price_per_kwh, which is missing or bad")
+        reader.refuse("ratio", Message("is a multiple of electricity_price_per_kwh, which is missing or bad"))
     return None if ratio is None or base is None else ratio * base
 
 
@@ -163,7 +172,7 @@ def _hours(reader: FieldReader) -> tuple[int, ...]:
     for pair in reader.each("hours"):
         ends = [exact_number(hour) for hour in pair] if isinstance(pair, list | tuple) else []
         if len(ends) != 2 or not all(hour is not None and HOUR.holds(hour) for hour in ends):
-            reader.refuse("hours", f"{shown(pair)} must be a pair of hours, such as [10, 15]")
+            reader.refuse("hours", Message("%(value)s must be a pair of hours, such as [10, 15]", value=shown(pair)))
             continue
         first, end = (int(hour) for hour in ends if hour is not None)
         found.update(hour % 24 for hour in range(first, end if end > first else end + 24))

@@ -124,7 +124,7 @@ def parse_cost_sheet(fields: object) -> CostSheet:
     try:
         _ = cost_of_gpu_hour(sheet).list_prices
     except AdjustmentError as error:
-        raise CostSheetError([FieldProblem(("recovered",), str(error))]) from error
+        raise CostSheetError([FieldProblem(("recovered",), error.message)]) from error
     return sheet
 
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final
 
+from metering.messages import Message
 from pricing.contexts import LONGEST, Context, contexts_of, priced_class
 from pricing.loadtests.own import LoadRun, LoadTest
 from pricing.money import exact_decimal
@@ -204,10 +205,12 @@ def _length(run: LoadRun) -> Fraction:
     """Mean input tokens of a request, cached included.  Raises LoadPointError."""
     point = run.point
     if not point.completed_rps:
-        raise LoadPointError("a run completed no request: how long its prompts were is not known")
+        raise LoadPointError(Message("a run completed no request: how long its prompts were is not known"))
     length = point.input_tps / point.completed_rps
     if length > LONGEST:
-        raise LoadPointError(f"a run has prompts of {exact_decimal(length, 0)} tokens, must be at most {LONGEST}")
+        raise LoadPointError(Message(
+            "a run has prompts of %(length)s tokens, must be at most %(most)s", length=exact_decimal(length, 0), most=LONGEST
+        ))
     return length
 
 
@@ -220,5 +223,5 @@ def _measured(tests: Sequence[LoadTest], runs: Sequence[tuple[int, LoadRun]], te
     try:
         selected, costs = price_tokens(of_length, terms)
     except LoadPointError as error:
-        raise LoadPointError(f"prompts of {tokens} tokens: {error}") from error
+        raise LoadPointError(Message("prompts of %(tokens)s tokens: %(error)s", tokens=tokens, error=error)) from error
     return MeasuredLength(tokens, selected, costs, of_length[0].gpus)

@@ -10,6 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message, UserError
 from pricing.least_squares import CollinearError, Fit, fit_non_negative
 from pricing.money import Number, exact_decimal, fraction_of, round_price
 
@@ -23,8 +24,10 @@ CACHED_RATIO: Final = Fraction(1, 10)
 """Where nothing was measured: output costs about four times, cached input a tenth of uncached input (policy)."""
 
 
-class LoadPointError(ValueError):
+class LoadPointError(UserError, ValueError):
     """A load point that prices nothing, or a load test without a sustainable one."""
+
+    code = "load_point"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +107,13 @@ def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> Loa
     if passing:
         return deciding_point(passing)
     if not points:
-        raise LoadPointError("the load test has no runs")
+        raise LoadPointError(Message("the load test has no runs"))
     first = min((point for point in points if not bounds.hold(point)), key=_by_rate_and_tokens)
     broken = "; ".join(bounds.broken(first))
-    raise LoadPointError(f"no run keeps the bounds at the lowest offered rate {_brief(first.offered_rps)}: {broken}")
+    raise LoadPointError(Message(
+        "no run keeps the bounds at the lowest offered rate %(offered_rps)s: %(broken)s",
+        offered_rps=_brief(first.offered_rps), broken=broken,
+    ))
 
 
 def deciding_point(points: Sequence[LoadPoint]) -> LoadPoint:
@@ -136,9 +142,14 @@ def cost_per_million(gpu_hour_cost: Number, tokens_per_second: Number, serving_u
     """
     throughput, used = fraction_of(tokens_per_second), fraction_of(serving_utilisation)
     if throughput <= 0:
-        raise LoadPointError(f"tokens per second {tokens_per_second} must be above 0")
+        raise LoadPointError(Message(
+            "tokens per second %(tokens_per_second)s must be above 0", tokens_per_second=tokens_per_second
+        ))
     if not 0 < used <= 1:
-        raise LoadPointError(f"serving utilisation {serving_utilisation} must be above 0 and at most 1")
+        raise LoadPointError(Message(
+            "serving utilisation %(serving_utilisation)s must be above 0 and at most 1",
+            serving_utilisation=serving_utilisation,
+        ))
     return fraction_of(gpu_hour_cost) * MILLION / (SECONDS_PER_HOUR * throughput * used)
 
 
@@ -185,7 +196,7 @@ class ClassCosts:
         """FT3: what the tokens cost where only a share of the sustainable load is served.  Raises LoadPointError."""
         share = fraction_of(used)
         if not 0 < share <= 1:
-            raise LoadPointError(f"serving utilisation {used} must be above 0 and at most 1")
+            raise LoadPointError(Message("serving utilisation %(used)s must be above 0 and at most 1", used=used))
         return self.times(1 / share)
 
     def times(self, factor: Fraction) -> "ClassCosts":
@@ -223,7 +234,7 @@ def ratio_costs(
     r, q = fraction_of(output_ratio), fraction_of(cached_ratio)
     weighted = fraction_of(uncached_tps) + q * fraction_of(cached_tps) + r * fraction_of(output_tps)
     if weighted <= 0:
-        raise LoadPointError("the load point has no tokens")
+        raise LoadPointError(Message("the load point has no tokens"))
     per_input = fraction_of(gpu_hour_cost) * MILLION / (SECONDS_PER_HOUR * weighted)
     return ClassCosts(per_input, q * per_input, r * per_input)
 
@@ -259,7 +270,7 @@ def phase_costs(
     """
     share, q = fraction_of(prefill_share), fraction_of(cached_ratio)
     if not 0 <= share <= 1:
-        raise LoadPointError(f"prefill share {prefill_share} must be from 0 to 1")
+        raise LoadPointError(Message("prefill share %(prefill_share)s must be from 0 to 1", prefill_share=prefill_share))
     cost = fraction_of(gpu_hour_cost)
     per_input = _phase(cost * share, fraction_of(uncached_tps) + q * fraction_of(cached_tps), "prefill")
     return ClassCosts(per_input, q * per_input, _phase(cost * (1 - share), fraction_of(output_tps), "decode"))
@@ -269,7 +280,7 @@ def _phase(cost: Fraction, tokens_per_second: Fraction, name: str) -> Fraction:
     if not cost:
         return Fraction(0)
     if tokens_per_second <= 0:
-        raise LoadPointError(f"{name} takes GPU time but the load point has no tokens of it")
+        raise LoadPointError(Message("%(name)s takes GPU time but the load point has no tokens of it", name=name))
     return cost_per_million(cost, tokens_per_second)
 
 
@@ -325,15 +336,21 @@ def fit_gpu_seconds(runs: Sequence[MeasuredRun], cached_ratio: Number = CACHED_R
         (run.input_millions, *((run.cached_millions,) if with_cache else ()), run.output_millions) for run in runs
     ]
     if len(rows) < LEAST_RUNS:
-        raise LoadPointError(f"least squares needs {LEAST_RUNS} runs of varied shape, there are {len(rows)}")
+        raise LoadPointError(Message(
+            "least squares needs %(least)s runs of varied shape, there are %(rows)s", least=LEAST_RUNS, rows=len(rows)
+        ))
     try:
         fit = fit_non_negative(rows, [run.gpu_seconds for run in runs])
     except CollinearError as error:
-        raise LoadPointError(str(error)) from error
+        raise LoadPointError(error.message) from error
     if fit.condition_squared > LARGEST_CONDITION**2:
-        raise LoadPointError("the runs are too alike (condition number above 30): vary the ratio of input to output")
+        raise LoadPointError(Message(
+            "the runs are too alike (condition number above 30): vary the ratio of input to output"
+        ))
     if fit.residual_squared > LARGEST_RESIDUAL**2:
-        raise LoadPointError("the fit misses the measured GPU time by more than 10 %: the runs are not equally loaded")
+        raise LoadPointError(Message(
+            "the fit misses the measured GPU time by more than 10 %: the runs are not equally loaded"
+        ))
     a, *k, b = fit.coefficients
     return FittedSeconds(a, k[0] if k else a * fraction_of(cached_ratio), b, fit)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from metering.messages import Message
 from pricing.loadtests.own import LoadRun, LoadTest, merge_load_tests
 from pricing.money import exact_decimal, round_price
 from pricing.token_price import (
@@ -11,6 +12,7 @@ from pricing.token_price import (
     ClassCosts,
     LatencyBounds,
     LoadPoint,
+    LoadPointError,
     MeasuredRun,
     deciding_point,
     fit_gpu_seconds,
@@ -85,7 +87,7 @@ def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[
     Raises LoadPointError where a report has no sustainable run, ValueError for reports of two models or accelerators.
     """
     if len({(test.model, test.accelerator) for test in tests}) > 1:
-        raise ValueError("the reports are not of one model on one accelerator")
+        raise LoadPointError(Message("the reports are not of one model on one accelerator"))
     chosen: list[tuple[LoadRun, MeasuredRun]] = []
     for test in tests:
         points = [run.point for run in test.runs]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from metering.messages import Message
 from pricing.fields import Bound, FieldProblem, FieldReader, InputError, shown
 from pricing.loadtests.own import LoadTest, LoadTestError, parse_load_test
 from pricing.money import CURRENCY
@@ -47,6 +48,8 @@ BY_CONTEXT: Final = "context_buckets"
 class TokenSheetError(InputError):
     """A sheet that gives no price; `messages` has one line per bad field."""
 
+    code = "token_sheet"
+
 
 @dataclass(frozen=True)
 class TokenSheet:
@@ -74,13 +77,15 @@ def parse_token_sheet(fields: object) -> TokenSheet:
         raise TokenSheetError(reader.problems)
     currency, method = reader.text("currency"), reader.text("method", default=METHODS[0])
     if currency and not CURRENCY.match(currency):
-        reader.refuse("currency", f"{shown(currency)} must be an ISO 4217 code such as CNY")
+        reader.refuse("currency", Message("%(value)s must be an ISO 4217 code such as CNY", value=shown(currency)))
     if method not in METHODS:
-        reader.refuse("method", f"{shown(method)} must be one of {', '.join(METHODS)}")
+        reader.refuse("method", Message(
+            "%(value)s must be one of %(options)s", value=shown(method), options=", ".join(METHODS)
+        ))
     found = {name: reader.number(name, bound, default) for name, (bound, default) in NUMBERS.items()}
     share = reader.optional("prefill_share", PART)
     if method == "phase" and not reader.has("prefill_share"):
-        reader.refuse("prefill_share", "is missing, method phase needs the share of GPU time in prefill")
+        reader.refuse("prefill_share", Message("is missing, method phase needs the share of GPU time in prefill"))
     by_context = _yes(reader, BY_CONTEXT)
     tests = _tests(reader)
     reader.finish(["currency", "report", "method", "prefill_share", BY_CONTEXT, *NUMBERS])
@@ -101,7 +106,9 @@ def parse_token_sheet(fields: object) -> TokenSheet:
 def _yes(reader: FieldReader, name: str) -> bool:
     given = reader.fields.get(name)
     if reader.has(name) and str(given).lower() not in ("true", "false"):
-        reader.refuse(name, f"{shown(given)} must be true or false")
+        reader.refuse(name, Message(
+            "%(value)s must be %(one)s or %(other)s", value=shown(given), one="true", other="false"
+        ))
     return str(given).lower() == "true"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from metering.messages import Message
 from pricing.fields import Bound, FieldReader
 from pricing.money import exact_decimal
 
@@ -33,7 +34,7 @@ class Check:
 
     name: str
     holds: bool | None
-    text: str
+    text: Message
 
 
 def read_facts(reader: FieldReader, active_params: Fraction | None) -> dict[str, Fraction]:
@@ -42,7 +43,9 @@ def read_facts(reader: FieldReader, active_params: Fraction | None) -> dict[str,
     facts = {name: value for name, value in found.items() if value is not None}
     total = facts.get("total_params")
     if total is not None and active_params is not None and total < active_params:
-        reader.refuse("total_params", f"{_plain(total)} must be at least active_params {_plain(active_params)}")
+        reader.refuse("total_params", Message(
+            "%(value)s must be at least active_params %(other)s", value=_plain(total), other=_plain(active_params)
+        ))
     return facts
 
 
@@ -72,35 +75,53 @@ def plan_checks(
 
 def _memory(facts: Mapping[str, Fraction], gpus: Fraction) -> Check:
     if "total_params" not in facts or "gpu_memory_gb" not in facts:
-        return Check("memory", None, "total_params or gpu_memory_gb is not given: whether the model fits is not checked")
+        return Check("memory", None, Message(
+            "total_params or gpu_memory_gb is not given: whether the model fits is not checked"
+        ))
     needed = memory_per_gpu_gb(facts["total_params"], facts.get("bytes_per_param", Fraction(BYTES_PER_PARAM)), gpus)
     has = facts["gpu_memory_gb"]
-    told = f"weights, gradients and optimizer take {_plain(needed)} GB of each GPU's {_plain(has)} GB before activations"
-    return Check("memory", needed < has, told if needed < has else f"the model does not fit: {told}")
+    sizes = {"needed": _plain(needed), "has": _plain(has)}
+    return Check("memory", needed < has, Message(
+        "weights, gradients and optimizer take %(needed)s GB of each GPU's %(has)s GB before activations", **sizes
+    ) if needed < has else Message(
+        "the model does not fit: weights, gradients and optimizer take %(needed)s GB of each GPU's %(has)s GB before "
+        "activations", **sizes
+    ))
 
 
 def _data(active_params: Fraction, tokens: Fraction) -> Check:
     ratio = _plain(tokens / active_params)
     if tokens >= TOKENS_PER_PARAM * active_params:
-        return Check("data", True, f"{ratio} tokens per active parameter")
-    told = f"tokens are {ratio} times active_params: below 20 the model is larger than its data pays for"
-    return Check("data", False, told)
+        return Check("data", True, Message("%(ratio)s tokens per active parameter", ratio=ratio))
+    return Check("data", False, Message(
+        "tokens are %(ratio)s times active_params: below 20 the model is larger than its data pays for", ratio=ratio
+    ))
 
 
 def _deadline(facts: Mapping[str, Fraction], days: Fraction) -> Check:
     if "deadline_days" not in facts:
-        return Check("deadline", None, "deadline_days is not given: whether the run is done in time is not checked")
+        return Check("deadline", None, Message(
+            "deadline_days is not given: whether the run is done in time is not checked"
+        ))
     queue, deadline = facts.get("queue_days", Fraction(0)), facts["deadline_days"]
-    told = f"{_plain(queue)} days in the queue and {_plain(days)} of running, deadline {_plain(deadline)} days"
-    return Check("deadline", queue + days <= deadline, told if queue + days <= deadline else f"too late: {told}")
+    in_time, times = queue + days <= deadline, {"queue": _plain(queue), "days": _plain(days), "deadline": _plain(deadline)}
+    return Check("deadline", in_time, Message(
+        "%(queue)s days in the queue and %(days)s of running, deadline %(deadline)s days", **times
+    ) if in_time else Message(
+        "too late: %(queue)s days in the queue and %(days)s of running, deadline %(deadline)s days", **times
+    ))
 
 
 def _experience(facts: Mapping[str, Fraction], mfu: Fraction) -> Check:
     if "mfu_p90" not in facts:
-        return Check("experience", None, "mfu_p90 of own runs is not known: the MFU is an assumption")
+        return Check("experience", None, Message("mfu_p90 of own runs is not known: the MFU is an assumption"))
     own = facts["mfu_p90"]
-    told = f"mfu {_plain(mfu)} against {_plain(own)}, which nine in ten of your own runs do not pass"
-    return Check("experience", mfu <= own, told if mfu <= own else f"too hopeful: {told}")
+    both = {"mfu": _plain(mfu), "own": _plain(own)}
+    return Check("experience", mfu <= own, Message(
+        "mfu %(mfu)s against %(own)s, which nine in ten of your own runs do not pass", **both
+    ) if mfu <= own else Message(
+        "too hopeful: mfu %(mfu)s against %(own)s, which nine in ten of your own runs do not pass", **both
+    ))
 
 
 def _plain(value: Fraction) -> str:

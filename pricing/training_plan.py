@@ -10,6 +10,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import Final
 
+from metering.messages import Message
 from metering.peaks import dense_peak_tflops
 from pricing.carbon import OF_A_REGION, kg_co2, read_factor
 from pricing.fields import Bound, FieldReader, InputError
@@ -25,6 +26,8 @@ TERA: Final = 10**12
 
 class TrainingPlanError(InputError):
     """A plan that says nothing; `messages` has one line per bad field."""
+
+    code = "training_plan"
 
 
 def model_flop(active_params: Fraction, tokens: Fraction) -> Fraction:
@@ -294,7 +297,7 @@ def _steps(reader: FieldReader, tokens: Fraction | None) -> int | None:
     """Optimizer steps of the run; None where the batch is not given."""
     batch = reader.optional("sequences_per_step", BATCH)
     if batch is not None and not any(map(reader.has, ATTENTION)):
-        reader.refuse("seq_len", "is missing, but sequences_per_step is given")
+        reader.refuse("seq_len", Message("is missing, but sequences_per_step is given"))
     length = reader.optional("seq_len", ATTENTION["seq_len"]) if batch is not None else None
     if batch is None or length is None or tokens is None:
         return None
@@ -305,7 +308,9 @@ def _attention(reader: FieldReader) -> Fraction:
     """Attention FLOP per token; 0 where layers and width are not given."""
     kind = reader.text("attention", default="full")
     if kind not in ("full", "causal"):
-        reader.refuse("attention", f"{kind!r} must be full or causal")
+        reader.refuse("attention", Message(
+            "%(value)s must be %(one)s or %(other)s", value=repr(kind), one="full", other="causal"
+        ))
     if not reader.has("layers") and not reader.has("model_width"):
         reader.optional("seq_len", ATTENTION["seq_len"])
         return Fraction(0)
@@ -325,7 +330,9 @@ def _peak(reader: FieldReader) -> Fraction | None:
         return given
     peak = dense_peak_tflops(accelerator, dtype)
     if peak is None:
-        reader.refuse("accelerator", f"{accelerator!r} has no known dense peak for {dtype!r}: give peak_tflops")
+        reader.refuse("accelerator", Message(
+            "%(value)s has no known dense peak for %(dtype)s: give peak_tflops", value=repr(accelerator), dtype=repr(dtype)
+        ))
     return Fraction(peak) if peak is not None else None
 
 
@@ -333,7 +340,7 @@ def _storage(reader: FieldReader) -> dict[str, Fraction]:
     """What is stored and asked for during the run; an amount without its price, or a price without one, is refused."""
     for name, other in (STORAGE_PAIR, STORAGE_PAIR[::-1]):
         if reader.has(name) and not reader.has(other):
-            reader.refuse(other, f"is missing, but {name} is given")
+            reader.refuse(other, Message("is missing, but %(other)s is given", other=name))
     found = {name: reader.optional(name, bound) for name, bound in STORAGE.items()}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -350,6 +357,10 @@ def _refuse_disorder(reader: FieldReader, numbers: Mapping[str, Fraction | None]
     for name in ("mfu", "goodput"):
         base, low, high = (numbers.get(field) for field in (name, f"{name}_low", f"{name}_high"))
         if base is not None and low is not None and low < base:
-            reader.refuse(f"{name}_low", f"must be at least {name}: the low-cost case is the efficient one")
+            reader.refuse(f"{name}_low", Message(
+                "must be at least %(name)s: the low-cost case is the efficient one", name=name
+            ))
         if base is not None and high is not None and high > base:
-            reader.refuse(f"{name}_high", f"must be at most {name}: the high-cost case is the inefficient one")
+            reader.refuse(f"{name}_high", Message(
+                "must be at most %(name)s: the high-cost case is the inefficient one", name=name
+            ))

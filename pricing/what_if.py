@@ -9,6 +9,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final
 
+from metering.messages import Message, UserError
 from pricing.cost_sheet import COMPLETE, FOOTPRINT, SIMPLE, CostSheet
 from pricing.fields import Bound
 from pricing.money import COST_PLACES, exact_decimal, round_price
@@ -19,8 +20,10 @@ SWING: Final = Fraction(1, 10)
 """Each input is moved by a tenth of itself, as far as its range allows; counts move by whole pieces."""
 
 
-class WhatIfError(ValueError):
+class WhatIfError(UserError, ValueError):
     """A question about a sheet that has no answer, such as a sold share of nothing."""
+
+    code = "what_if"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,10 @@ def _with(sheet: CostSheet, field: str, value: Fraction) -> CostSheet:
 def at_sold_share(sheet: CostSheet, sold_share: Fraction) -> CostSheet:
     """The sheet as if `sold_share` of the available hours were sold.  Raises WhatIfError outside of (0, 1]."""
     if not 0 < sold_share <= 1:
-        raise WhatIfError(f"sold_share: {exact_decimal(sold_share, 4)} must be above 0 and at most 1: 65 % is 0.65")
+        raise WhatIfError(Message(
+            "sold_share: %(sold_share)s must be above 0 and at most 1: 65 %% is 0.65",
+            sold_share=exact_decimal(sold_share, 4),
+        ))
     return _with(sheet, "sold_share", sold_share)
 
 

@@ -20,7 +20,11 @@ HEADER = (
     "Content-Transfer-Encoding: 8bit\nPlural-Forms: nplurals=1; plural=0;\n"
 )
 ONE = {"gettext", "gettext_lazy", "gettext_noop", "_"}
-MANY = {"ngettext", "ngettext_lazy"}
+MANY = {"ngettext", "ngettext_lazy", "counted"}
+PLACES = {"Message": (0,), "Bound": (2, 3), "FieldReader": (1,), "nested": (1,)}
+"""Where calls of services, `pricing` and `metering` have texts (`metering.messages`)."""
+WORDS = re.compile(r"[^\s;,]")
+PLACE = re.compile(r"%\(\w+\)s")
 CALL = re.compile(r"\b(?:n?gettext|_)\(")
 
 Message = tuple[str, ...]
@@ -32,10 +36,19 @@ def _calls(source: str) -> Iterator[Message]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        yield from ((text,) for text in _placed(node, name))
         wanted = 1 if name in ONE else 2 if name in MANY else 0
         texts = [part.value for part in node.args[:wanted] if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if wanted and len(texts) == wanted:
             yield tuple(texts)
+
+
+def _placed(call: ast.Call, name: str) -> Iterator[str]:
+    """Texts of a call that is no call of gettext; one of placeholders alone reads the same in every language."""
+    for place in PLACES.get(name, ()):
+        part = call.args[place] if place < len(call.args) else None
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and WORDS.search(PLACE.sub("", part.value)):
+            yield part.value
 
 
 def _call_at(source: str, start: int) -> str:
@@ -51,13 +64,13 @@ def _call_at(source: str, start: int) -> str:
 
 
 def messages() -> list[Message]:
-    """Every text of templates/ and billing/, each once, in the order of the files."""
+    """Every text of templates and code, each once, in the order of the files."""
     found: dict[Message, None] = {}
     for path in sorted([*ROOT.glob("templates/**/*.html"), *ROOT.glob("templates/alerts/*.txt")]):
         source = templatize(path.read_text(encoding="utf-8"))
         for match in CALL.finditer(source):
             found.update(dict.fromkeys(_calls(_call_at(source, match.start()))))
-    for path in sorted(ROOT.glob("billing/**/*.py")):
+    for path in [path for package in ("billing", "pricing", "metering") for path in sorted(ROOT.glob(f"{package}/**/*.py"))]:
         found.update(dict.fromkeys(_calls(path.read_text(encoding="utf-8"))))
     return list(found)
 

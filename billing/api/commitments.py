@@ -28,6 +28,7 @@ from billing.rates.services import CommitmentTerms, RateError
 from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
 from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
 from billing.tenancy.models import Team
+from metering.messages import Message
 
 STEPS: Mapping[str, tuple[Callable[..., CommitmentDraft], str]] = {
     "approve": (terms_approve, "prices:approve"),
@@ -195,7 +196,7 @@ class CommitmentDraftStep(APIView):
 def _terms(facts: Mapping[str, Any]) -> CommitmentTerms:
     team = Team.objects.filter(code=facts["team"], is_group=False).first()
     if team is None:
-        raise RateError(f"team {facts['team'][:80]!r}: there is no such team")
+        raise RateError(Message("team %(code)s: there is no such team", code=repr(facts["team"][:80])))
     return CommitmentTerms(
         facts["name"], team, facts["accelerator"], facts["gpu_hours_per_month"], facts["price_per_gpu_hour"],
         facts["valid_from"], facts["valid_until"],

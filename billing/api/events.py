@@ -115,13 +115,13 @@ class EventsDoor(GatewayDoor):
         if not refusals:
             return Response(status=HTTPStatus.NO_CONTENT)
         status = HTTPStatus.CONFLICT if refusals[0].reason == "conflict" else HTTPStatus.BAD_REQUEST
-        return problem(status, status.phrase, refusals[0].error, key=refusals[0].key)
+        return problem(status, status.phrase, str(refusals[0].error), key=refusals[0].key)
 
     def _lago(self, request: Request, raw: bytes, now: datetime) -> HttpResponse:
         translated = self.lago_events(request, [raw], now)
         outcome = self.hand_over(request, translated, now)
         if outcome.refusals:
-            return _lago_problem(outcome.refusals[0].reason, outcome.refusals[0].error)
+            return _lago_problem(outcome.refusals[0].reason, str(outcome.refusals[0].error))
         return Response({"event": _lago_echo(translated.records[0], now)})
 
 

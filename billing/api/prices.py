@@ -54,6 +54,7 @@ from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import ApiToken
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import IntervalError
+from metering.messages import Message
 from pricing.documents import DocumentError, parse_json
 from pricing.fields import FieldProblem
 
@@ -158,7 +159,8 @@ class _Door(APIView):
         found = None if "\0" in name else price_draft_named(name)
         if found is None:
             self.listed(name)
-            raise PriceDraftError([FieldProblem(("state",), f"{name} is published and never changes: draft another list")])
+            wrong = Message("%(name)s is published and never changes: draft another list", name=name)
+            raise PriceDraftError([FieldProblem(("state",), wrong)])
         return found
 
     def told(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:

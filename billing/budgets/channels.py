@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from django.conf import settings
 
 from billing.budgets.models import Channel
+from metering.messages import Message, UserError
 
 for _name in ("apprise", "urllib3"):
     logging.getLogger(_name).disabled = True
@@ -16,8 +17,10 @@ for _name in ("apprise", "urllib3"):
 logging.getLogger("urllib3.connectionpool").disabled = True
 
 
-class ChannelError(RuntimeError):
+class ChannelError(UserError, RuntimeError):
     """The channel did not take a message; the text names no address."""
+
+    code = "channel"
 
 
 @cache
@@ -41,16 +44,18 @@ def send(channel: Channel, *, title: str, body: str) -> None:
     apprise = _apprise()
     postman = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Suanpan", app_desc="Suanpan", secure_logging=True))
     if not postman.add(_address(channel)):
-        raise ChannelError(f"{channel.name}: its address is none that can be sent to")
+        raise ChannelError(Message("%(name)s: its address is none that can be sent to", name=channel.name))
     if not postman.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT):
-        raise ChannelError(f"{channel.name}: did not take the message")
+        raise ChannelError(Message("%(name)s: did not take the message", name=channel.name))
 
 
 def _address(channel: Channel) -> str:
     if channel.url:
         return channel.url
     if not settings.ALERT_MAIL_URL:
-        raise ChannelError("mail cannot be sent: set ALERT_MAIL_URL to the mail server, such as mailtos://user:password@host")
+        raise ChannelError(Message(
+            "mail cannot be sent: set ALERT_MAIL_URL to the mail server, such as mailtos://user:password@host"
+        ))
     parts = urlsplit(settings.ALERT_MAIL_URL)
     query = "&".join(filter(None, (parts.query, urlencode({"to": channel.mail}, quote_via=quote))))
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))

@@ -17,6 +17,7 @@ from billing.closing.models import ProvisionalStatement
 from billing.closing.report import Check, Report, ReportedException, judged
 from billing.invoices.models import BillingPeriod
 from billing.usage.selectors import ScanSum
+from metering.messages import Message
 
 NAMED: Final = ("cluster", "accelerator")
 """What of a pool is text; the rest are quantities, amounts, or quantities by team."""
@@ -35,7 +36,7 @@ class KeptReport:
     tokens: dict[str, int]
     engines: list[ModelComparison]
     scans: list[ScanSum] | None
-    energy: list[str] = field(default_factory=list)
+    energy: list[Message] = field(default_factory=list)
     energy_compared: bool = False
 
 
@@ -50,7 +51,7 @@ class ShownReport:
 def report_kept(found: Report) -> bytes:
     """As JSON; `found` by `report.found_in`."""
     names = KeptReport.__dataclass_fields__
-    return msgspec.json.encode({name: getattr(found, name) for name in names})
+    return msgspec.json.encode({name: getattr(found, name) for name in names}, enc_hook=Message.as_json)
 
 
 def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
@@ -62,7 +63,7 @@ def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
     )
     if preview is None or not preview.report or preview.report_as_of is None:
         return None
-    kept = msgspec.json.decode(preview.report, type=KeptReport)
+    kept = msgspec.json.decode(preview.report, type=KeptReport, dec_hook=lambda _, stored: Message.from_json(stored))
     report = Report(
         kept.period, period.status, kept.checks, kept.exceptions, kept.gpu_seconds, [_pool(pool) for pool in kept.pools],
         kept.tokens, kept.engines, kept.scans, kept.energy, kept.energy_compared,

@@ -13,6 +13,7 @@ from billing.usage.overallocation import Overheld, overheld
 from billing.usage.reconciliation import silent_sources
 from billing.usage.reporting_clusters import clusters_reported
 from metering.intervals import Interval, union
+from metering.messages import Message
 
 OVERHELD_TOLERANCE = Decimal("0.001")
 """Of the GPU-seconds held on a pool, how many may lie beyond what it offered: a card that fails under a running pod."""
@@ -32,7 +33,7 @@ def clusters_silent(passed: Interval) -> list[ReportedException]:
     """
     ruled = namespace_book().literal_scopes(passed)
     silent = ruled.keys() - clusters_reported(passed, sorted(ruled))
-    advice = (
+    advice = Message(
         "nothing was reported: start its agent, import its usage with `import_usage gpu`, end its ownership, or waive with "
         "a reason"
     )
@@ -46,7 +47,7 @@ def clusters_silent(passed: Interval) -> list[ReportedException]:
 def sources_silent(until: datetime) -> list[ReportedException]:
     """Gateways that were used regularly and then not at all, of which a consumer still has an owner."""
     consumers = consumer_book()
-    advice = "see whether its reporter runs, import what is missing, end its consumers, or waive with a reason"
+    advice = Message("see whether its reporter runs, import what is missing, end its consumers, or waive with a reason")
     return [
         ReportedException("silent_source", source, Decimal(int((until - last).total_seconds())), "seconds", True, advice)
         for source, last in silent_sources(until)
@@ -67,7 +68,7 @@ def capacity_exceeded(
     return [
         ReportedException(
             "over_capacity", "/".join(pool), beyond, "gpu_seconds", blocks and _too_much(over.get(pool, Overheld())),
-            "more was held than nodes offered: check capacity reports and device fractions",
+            Message("more was held than nodes offered: check capacity reports and device fractions"),
         )
         for pool, beyond in sorted(found.items()) if beyond > 0
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from billing.corrections.models import Dispute
 from billing.invoices.models import BillingPeriod
+from metering.messages import Message
 
 DECIDED = frozenset({Dispute.Status.UPHELD.value, Dispute.Status.REJECTED.value, Dispute.Status.WITHDRAWN.value})
 BEGUN = frozenset({"open", Dispute.Status.ESCALATED.value})
@@ -51,11 +52,12 @@ class Rolled:
         return (count, amount) == (self.open_at_end.count, self.open_at_end.amount)
 
     @property
-    def detail(self) -> str:
+    def detail(self) -> Message:
         """The figures in words."""
-        return (
-            f"{self.opening} open before, {self.opened} opened or escalated, {self.decided} decided or withdrawn, "
-            f"{self.open_at_end} open at the end"
+        return Message(
+            "%(before)s open before, %(opened)s opened or escalated, %(decided)s decided or withdrawn, %(end)s open at the "
+            "end",
+            before=self.opening, opened=self.opened, decided=self.decided, end=self.open_at_end,
         )
 
 

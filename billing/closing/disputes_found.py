@@ -9,6 +9,7 @@ from typing import Final
 from billing.closing.exceptions import ReportedException
 from billing.corrections.models import Dispute
 from billing.invoices.models import BillingPeriod, Correction
+from metering.messages import Message
 
 REPEATED_WITHIN: Final = timedelta(days=92)
 """How long before the end of a month an upheld dispute counts for the next of its reason."""
@@ -33,7 +34,7 @@ def _uncredited(upheld: Sequence[Dispute]) -> list[ReportedException]:
     return [
         ReportedException(
             "upheld_uncredited", f"dispute {item.pk} of {item.document.number}", Decimal(1), "disputes", False,
-            f"correction {item.correction_id} is not issued yet", amount=item.amount,
+            Message("correction %(n)s is not issued yet", n=item.correction_id), amount=item.amount,
         )
         for item in waiting
     ]  # fmt: skip
@@ -46,7 +47,9 @@ def _repeated(upheld: Sequence[Dispute]) -> list[ReportedException]:
     return [
         ReportedException(
             "upheld_repeatedly", code, Decimal(len(items)), "disputes", False,
-            f"upheld in {', '.join(str(item.document.number) for item in items)}: open a defect",
+            Message(
+                "upheld in %(numbers)s: open a defect", numbers=", ".join(str(item.document.number) for item in items)
+            ),
             amount=sum((item.amount for item in items), Decimal("0.00")),
         )
         for code, items in sorted(by_reason.items())

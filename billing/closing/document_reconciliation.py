@@ -11,13 +11,14 @@ from billing.exports.journal import Chart, JournalError, journal_of
 from billing.invoices.issued import issued_notes
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums, Note
 from billing.invoices.selectors import document_of
+from metering.messages import Message
 
 ZERO = Decimal("0.00")
 PLACEHOLDER = "(none)"
 """A team without cost centre has no journal until somebody names one; the sum is the same."""
 
 
-def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[str]]:
+def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[Message]]:
     """How many documents were issued in a period, what they come to, and those whose sums differ, in words."""
     invoices = period.invoices.filter(number__isnull=False).select_related("team").defer("draft").order_by("number")
     documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)]
@@ -27,14 +28,14 @@ def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[str
     return len(documents), sum((document.total for document in documents), ZERO), differing
 
 
-def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> str:
-    """In which sum a document differs from its total, in words; empty where all agree. `shown`: by pages, of invoices."""
+def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> Message | None:
+    """In which sum a document differs from its total, in words; None where all agree. `shown`: by pages, of invoices."""
     document = document_of(stored)
     team = document["recipient"]["team"]
     try:
         journal = journal_of(document, Chart(cost_centers={team: document["recipient"]["cost_center"] or PLACEHOLDER}))
     except JournalError as error:
-        return str(error)
+        return error.message
     sums = {
         "lines": sum((Decimal(line["amount"]) for line in document["lines"]), ZERO),
         "journal": journal.net_of(Chart().consumer_account),
@@ -44,7 +45,11 @@ def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> str:
     if isinstance(stored, Invoice):
         sums["pages"] = shown.get(stored.pk, ZERO)
     wrong = [f"{name} {amount:,}" for name, amount in sums.items() if amount != stored.total]
-    return f"{stored.number} is {stored.total:,}, but {', '.join(wrong)}" if wrong else ""
+    if not wrong:
+        return None
+    return Message(
+        "%(number)s is %(total)s, but %(wrong)s", number=stored.number, total=f"{stored.total:,}", wrong=", ".join(wrong)
+    )
 
 
 def _in_focus(document: dict[str, Any], issued_at: datetime) -> Decimal:

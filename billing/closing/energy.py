@@ -15,6 +15,7 @@ from billing.closing.exceptions import ReportedException
 from billing.invoices.lines import CONSUMING
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult
+from metering.messages import Message
 from pricing.money import round_to
 
 TOLERANCE: Final = Fraction(3, 100)
@@ -42,13 +43,17 @@ class EnergyComparison:
         return not self.unknown and abs(self.difference) > TOLERANCE * Fraction(self.metered)
 
     @property
-    def words(self) -> str:
+    def words(self) -> Message:
         """The comparison as the report tells it."""
         if self.unknown:
-            return f"{self.cluster}: not compared, the power of {', '.join(self.unknown)} is not known"
-        return (
-            f"{self.cluster}: {self.metered:,} kWh metered, {round_to(self.charged, KWH_PLACES):,} charged, "
-            f"{self.shared:,} shared, {self.difference:,} differ"
+            return Message(
+                "%(cluster)s: not compared, the power of %(names)s is not known",
+                cluster=self.cluster, names=", ".join(self.unknown),
+            )
+        return Message(
+            "%(cluster)s: %(metered)s kWh metered, %(charged)s charged, %(shared)s shared, %(difference)s differ",
+            cluster=self.cluster, metered=f"{self.metered:,}", charged=f"{round_to(self.charged, KWH_PLACES):,}",
+            shared=f"{self.shared:,}", difference=f"{self.difference:,}",
         )
 
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from billing.usage.reconciliation import EngineDay
+from metering.messages import Message
 
 TOLERANCE: Final = Fraction(1, 200)
 
@@ -44,11 +45,12 @@ class Compared:
         return _exceeds(self.gateway_input, self.engine_input) or _exceeds(self.gateway_output, self.engine_output)
 
     @property
-    def words(self) -> str:
+    def words(self) -> Message:
         """Both sides, for people."""
-        return (
-            f"gateways told {self.gateway_input:,} input and {self.gateway_output:,} output tokens, "
-            f"inference servers counted {self.engine_input:,} and {self.engine_output:,}"
+        return Message(
+            "gateways told %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s",
+            i=f"{self.gateway_input:,}", o=f"{self.gateway_output:,}", ei=f"{self.engine_input:,}",
+            eo=f"{self.engine_output:,}",
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from billing.closing.engine_comparison import ModelComparison
@@ -14,7 +15,7 @@ from billing.invoices.models import BillingPeriod, JournalExport
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import gpu_seconds
-from billing.usage.gaps import metering_gaps
+from billing.usage.gaps import Gap, metering_gaps
 from billing.usage.reconciliation import SequenceGaps, estimated_ends
 from billing.usage.selectors import (
     ScanSum,
@@ -23,6 +24,7 @@ from billing.usage.selectors import (
     usage_months,
 )
 from metering.intervals import Interval
+from metering.messages import Message
 from metering.names import as_name, visible
 from pricing.money import EXACT
 from pricing.rating import Unpriced
@@ -31,6 +33,7 @@ ACKNOWLEDGED_WITHIN = timedelta(days=5)
 """How long a ledger may take to confirm a journal before the report says so."""
 SCAN_TOLERANCE = Decimal("0.001")
 """Of all units that scans listed, how many may differ from what was watched."""
+NOTHING: Final = Message("")
 SHOWN_GAPS = 10
 """How many gaps of a source an exception spells out."""
 
@@ -47,7 +50,7 @@ class ReportedException:
     quantity: Decimal
     unit: str
     blocks: bool
-    action: str = ""
+    action: Message = NOTHING
     waived_by: str = ""
     amount: Decimal | None = None
     waived_until: datetime | None = None
@@ -74,7 +77,9 @@ def not_ended(period: BillingPeriod, now: datetime) -> list[ReportedException]:
     if now >= period.end:
         return []
     left = Decimal(int((period.end - now).total_seconds()))
-    return [ReportedException("period_not_ended", period.month, left, "seconds", True, "close after the month has ended")]
+    return [ReportedException("period_not_ended", period.month, left, "seconds", True, Message(
+        "close after the month has ended"
+    ))]
 
 
 def costs_not_measured(period: BillingPeriod) -> list[ReportedException]:
@@ -83,7 +88,7 @@ def costs_not_measured(period: BillingPeriod) -> list[ReportedException]:
     return [
         ReportedException(
             "shared_cost_unknown", rule.name, Decimal(1), "months", True,
-            "enter what it was this month under `allocation_policies:`, in a policy that begins with the month",
+            Message("enter what it was this month under `allocation_policies:`, in a policy that begins with the month"),
         )
         for rule in (policy.unmeasured(period.start) if policy else ())
     ]  # fmt: skip
@@ -97,30 +102,35 @@ def without_owner(assessment: RatingResult) -> list[ReportedException]:
         totals[key] = EXACT.add(totals[key], item.quantity)
         before = worth.get(key, Decimal(0))
         worth[key] = None if before is None or item.amount is None else before + item.amount
-    advice = {"unowned_namespace": "give it an owner under `ownership:`", "unowned_consumer": "add it under `consumers:`"}
+    advice = {
+        "unowned_namespace": Message("give it an owner under `ownership:`"),
+        "unowned_consumer": Message("add it under `consumers:`"),
+    }
     return [
         ReportedException(
-            kind, subject, quantity, unit, True, advice[kind] + _spelled(subject, visible(subject)),
+            kind, subject, quantity, unit, True, _spelled(advice[kind], subject, visible(subject)),
             amount=worth[kind, subject, unit],
         )
         for (kind, subject, unit), quantity in sorted(totals.items())
     ]  # fmt: skip
 
 
-def _spelled(name: str, written: str) -> str:
-    """How a name is to be written that no file can hold as it is: it was stored before there was a rule for names."""
-    return "" if written == name else f", and write its name as {written}"
+def _spelled(advice: Message, name: str, written: str) -> Message:
+    """With how a name is to be written that no file can hold as it is: it was stored before there was a rule for names."""
+    if written == name:
+        return advice
+    return Message("%(advice)s, and write its name as %(name)s", advice=advice, name=written)
 
 
 def without_price(assessment: RatingResult) -> list[ReportedException]:
-    advice = "publish a price version that covers it"
-    note = "the platform's own use has no price: its recovery cannot be told"
+    advice = Message("publish a price version that covers it")
+    note = Message("the platform's own use has no price: its recovery cannot be told")
     return _unpriced_sums(assessment.unpriced, advice, blocks=True) + _unpriced_sums(
         assessment.platform_unpriced, note, blocks=False
     )
 
 
-def _unpriced_sums(items: list[Unpriced], action: str, *, blocks: bool) -> list[ReportedException]:
+def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> list[ReportedException]:
     totals: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for item in items:
         if item.unit == "tokens":
@@ -129,7 +139,7 @@ def _unpriced_sums(items: list[Unpriced], action: str, *, blocks: bool) -> list[
             key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
         totals[key] = EXACT.add(totals[key], quantity)
     return [
-        ReportedException("unpriced", sku, quantity, unit, blocks, action + _spelled(name, as_name(name)))
+        ReportedException("unpriced", sku, quantity, unit, blocks, _spelled(action, name, as_name(name)))
         for (sku, unit), quantity in sorted(totals.items())
         for name in [sku.rpartition(" ")[0] if unit == "tokens" else sku]
     ]
@@ -143,20 +153,31 @@ def unwatched(window: Interval, until: datetime) -> list[ReportedException]:
     found = []
     for gap in metering_gaps(until):
         missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
-        told = f"{gap.allocations} open allocations were not seen after that: " if gap.allocations else ""
         if missing_us:
             subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))
-            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, told + gap.advice))
+            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, _unseen(gap)))
     return found
+
+
+def _unseen(gap: Gap) -> Message:
+    """What to do about a gap, after how many allocations it left open."""
+    if not gap.allocations:
+        return gap.advice
+    return Message.counted(
+        "%(n)s open allocation was not seen after that: %(advice)s",
+        "%(n)s open allocations were not seen after that: %(advice)s", gap.allocations, n=gap.allocations, advice=gap.advice,
+    )
 
 
 def numbers_missing(gaps: SequenceGaps) -> ReportedException:
     """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
     shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
     more = len(gaps.stretches) - len(shown_gaps)
-    told = ", ".join(shown_gaps) + (f" and {more} more gaps" if more else "")
+    numbers = Message("%(numbers)s", numbers=", ".join(shown_gaps))
+    if more:
+        numbers = Message("%(numbers)s and %(n)s more gaps", numbers=numbers, n=more)
     subject = f"{gaps.source}/{gaps.run}" if gaps.run else gaps.source
-    advice = f"numbers {told} never arrived: have the source send them again, or waive them"
+    advice = Message("numbers %(numbers)s never arrived: have the source send them again, or waive them", numbers=numbers)
     return ReportedException("sequence_gap", subject, Decimal(gaps.missing), "records", True, advice)
 
 
@@ -167,16 +188,18 @@ def in_quarantine(window: Interval) -> list[ReportedException]:
 def _not_taken_in(what: str, whose: str, count: int, text: str) -> ReportedException:
     """A record in quarantine, or what an agent says that it could not meter: both are usage that is in no charge."""
     if what == "agent problem":
-        advice = "is not metered: mend what the agent names, or waive it"
-        return ReportedException("agent_problem", whose, Decimal(count), "objects", True, f"{text}: {advice}")
+        return ReportedException("agent_problem", whose, Decimal(count), "objects", True, Message(
+            "%(text)s: is not metered: mend what the agent names, or waive it", text=text
+        ))
     if what == "agent unknown":
         option = "--claim-driver" if "/dra/" in whose else "--resource"
-        advice = f"nobody knows this extended resource: if it is a device, tell the agent with {option}"
-        other = "if it is none, declare it with `manage.py gpu_share`"
         units = Decimal(text) if text.isascii() and text.isdecimal() else Decimal(count)
-        return ReportedException("unknown_resource", whose, units, "resources", True, f"{advice}; {other}")
+        return ReportedException("unknown_resource", whose, units, "resources", True, Message(
+            "nobody knows this extended resource: if it is a device, tell the agent with %(option)s; if it is none, declare "
+            "it with `manage.py gpu_share`", option=option,
+        ))
     kind = "conflict" if what == "conflict" else "quarantine"
-    advice = "look at it with `manage.py quarantine`, then correct or dismiss it"
+    advice = Message("look at it with `manage.py quarantine`, then correct or dismiss it")
     return ReportedException(kind, whose, Decimal(count), "records", True, advice)
 
 
@@ -184,7 +207,7 @@ def held_twice(window: Interval, *, blocks: bool) -> list[ReportedException]:
     return [
         ReportedException(
             "overlap", f"{cluster}/{pod_uid}", Decimal(overlap).scaleb(-6), "seconds", blocks,
-            "one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it",
+            Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it"),
         )
         for cluster, pod_uid, overlap in double_held(window)
     ]  # fmt: skip
@@ -199,8 +222,15 @@ def ends_estimated(window: Interval, zone: str) -> list[ReportedException]:
     return [
         ReportedException(
             "estimated_end", f"{end.cluster}/{end.pod or 'others'}", gpu_seconds(end.device_us), "gpu_seconds", False,
-            f"ended between {local(end.earliest)} and {local(end.latest)} ({end.rule}); billed until {local(end.ended_at)}"
-            if end.pod else f"{end.holds} more holds, which ended between {local(end.earliest)} and {local(end.latest)}",
+            Message(
+                "ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s",
+                earliest=local(end.earliest), latest=local(end.latest), rule=end.rule, until=local(end.ended_at),
+            )
+            if end.pod else Message.counted(
+                "%(n)s more hold, which ended between %(earliest)s and %(latest)s",
+                "%(n)s more holds, which ended between %(earliest)s and %(latest)s", end.holds,
+                n=end.holds, earliest=local(end.earliest), latest=local(end.latest),
+            ),
         )
         for end in estimated_ends(window)
     ]  # fmt: skip
@@ -208,11 +238,14 @@ def ends_estimated(window: Interval, zone: str) -> list[ReportedException]:
 
 def engines_differing(engines: list[ModelComparison], *, blocks: bool) -> list[ReportedException]:
     """A model whose month differs holds the close until somebody found out why; single days are told, and hold nothing."""
-    advice = "find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
     months = [
         ReportedException(
             "engine_difference", item.model, Decimal(item.total.difference), "tokens", blocks,
-            f"{item.total.words}: {advice}",
+            Message(
+                "%(words)s: find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive "
+                "it",
+                words=item.total.words,
+            ),
         )
         for item in engines if item.total.exceeds
     ]  # fmt: skip
@@ -231,7 +264,11 @@ def scans_differing(scans: Sequence[ScanSum]) -> list[ReportedException]:
     return [
         ReportedException(
             "scan_difference", scan.cluster, Decimal(scan.differing), "units", True,
-            f"{scan.scanned:,} units were listed by {scan.scans} scans: look for what the agent missed",
+            Message.counted(
+                "%(n)s unit was listed by %(scans)s scans: look for what the agent missed",
+                "%(n)s units were listed by %(scans)s scans: look for what the agent missed", scan.scanned,
+                n=f"{scan.scanned:,}", scans=scan.scans,
+            ),
         )
         for scan in scans
         if scan.differing > SCAN_TOLERANCE * scan.scanned
@@ -243,7 +280,7 @@ def months_unbilled(period: BillingPeriod) -> list[ReportedException]:
     used = usage_months(period.start, period.zone)
     closed = set(BillingPeriod.objects.exclude(ordinal=None).values_list("month", flat=True)) if used else set()
     months = [month for month in used if month not in closed]
-    advice = "close it with `manage.py period_close`"
+    advice = Message("close it with `manage.py period_close`")
     return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
 
 
@@ -273,9 +310,10 @@ def journal_unacknowledged(export: JournalExport | None, now: datetime) -> list[
     """A journal that the ledger has not confirmed in time; the whole of it is at risk of not being posted."""
     if export is None or export.acknowledged_at is not None or now - export.exported_at < ACKNOWLEDGED_WITHIN:
         return []
-    days, told = Decimal((now - export.exported_at).days), f"exported {export.exported_at.isoformat()}, not acknowledged"
+    days = Decimal((now - export.exported_at).days)
+    advice = Message("exported %(at)s, not acknowledged", at=export.exported_at.isoformat())
     return [
-        ReportedException("journal_unacknowledged", export.batch_hash, days, "days", False, told, amount=export.debit)
+        ReportedException("journal_unacknowledged", export.batch_hash, days, "days", False, advice, amount=export.debit)
     ]
 
 

@@ -11,6 +11,7 @@ from billing.closing.exceptions import ReportedException
 from billing.invoices.showback import billing_modes
 from billing.rating.assessment import RatingResult
 from billing.tenancy.models import BillingSetup, Team
+from metering.messages import Message
 
 
 def teams_apart() -> dict[str, str]:
@@ -40,7 +41,10 @@ def charged_apart(assessment: RatingResult) -> list[ReportedException]:
     return [
         ReportedException(
             "other_legal_entity", team, Decimal(1), "teams", True,
-            f"belongs to {entities[team]}: show it what it used (mode shadow) and have the ERP invoice it", amount=amount,
+            Message(
+                "belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it",
+                entity=entities[team],
+            ), amount=amount,
         )
         for team, amount in sorted(amounts.items())
     ]  # fmt: skip

@@ -9,13 +9,16 @@ from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import EfficiencyVerdict
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 
 TEAMS_TOLD: Final = 5
 VERDICT: Final = ("team", "cluster", "namespace", "job_key", "policy")
 
 
-class ClosingChangeError(ValueError):
+class ClosingChangeError(UserError, ValueError):
     """A change that a month in the middle of its close cannot take; it says what can be done instead."""
+
+    code = "change_during_close"
 
 
 def closing_check() -> None:
@@ -26,10 +29,11 @@ def closing_check() -> None:
     """
     for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("ordinal"):
         if not period.held_teams.exists():
-            raise ClosingChangeError(
-                f"period {period.month} is being closed: finish `manage.py period_close {period.month}` first, "
-                f"or have two persons open it again with `manage.py period_reopen`"
-            )
+            raise ClosingChangeError(Message(
+                "period %(month)s is being closed: finish `manage.py period_close %(month)s` first, or have two "
+                "persons open it again with `manage.py period_reopen`",
+                month=period.month,
+            ))
         _require_only_held(period)
 
 
@@ -38,12 +42,15 @@ def _require_only_held(period: BillingPeriod) -> None:
     window = Interval(period.start, period.end)
     assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
     if assessment.unowned or assessment.unpriced:
-        raise ClosingChangeError(f"this would leave usage of {period.month}, which is being closed, without owner or price")
+        raise ClosingChangeError(Message(
+            "this would leave usage of %(month)s, which is being closed, without owner or price", month=period.month
+        ))
     if teams := differing(period, assessment):
-        raise ClosingChangeError(
-            f"this would change what {_told(teams)} owes for {period.month}, whose close holds other teams only: change "
-            f"what concerns {_told(held(period))}, or have two persons open it again while nothing of it is issued"
-        )
+        raise ClosingChangeError(Message(
+            "this would change what %(teams)s owes for %(month)s, whose close holds other teams only: change what "
+            "concerns %(period)s, or have two persons open it again while nothing of it is issued",
+            teams=_told(teams), month=period.month, period=_told(held(period)),
+        ))
 
 
 def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:

@@ -61,6 +61,7 @@ from billing.usage.selectors import (
 from billing.usage.token_sums import rollup_difference
 from metering.accelerators import device_share
 from metering.intervals import Interval
+from metering.messages import Message
 from pricing.allocation import IDLE
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.number_text import amount_text
@@ -75,9 +76,9 @@ class Check:
     `holds`: whether a month in which it does not agree cannot be closed.
     """
 
-    name: str
+    name: Message
     ok: bool
-    detail: str
+    detail: Message
     compared: bool = True
     holds: bool = True
 
@@ -95,7 +96,7 @@ class Report:
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
     scans: list[ScanSum] | None = None
-    energy: list[str] = field(default_factory=list)
+    energy: list[Message] = field(default_factory=list)
     energy_compared: bool = False
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
@@ -122,11 +123,11 @@ class Report:
             "period": self.period,
             "status": self.status,
             "closable": self.closable,
-            "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks],
+            "checks": [{"name": str(c.name), "ok": c.ok, "detail": str(c.detail)} for c in self.checks],
             "exceptions": [
                 {
                     "kind": e.kind, "subject": e.subject, "quantity": number(e.quantity), "unit": e.unit,
-                    "blocks": e.blocks, "action": e.action, "waived_by": e.waived_by or None,
+                    "blocks": e.blocks, "action": str(e.action), "waived_by": e.waived_by or None,
                     "amount": None if e.amount is None else amount_text(e.amount), "owner": e.facts.owner.value,
                     "solution": str(e.facts.solution), "link": e.facts.link(self.period),
                     "waived_until": e.waived_until.isoformat() if e.waived_until else None,
@@ -217,7 +218,9 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.checks.insert(4, _scans_agree(report, report.scans))
     report.checks.append(_energy_agrees(report))
     if thorough:
-        report.checks.append(Check("disputes before + opened - decided = open at the end", rolled.agrees, rolled.detail))
+        report.checks.append(Check(Message(
+            "disputes before + opened - decided = open at the end"
+        ), rolled.agrees, rolled.detail))
     return report
 
 
@@ -267,37 +270,47 @@ def found_in(
 def _documents_agree(period: BillingPeriod) -> Check:
     """What was issued comes to one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
     count, total, differing = documents_disagreeing(period)
-    detail = "; ".join(differing[:5]) or f"{count} documents, {total:,}"
-    return Check("lines = documents = ledger journal = FOCUS", not differing, detail)
+    detail = Message.joined(differing[:5]) or Message.counted(
+        "%(n)s document, %(total)s", "%(n)s documents, %(total)s", count, n=count, total=f"{total:,}"
+    )
+    return Check(Message("lines = documents = ledger journal = FOCUS"), not differing, detail)
 
 
 def _engines_agree(report: Report) -> Check:
     """Whether what gateways told is what inference servers counted, where servers were read, or somebody took it on."""
-    name = "gateway tokens = inference servers' counters (0.5 %)"
+    name = Message("gateway tokens = inference servers' counters (%(limit)s)", limit="0.5 %")
     if not report.engines:
-        return Check(name, True, "no counters were reported", compared=False)
+        return Check(name, True, Message("no counters were reported"), compared=False)
     open_differences = {item.subject for item in report.blocking if item.kind == "engine_difference"}
-    told = [
-        f"{item.model}: {item.total.difference:,} of {item.total.engine_input + item.total.engine_output:,} tokens differ, "
-        f"{item.days} of {item.days + item.not_covered} days compared"
+    details = [
+        Message(
+            "%(model)s: %(n)s of %(all)s tokens differ, %(days)s of %(of)s days compared",
+            model=item.model, n=f"{item.total.difference:,}", all=f"{item.total.engine_input + item.total.engine_output:,}",
+            days=item.days, of=item.days + item.not_covered,
+        )
         for item in report.engines
     ]  # fmt: skip
-    return Check(name, not open_differences, "; ".join(told), compared=any(item.days for item in report.engines))
+    return Check(name, not open_differences, Message.joined(details), compared=any(item.days for item in report.engines))
 
 
 def _energy_agrees(report: Report) -> Check:
     agree = not any(item.kind == "energy_difference" and item.blocks for item in report.exceptions)
-    detail = "; ".join(report.energy) or "no meter was read: `manage.py meter_reading`"
-    return Check("energy at the meter = charged + shared (within 3%)", agree, detail, compared=report.energy_compared)
+    detail = Message.joined(report.energy) or Message("no meter was read: `manage.py meter_reading`")
+    return Check(Message(
+        "energy at the meter = charged + shared (within %(limit)s)", limit="3%"
+    ), agree, detail, compared=report.energy_compared)
 
 
 def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
-    name = f"watched holds = hourly scans (within {SCAN_TOLERANCE:.1%})"
+    name = Message("watched holds = hourly scans (within %(limit)s)", limit=f"{SCAN_TOLERANCE:.1%}")
     if not scans:
-        return Check(name, True, "no scan was reported", compared=False)
+        return Check(name, True, Message("no scan was reported"), compared=False)
     scanned, differing = sum(scan.scanned for scan in scans), sum(scan.differing for scan in scans)
     agree = not any(item.kind == "scan_difference" and item.blocks for item in report.exceptions)
-    return Check(name, agree, f"{scanned:,} units in {sum(scan.scans for scan in scans):,} scans, {differing:,} differ")
+    return Check(name, agree, Message.counted(
+        "%(n)s unit in %(scans)s scans, %(differ)s differ", "%(n)s units in %(scans)s scans, %(differ)s differ", scanned,
+        n=f"{scanned:,}", scans=f"{sum(scan.scans for scan in scans):,}", differ=f"{differing:,}",
+    ))
 
 
 def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
@@ -318,8 +331,10 @@ def _all_accounted(assessment: RatingResult, held: Decimal) -> Check:
         (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),
         Decimal(0),
     )
-    detail = f"{shown(gpu_seconds(held))} GPU-seconds held, {shown(gpu_seconds(parts))} accounted for"
-    return Check("held GPU time = charged + platform + unowned + unpriced", held == parts, detail)
+    detail = Message(
+        "%(held)s GPU-seconds held, %(parts)s accounted for", held=shown(gpu_seconds(held)), parts=shown(gpu_seconds(parts))
+    )
+    return Check(Message("held GPU time = charged + platform + unowned + unpriced"), held == parts, detail)
 
 
 def _all_tokens_accounted(assessment: RatingResult) -> Check:
@@ -331,10 +346,15 @@ def _all_tokens_accounted(assessment: RatingResult) -> Check:
         if charge.key.kind == "tokens" and not charge.key.correction
     )
     left, held = assessment.tokens_left, assessment.tokens_held
-    detail = f"{reported:,} tokens reported, {charged:,} charged, {left:,} unowned or unpriced"
+    counts = {"n": f"{reported:,}", "charged": f"{charged:,}", "left": f"{left:,}"}
+    detail = Message("%(n)s tokens reported, %(charged)s charged, %(left)s unowned or unpriced", **counts)
     if held:
-        detail += f", {held:,} of teams that cannot be rated"
-    return Check("tokens = charged + unowned + unpriced", reported == charged + left + held, detail)
+        detail = Message(
+            "%(n)s tokens reported, %(charged)s charged, %(left)s unowned or unpriced, %(held)s of teams that cannot be "
+            "rated",
+            **counts, held=f"{held:,}",
+        )
+    return Check(Message("tokens = charged + unowned + unpriced"), reported == charged + left + held, detail)
 
 
 def _account_capacity(report: Report, assessment: RatingResult, window: Interval) -> None:
@@ -381,29 +401,31 @@ def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]
 
 def _capacity_check(report: Report) -> Check:
     """What is not held is idle: that comes to the capacity wherever no more was held than nodes offered."""
-    name = "charged + platform + idle = capacity"
+    name = Message("charged + platform + idle = capacity")
     if report.gpu_seconds["capacity"] is None:
-        return Check(name, True, "capacity unknown: no capacity was reported", compared=False, holds=False)
+        return Check(name, True, Message("capacity unknown: no capacity was reported"), compared=False, holds=False)
     beyond = [item for item in report.exceptions if item.kind == "over_capacity"]
     unknown = [f"{pool['cluster']}/{pool['accelerator']}" for pool in report.pools if pool["capacity"] is None]
-    detail = f"{shown(report.gpu_seconds['capacity'])} GPU-seconds offered"
+    details = [Message("%(n)s GPU-seconds offered", n=shown(report.gpu_seconds["capacity"]))]
     if beyond:
-        detail += f"; more was held than offered in {', '.join(item.subject for item in beyond)}"
+        pools = ", ".join(item.subject for item in beyond)
+        details.append(Message("more was held than offered in %(pools)s", pools=pools))
     if unknown:
-        detail += f"; capacity unknown for {', '.join(unknown)}"
-    return Check(name, not beyond, detail, holds=False)
+        details.append(Message("capacity unknown for %(pools)s", pools=", ".join(unknown)))
+    return Check(name, not beyond, Message.joined(details), holds=False)
 
 
 def as_reported(altered: Sequence[Altered]) -> Check:
     """Stored usage is what was reported: nobody has changed, added or removed any in the database."""
-    detail = "; ".join(item.detail for item in altered) or "every row has the hash of its report"
-    return Check("stored usage = reported usage", not altered, detail)
+    detail = Message.joined(item.detail for item in altered) or Message("every row has the hash of its report")
+    return Check(Message("stored usage = reported usage"), not altered, detail)
 
 
 def _rollups_equal_events(window: Interval) -> Check:
     difference = {name: count for name, count in rollup_difference(window).items() if count}
-    detail = ", ".join(f"{name} {count:+d}" for name, count in difference.items()) or "equal in every count"
-    return Check("token roll-ups = token events", not difference, detail)
+    detail = ", ".join(f"{name} {count:+d}" for name, count in difference.items())
+    words = Message("%(differences)s", differences=detail) if detail else Message("equal in every count")
+    return Check(Message("token roll-ups = token events"), not difference, words)
 
 
 def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough: bool) -> list[Check]:
@@ -421,11 +443,16 @@ def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough:
 def _charges_follow(stored: Mapping[str, Decimal], assessment: RatingResult) -> Check:
     again = {charge.key.digest(): charge.usage_quantity for charge in assessment.charges}
     return Check(
-        "rating the stored usage again gives the same charges", stored == again,
-        f"{len(stored)} charges, {len(stored.items() ^ again.items())} differ",
-    )  # fmt: skip
+        Message("rating the stored usage again gives the same charges"), stored == again,
+        Message.counted(
+            "%(n)s charge, %(differ)s differ", "%(n)s charges, %(differ)s differ", len(stored),
+            n=len(stored), differ=len(stored.items() ^ again.items()),
+        ),
+    )
 
 
 def _invoices_equal_charges(totals: Sequence[Decimal], charged: Decimal) -> Check:
     invoiced = sum(totals, Decimal("0.00"))
-    return Check("sum of invoices = sum of charges", invoiced == charged, f"invoices {invoiced:,}, charges {charged:,}")
+    return Check(Message("sum of invoices = sum of charges"), invoiced == charged, Message(
+        "invoices %(invoiced)s, charges %(charged)s", invoiced=f"{invoiced:,}", charged=f"{charged:,}"
+    ))

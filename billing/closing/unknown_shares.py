@@ -7,6 +7,7 @@ from billing.closing.exceptions import ReportedException
 from billing.rates.selectors import rate_card
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
 from metering.intervals import Interval
+from metering.messages import Message
 from pricing.money import EXACT, round_amount
 from pricing.rate_card import RateCard
 
@@ -20,7 +21,7 @@ def shares_unknown(window: Interval) -> list[ReportedException]:
     return [
         ReportedException(
             "unknown_share", use.subject, EXACT.scaleb(use.unit_us, -6), "unit_seconds", True,
-            f"{'; '.join(use.reasons)}: declare it with `manage.py gpu_share`, or waive it",
+            Message("%(text)s: declare it with `manage.py gpu_share`, or waive it", text="; ".join(use.reasons)),
             amount=_at_most(use, card, window),
         )
         for use in found

@@ -11,6 +11,7 @@ from billing.corrections.note_lines import BilledLine, NoteError
 from billing.invoices.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
 from billing.rating.models import Charge
 from billing.rating.selectors import changes_known, last_change
+from metering.messages import Message
 from pricing.rating import LineKey
 
 ZERO = Decimal("0.00")
@@ -23,7 +24,7 @@ def document_numbered(number: str) -> Invoice | Note:
     note = Note.objects.select_related("team", "correction", "invoice").filter(number=number).first()
     document = found or note
     if document is None:
-        raise NoteError(f"document {number!r}: no invoice or note of that number is issued")
+        raise NoteError(Message("document %(number)s: no invoice or note of that number is issued", number=repr(number)))
     return document
 
 
@@ -106,10 +107,10 @@ def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Dec
         waiting = credits.filter(note__correction__status__in=UNDECIDED).exclude(style=NoteLine.Style.REBILL).first()
         if waiting is not None:
             line = mine[getattr(waiting, f"{field}_id")]
-            raise NoteError(
-                f"line {line.position} of {line.document}: correction {waiting.note.correction_id} of it is not decided "
-                "yet: issue or void it first"
-            )
+            raise NoteError(Message(
+                "line %(line)s of %(number)s: correction %(n)s of it is not decided yet: issue or void it first",
+                line=line.position, number=line.document, n=waiting.note.correction_id,
+            ))
         for pk, amount in credits.values_list(field).annotate(sum=Sum("amount")):
             sums[mine[pk].document, mine[pk].position] = amount
     return sums

@@ -15,6 +15,7 @@ from billing.corrections.models import Dispute, DisputeHoldback
 from billing.invoices.models import Invoice, JournalExport, Note
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
+from metering.messages import Message
 from pricing.money import EXACT
 from pricing.number_text import plain_text
 
@@ -62,24 +63,29 @@ def material(dispute: Dispute, setup: BillingSetup) -> bool:
     return dispute.amount > limit and dispute.amount > setup.dispute_hold_amount
 
 
-def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> str:
-    """Why the disputed part cannot be kept off the ledger, in a sentence; empty where it can."""
+def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> Message | None:
+    """Why the disputed part cannot be kept off the ledger, in a sentence; None where it can."""
     house, number = setup or billing_setup(), dispute.document.number
     if dispute.status not in UNDECIDED:
-        return f"dispute {dispute.pk} is {dispute.status}: only an undecided one keeps its amount off the ledger"
+        return Message(
+            "dispute %(n)s is %(status)s: only an undecided one keeps its amount off the ledger",
+            n=dispute.pk, status=dispute.status,
+        )
     if not material(dispute, house):
-        return (
-            f"dispute {dispute.pk} of {dispute.amount} is not above {house.dispute_hold_amount} and "
-            f"{_percent(house.dispute_hold_share)} % of {number}: it posts, and is credited later if it is upheld"
+        return Message(
+            "dispute %(n)s of %(amount)s is not above %(limit)s and %(share)s of %(number)s: it posts, and is credited "
+            "later if it is upheld",
+            n=dispute.pk, amount=dispute.amount, limit=house.dispute_hold_amount,
+            share=f"{_percent(house.dispute_hold_share)} %", number=number,
         )
     if DisputeHoldback.objects.filter(dispute=dispute).exists():
-        return f"dispute {dispute.pk} was held before: that is done once"
+        return Message("dispute %(n)s was held before: that is done once", n=dispute.pk)
     if posted(str(number)):
-        return f"{number} was handed to the ledger already: what is upheld is credited by a note"
+        return Message("%(number)s was handed to the ledger already: what is upheld is credited by a note", number=number)
     own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
     if DisputeHoldback.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
-        return f"a line of dispute {dispute.pk} was held before by another dispute: that is done once"
-    return ""
+        return Message("a line of dispute %(n)s was held before by another dispute: that is done once", n=dispute.pk)
+    return None
 
 
 def posted(number: str) -> bool:

@@ -26,6 +26,7 @@ from billing.rating.models import RetroactiveChange
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import BilledSlice, billed_slices, changes_through, reference_data_with
 from billing.usage.selectors import last_ordinal
+from metering.messages import Message
 from pricing.number_text import amount_text
 from pricing.rating import Charge, LineKey
 
@@ -146,10 +147,11 @@ class StandingLines:
         found = self.lines.get(charge.key)
         if found is None:
             key = charge.key
-            raise NoteError(
-                f"{key.team} {key.charge_period} {key.sku} {key.price_version}: its line was credited in full by hand; "
-                "this change cannot say what is due there: bill or credit it by hand and leave that time out"
-            )
+            raise NoteError(Message(
+                "%(team)s %(charge_period)s %(sku)s %(price_version)s: its line was credited in full by hand; this "
+                "change cannot say what is due there: bill or credit it by hand and leave that time out",
+                team=key.team, charge_period=key.charge_period, sku=key.sku, price_version=key.price_version,
+            ))
         return found
 
     def credit(self, line: BilledLine) -> Decimal:
@@ -162,9 +164,10 @@ def standing_lines(closing: int, team: str) -> StandingLines:
     invoices = Invoice.objects.filter(period__ordinal=closing, team__code=team, shadow=False)
     invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
     if invoice is not None and invoice.status != Invoice.Status.ISSUED:
-        raise NoteError(
-            f"the invoice of {team} for {invoice.period.month} is {invoice.status}: issue it first, then correct it"
-        )
+        raise NoteError(Message(
+            "the invoice of %(team)s for %(month)s is %(status)s: issue it first, then correct it",
+            team=team, month=invoice.period.month, status=invoice.status,
+        ))
     documents: list[Invoice | Note] = [invoice] if invoice is not None else []
     notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__closing=closing)
     documents += notes.select_related("team", "invoice__period").distinct().order_by("id")

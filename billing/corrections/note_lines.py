@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from billing.invoices.lines import CONSUMING, KIND_ORDER, energy_told, token_class_fields
+from metering.messages import UserError
 from pricing.money import round_to
 from pricing.number_text import (
     ENERGY_PLACES,
@@ -28,8 +29,10 @@ CREDIT_KIND = "credit"
 ZERO = Decimal("0.00")
 
 
-class NoteError(ValueError):
+class NoteError(UserError, ValueError):
     """A correction that cannot be made as asked."""
+
+    code = "correction"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from billing.corrections.dispute_holdback import HeldPart
 from billing.invoices.documents.delimited import harmless
+from metering.messages import Message, UserError
 from pricing.number_text import amount_text, amounts_text
 
 COLUMNS = (
@@ -33,8 +34,10 @@ KIND_TEXT = {
 ZERO = Decimal("0.00")
 
 
-class JournalError(ValueError):
+class JournalError(UserError, ValueError):
     """Documents from which no balanced journal follows."""
+
+    code = "journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,10 @@ def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", word
     number, team = document["number"], document["recipient"]["team"]
     consumer = chart.cost_centers.get(team) or document["recipient"]["cost_center"]
     if not consumer:
-        raise JournalError(f"invoice {number}: team {team} has no cost centre; name it under `cost_centers` of the chart")
+        raise JournalError(Message(
+            "invoice %(number)s: team %(team)s has no cost centre; name it under `cost_centers` of the chart",
+            number=number, team=team,
+        ))
     provider = chart.provider_cost_center or document["issuer"]["name"]
     sides = (
         (chart.consumer_account, consumer, chart.internal_orders.get(team, "")),
@@ -168,9 +174,15 @@ def _entries(
 
 def _check(journal: Journal, total: Decimal, chart: Chart) -> None:
     if journal.debit != journal.credit:
-        raise JournalError(f"journal {journal.journal_id}: debit {journal.debit} is not credit {journal.credit}")
+        raise JournalError(Message(
+            "journal %(journal_id)s: debit %(debit)s is not credit %(credit)s",
+            journal_id=journal.journal_id, debit=journal.debit, credit=journal.credit,
+        ))
     if chart.consumer_account != chart.provider_account and journal.net_of(chart.consumer_account) != total:
-        raise JournalError(f"invoice {journal.invoice_number}: its sub-totals are not its total {total}")
+        raise JournalError(Message(
+            "invoice %(invoice_number)s: its sub-totals are not its total %(total)s",
+            invoice_number=journal.invoice_number, total=total,
+        ))
 
 
 def journal_csv(journals: Iterable[Journal]) -> bytes:

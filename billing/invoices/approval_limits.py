@@ -12,10 +12,13 @@ from django.contrib.auth.models import User
 
 from billing.tenancy.access import Access, Right, access_of, same_person
 from billing.tenancy.models import Team
+from metering.messages import Message, UserError
 
 
-class AuthorityError(ValueError):
+class AuthorityError(UserError, ValueError):
     """Somebody acts beyond their rights, or approves what they asked for."""
+
+    code = "approval_right"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,13 @@ def require_right(actor: str, what: str, *rights: Right, team: Team | None = Non
     """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house, or for `team`."""
     if not has_right(actor, *rights, team=team):
         needed = " or ".join(right.value for right in rights)
-        raise AuthorityError(
-            f"{actor} may not {what}: that takes an account with the right {needed} (`manage.py role grant`)"
-        )
+        raise AuthorityError(Message(
+            "%(actor)s may not %(what)s: that takes an account with the right %(right)s (`manage.py role grant`)",
+            actor=actor, what=what, right=needed,
+        ))
 
 
 def require_second_person(actor: str, maker: str, what: str) -> None:
     """Raise AuthorityError where maker and checker are one, however they are spelt."""
     if same_person(actor, maker):
-        raise AuthorityError(f"{actor} asked for {what}: somebody else must approve")
+        raise AuthorityError(Message("%(actor)s asked for %(what)s: somebody else must approve", actor=actor, what=what))

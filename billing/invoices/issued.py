@@ -6,16 +6,21 @@ were issued while the month was open belong to it.
 
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import drafts_of_close, invoices_of
+from metering.messages import Message, UserError
 
 Issued = Invoice | Note
 
 
-class NoPeriodError(LookupError):
+class NoPeriodError(UserError, LookupError):
     """A month that nobody has opened."""
 
+    code = "no_period"
 
-class NotIssuedError(Exception):
+
+class NotIssuedError(UserError):
     """Nothing is issued, or drafts still wait: somebody has to act before the month is complete."""
+
+    code = "not_issued"
 
 
 def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, list[Issued]]:
@@ -25,21 +30,25 @@ def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, 
     """
     period = BillingPeriod.objects.filter(month=month).first()
     if period is None:
-        raise NoPeriodError(f"month {month!r}: no such period")
+        raise NoPeriodError(Message("month %(month)s: no such period", month=repr(month)))
     if period.status != BillingPeriod.Status.CLOSED:
-        raise NotIssuedError(f"period {month} is {period.status}: close it with `manage.py period_close {month}`")
+        raise NotIssuedError(Message(
+            "period %(month)s is %(status)s: close it with `manage.py period_close %(month)s`",
+            month=month, status=period.status,
+        ))
     known = invoices_of(month).filter(shadow=False)
     invoices = list(known.defer("draft") if texts else known.defer("draft", "document"))
     _refuse_unbuilt(period)
     waiting = [invoice.team.code for invoice in invoices if invoice.status != Invoice.Status.ISSUED]
     if waiting:
-        raise NotIssuedError(
-            f"{len(waiting)} of {len(invoices)} invoices of {month} are not issued ({', '.join(waiting[:5])}): approve "
-            f"them and run `manage.py invoice_issue {month}`"
-        )
+        raise NotIssuedError(Message(
+            "%(n)s of %(all)s invoices of %(month)s are not issued (%(names)s): approve them and run `manage.py "
+            "invoice_issue %(month)s`",
+            n=len(waiting), all=len(invoices), month=month, names=", ".join(waiting[:5]),
+        ))
     notes = list(issued_notes(month))
     if not invoices and not notes:
-        raise NotIssuedError(f"no invoice of {month} is issued: the period closed without charges")
+        raise NotIssuedError(Message("no invoice of %(month)s is issued: the period closed without charges", month=month))
     return period, [*sorted(invoices, key=lambda invoice: (invoice.fiscal_year or 0, invoice.sequence or 0)), *notes]
 
 
@@ -49,10 +58,11 @@ def _refuse_unbuilt(period: BillingPeriod) -> None:
     kept = drafts.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow")
     for invoice in drafts.filter(status=Invoice.Status.VOID).select_related("team"):
         if (invoice.team_id, invoice.shadow) not in kept:
-            raise NotIssuedError(
-                f"the draft of {invoice.team.code} for {period.month} was voided: build it again with "
-                f"`manage.py invoice rebuild {period.month} --team {invoice.team.code}`"
-            )
+            raise NotIssuedError(Message(
+                "the draft of %(code)s for %(month)s was voided: build it again with `manage.py invoice rebuild "
+                "%(month)s --team %(code)s`",
+                code=invoice.team.code, month=period.month,
+            ))
 
 
 def issued_notes(month: str) -> list[Note]:

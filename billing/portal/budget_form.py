@@ -14,9 +14,10 @@ from django.utils.translation import gettext_lazy as _
 from billing.budgets.models import LONGEST_PATTERN, SCOPE_FIELDS, Budget
 from billing.budgets.services import BudgetError, BudgetWish
 from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS
-from billing.portal.sentences import in_language
+from billing.runtime.translation import translated
 from billing.tenancy.models import Team
 from metering.intervals import MONTH
+from metering.messages import Message
 from pricing.fields import shown
 
 LONGEST_NAME = 200
@@ -99,7 +100,7 @@ class BudgetForm:
 
     def refuse(self, error: BudgetError) -> None:
         """Note what the service refused."""
-        self.errors.append(in_language(str(error)))
+        self.errors.append(translated(error))
 
     def _refuse(self, name: str, rule: str) -> None:
         item = self.fields[name]
@@ -198,7 +199,9 @@ def percents_written(name: str, text: str) -> list[int]:
     """Whole percents as people write a list of them.  Raises BudgetError."""
     words = [word for word in re.split(r"[\s,;，、；%]+", text) if word]
     if not all(word.isdecimal() and len(word) <= len(str(MOST_PERCENT)) for word in words):
-        raise BudgetError(f"{name} {text[:60]}: must be whole percents from 1 to {MOST_PERCENT}")
+        raise BudgetError(Message(
+            "%(name)s %(text)s: must be whole percents from 1 to %(most)s", name=name, text=text[:60], most=MOST_PERCENT
+        ))
     return [int(word) for word in words]
 
 

@@ -5,6 +5,8 @@ from typing import Final
 
 from django.utils.translation import gettext, gettext_noop
 
+from pricing.fields import Bound
+
 NAMES: Final[Mapping[str, str]] = {
     "accelerator": gettext_noop("Accelerator"),
     "currency": gettext_noop("Currency"),
@@ -122,3 +124,9 @@ NAMES: Final[Mapping[str, str]] = {
 def input_name(name: str) -> str:
     """The words of an input in the language of the page; its name where it has none."""
     return gettext(NAMES[name]) if name in NAMES else name
+
+
+def hint_of(bound: Bound) -> str:
+    """Unit and example of an input."""
+    unit = gettext(bound.unit)
+    return gettext("%(unit)s, %(example)s") % {"unit": unit, "example": gettext(bound.hint)} if bound.hint else unit

@@ -9,9 +9,10 @@ from typing import Any, Final
 from django.utils.translation import gettext, gettext_noop
 
 from billing.portal.price_lists import published_versions
+from metering.messages import Message
 from pricing.documents import DocumentError, parse_document
 from pricing.efficiency import EfficiencyPolicy, Form, Verdict, hfu_with_full_recomputation, judge, judge_linear
-from pricing.fields import Bound, exact_number
+from pricing.fields import Bound, FieldProblem, exact_number
 from pricing.money import exact_decimal, round_amount, round_to
 from pricing.training_checks import FACTS
 from pricing.training_plan import (
@@ -131,10 +132,14 @@ def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -
     fields["overheads"] = {name: values[name] for name in OVERHEADS if values[name]}
     problems = _open_lists(fields)
     if values[MARKET_BASED] and (market is None or not BOUNDS[MARKET_BASED].holds(market)):
-        problems.append(f"{MARKET_BASED}: {values[MARKET_BASED]!r} {BOUNDS[MARKET_BASED].expected}")
+        wrong = Message("%(value)s %(range)s", value=repr(values[MARKET_BASED]), range=BOUNDS[MARKET_BASED].expected)
+        problems.append(FieldProblem((MARKET_BASED,), wrong).message)
     hfu_over_mfu = RECOMPUTATION.get(values["recomputation"] or "none")
     if hfu_over_mfu is None:
-        problems.append(f"recomputation: {values['recomputation']!r} must be one of {', '.join(RECOMPUTATION)}")
+        wrong = Message(
+            "%(value)s must be one of %(options)s", value=repr(values["recomputation"]), options=", ".join(RECOMPUTATION)
+        )
+        problems.append(FieldProblem(("recomputation",), wrong).message)
     try:
         plan = parse_training_plan(fields)
     except TrainingPlanError as error:
@@ -156,7 +161,7 @@ def _open_lists(fields: dict[str, Any]) -> list[str]:
         try:
             fields[name] = parse_document(fields[name].encode(), name).value
         except DocumentError as error:
-            problems.append(str(error))
+            problems.append(error.message)
             del fields[name]
     return problems
 
@@ -196,22 +201,28 @@ def _rows(plan: TrainingPlan, cases: list[Estimate], market: Fraction | None) ->
     return rows
 
 
-def _warnings(values: Mapping[str, str], base: Estimate) -> list[str]:
+def _warnings(values: Mapping[str, str], base: Estimate) -> list[Message]:
     """What is possible and seldom true: it stands beside the figures and stops nothing."""
     number = {name: exact_number(value) for name, value in values.items() if value}
     found = []
     mfu = number.get("mfu")
     if mfu and mfu > USUAL_MFU:
-        found.append(f"mfu {values['mfu']} is above what large runs report (0.38 to 0.55): plan with a measured one")
+        found.append(Message(
+            "mfu %(mfu)s is above what large runs report (0.38 to 0.55): plan with a measured one", mfu=values["mfu"]
+        ))
     if (number.get("goodput") or 1) == 1:
-        found.append("goodput 1 means no failure, restart or checkpoint loss: runs of weeks lose about a tenth")
+        found.append(Message("goodput 1 means no failure, restart or checkpoint loss: runs of weeks lose about a tenth"))
     if base.days > LONG_RUN_DAYS:
-        found.append(f"the run takes {round_amount(base.days)} days: more GPUs, or a smaller run")
+        days = round_amount(base.days)
+        found.append(Message.counted(
+            "the run takes %(days)s day: more GPUs, or a smaller run",
+            "the run takes %(days)s days: more GPUs, or a smaller run", LONG_RUN_DAYS, days=days,
+        ))
     width, length = number.get("model_width"), number.get("seq_len")
     if length and width and length > ATTENTION_MATTERS * 6 * width:
-        found.append("seq_len is not small against the model's width: attention is a large part of the FLOP")
+        found.append(Message("seq_len is not small against the model's width: attention is a large part of the FLOP"))
     if not values["layers"]:
-        found.append("without layers and model_width the FLOP of attention are left out")
+        found.append(Message("without layers and model_width the FLOP of attention are left out"))
     if number.get("gpus") and base.gpu_hours < (number["gpus"] or 0):
-        found.append("the run is shorter than an hour: too small to plan this way")
+        found.append(Message("the run is shorter than an hour: too small to plan this way"))
     return found

@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo
 from django.http import QueryDict
 from django.utils.translation import gettext
 
-from billing.portal.sentences import in_language
 from billing.rates.price_list import GPU_PRICES, UP_TO
+from billing.runtime.translation import translated
+from metering.messages import Message
 from pricing.fields import FieldProblem, path_text, shown
 from pricing.rate_card import TOKEN_CLASSES
 
@@ -53,10 +54,14 @@ class PriceForm:
     @property
     def all_messages(self) -> list[str]:
         """Every refusal, those of rows with the place of the row."""
-        own = [in_language(f"{name}: {text}") for name, texts in self.errors.items() for text in texts]
+        own = [
+            translated(Message("%(field)s: %(text)s", field=name, text=text))
+            for name, texts in self.errors.items()
+            for text in texts
+        ]
         rows = [(gettext("GPU prices"), self.gpu), (gettext("token prices"), self.tokens)]
         return own + [
-            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": in_language(text)}
+            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": translated(text)}
             for table, found in rows
             for number, row in enumerate(found, start=1)
             for text in row.messages
@@ -76,7 +81,9 @@ class PriceForm:
         try:
             local = datetime.fromisoformat(self.valid_from)
         except ValueError:
-            self.errors["valid_from"] = [f"{shown(self.valid_from)} must be a day and time such as 2026-12-01T00:00"]
+            self.errors["valid_from"] = [
+                Message("%(value)s must be a day and time such as 2026-12-01T00:00", value=shown(self.valid_from))
+            ]
             return None
         return (local if local.tzinfo else local.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
 

@@ -13,7 +13,9 @@ from billing.rates.price_file import version_content
 from billing.rates.price_list import PriceListError, SheetPrice, parse_price_list
 from billing.rates.selectors import hypothetical_version, stored_sources
 from billing.rating.price_effect import Effect, PriceEffect
+from metering.messages import Message
 from pricing.cost_sheet import CostSheet
+from pricing.fields import FieldProblem
 from pricing.tco import cost_of_gpu_hour
 
 ON_THE_BENCH: Final = "the sheet on the workbench ".ljust(201, ".")
@@ -40,7 +42,9 @@ def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int)
     cost = cost_of_gpu_hour(sheet)
     if cost.list_currency != currency:
         named = "list_currency" if cost.listing.currency else "currency"
-        return ShownEffect(problems=[f"{named}: {cost.list_currency!r} must be {currency}, in which prices are"])
+        return ShownEffect(problems=[FieldProblem((named,), Message(
+            "%(value)s must be %(currency)s, in which prices are", value=repr(cost.list_currency), currency=currency
+        )).message])
     card = Card(sheet.accelerator, cost.list_price, published_price(sheet.accelerator), memory_gb)
     others = with_slices(others, slices_of(card, version))
     content["gpu"] = [{"accelerator": sheet.accelerator, "cost_sheet": ON_THE_BENCH}, *others]

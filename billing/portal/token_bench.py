@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from billing.portal.price_hints import hint_of
+from billing.portal.input_names import hint_of
 from billing.portal.price_lists import published_versions
 from pricing.loadtests.own import LoadTest
 from pricing.money import exact_decimal
@@ -97,7 +97,7 @@ def token_bench(given: Mapping[str, Any]) -> TokenBench:
     except TokenSheetError as error:
         told: dict[str, list[str]] = {}
         for problem in error.problems:
-            told.setdefault(str(problem.path[0]), []).append(str(problem))
+            told.setdefault(str(problem.path[0]), []).append(problem.message)
         return TokenBench(_terms(values, told), method, by_context, problems=error.messages)
     runs = [(test, [(verdict, _figures(verdict)) for verdict in _verdicts(test, sheet)]) for test in sheet.tests]
     problems, contexts, steps = _contexts(sheet)
@@ -107,12 +107,12 @@ def token_bench(given: Mapping[str, Any]) -> TokenBench:
     )
 
 
-def _contexts(sheet: TokenSheet) -> tuple[list[str], list[ShownContext], list[ShownStep]]:
+def _contexts(sheet: TokenSheet) -> tuple[list[object], list[ShownContext], list[ShownStep]]:
     """What is wrong, the price of each class in each bucket, and what each step between the measured lengths changed."""
     try:
         answer = sheet.result()
     except ValueError as error:
-        return [str(error)], [], []
+        return [error], [], []
     contexts = [
         ShownContext(
             part["context"], [item["tokens"] for item in part["measured"]],

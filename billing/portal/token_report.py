@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 
 from billing.rates.models import PriceVersion
 from billing.rates.price_file import version_content
+from metering.messages import Message
 from pricing.documents import DocumentError
 from pricing.fields import Bound, FieldProblem, exact_number, shown
 from pricing.loadtests.own import GPUS
@@ -41,7 +42,7 @@ def uploaded_reports(files: Sequence[UploadedFile], asked: Mapping[str, Any]) ->
     told = {name: str(asked.get(name, "")).strip() for name in TOLD_BY_PEOPLE}
     numbers = {name: exact_number(told[name]) for name in NUMBERS_BY_PEOPLE}
     refusals = [
-        f"{name}: {shown(told[name])} {bound.expected}"
+        FieldProblem((name,), Message("%(value)s %(range)s", value=shown(told[name]), range=bound.expected)).message
         for name, bound in NUMBERS_BY_PEOPLE.items()
         if told[name] and not _holds(bound, told[name])
     ]
@@ -53,7 +54,7 @@ def uploaded_reports(files: Sequence[UploadedFile], asked: Mapping[str, Any]) ->
         try:
             reports.append(_named(_read(file, extra), told))
         except DocumentError as error:
-            refusals.append(str(error))
+            refusals.append(error.message)
     return reports, refusals
 
 
@@ -66,7 +67,7 @@ def _read(file: UploadedFile, extra: Supplement) -> Any:
     name = file.name or "file"
     if file.size is None or file.size > LARGEST_REPORT:
         told = {"name": name, "size": file.size or 0, "most": LARGEST_REPORT}
-        raise DocumentError(gettext("%(name)s: has %(size)d bytes, at most %(most)d are read") % told)
+        raise DocumentError(Message("%(name)s: has %(size)s bytes, at most %(most)s are read", **told))
     return read_report(file.read(), name, extra).value
 
 
@@ -110,7 +111,7 @@ def draft_of_tokens(
     """
     reports = sheet["report"] if isinstance(sheet["report"], list) else [sheet["report"]]
     problems = [
-        FieldProblem(("report", index, field), gettext("is missing: a price is stored with what was tested"))
+        FieldProblem(("report", index, field), Message("is missing: a price is stored with what was tested"))
         for index, report in enumerate(reports)
         for field in NEEDED_TO_SAVE
         if not str(report.get(field, "")).strip()

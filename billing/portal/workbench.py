@@ -14,7 +14,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext, gettext_noop
 
 from billing.portal.charts import Chart, tornado_chart, waterfall_chart
-from billing.portal.price_hints import hint_of
+from billing.portal.input_names import hint_of
 from billing.portal.price_lists import published_versions
 from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.rates.models import CostSheet as StoredSheet
@@ -23,7 +23,7 @@ from billing.rates.price_file import version_content
 from pricing.carbon import OF_A_REGION
 from pricing.cost_sheet import COMPLETE, DEFAULTS, FOOTPRINT, SIMPLE, CostSheet, CostSheetError
 from pricing.documents import DocumentError, parse_document
-from pricing.fields import FieldProblem, path_text
+from pricing.fields import FieldProblem
 from pricing.listing import FIELDS as LISTING_FIELDS
 from pricing.listing import NUMBERS as LISTING_NUMBERS
 from pricing.money import exact_decimal
@@ -75,13 +75,18 @@ CARD_MEMORY: Final = "card_memory_gb"
 """Not of the sheet: what the prices of the card's slices follow from beside its own."""
 FIELDS: Final = (*(name for _, names in GROUPS for name in names), CARD_MEMORY)
 HINTS: Final = {
-    "accelerator": "name as usage reports it", "currency": "three letters",
-    "tariff": "YAML or JSON, instead of a flat price", "metered_energy": "YAML or JSON: counters, hosts, GPU-hours",
-    "capital_method": "annuity, or mean-book-value", "rent_includes_power": "true or false",
-    "carbon_region": "CN, CN-East, SE: in place of a figure", "carbon_year": "year of the factor",
-    "carbon_basis": "official average, official residual or lifecycle",
-    "list_currency": "three letters, of the price list", "rate_date": "day of the exchange rate, 2026-10-01",
-}  # fmt: skip
+    "accelerator": gettext_noop("name as usage reports it"),
+    "currency": gettext_noop("three letters"),
+    "tariff": gettext_noop("YAML or JSON, instead of a flat price"),
+    "metered_energy": gettext_noop("YAML or JSON: counters, hosts, GPU-hours"),
+    "capital_method": gettext_noop("annuity, or mean-book-value"),
+    "rent_includes_power": gettext_noop("true or false"),
+    "carbon_region": gettext_noop("CN, CN-East, SE: in place of a figure"),
+    "carbon_year": gettext_noop("year of the factor"),
+    "carbon_basis": gettext_noop("official average, official residual or lifecycle"),
+    "list_currency": gettext_noop("three letters, of the price list"),
+    "rate_date": gettext_noop("day of the exchange rate, 2026-10-01"),
+}
 
 
 @dataclass
@@ -207,7 +212,7 @@ def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], list[str
     try:
         given = parse_document(sent.read(), sent.name or "file").value
     except DocumentError as error:
-        return {}, [str(error)]
+        return {}, [error.message]
     known = given if isinstance(given, Mapping) else {}
     values = {name: _shown_input(known.get(name)) for name in FIELDS} if known else {}
     try:
@@ -224,7 +229,7 @@ def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
         try:
             fields[name] = parse_document(fields[name].encode(), name).value
         except DocumentError as error:
-            raise CostSheetError([FieldProblem((name,), str(error))]) from error
+            raise CostSheetError([FieldProblem((name,), error.message)]) from error
     return fields
 
 
@@ -238,8 +243,7 @@ def read_form(values: Mapping[str, str]) -> tuple[list[tuple[str, list[Field]]],
         problems = error.problems
     told: dict[str, list[str]] = {}
     for problem in problems:
-        text = f"{path_text(problem.path)}: {problem.text}"
-        told.setdefault(str(problem.path[0]) if problem.path else "", []).append(text)
+        told.setdefault(str(problem.path[0]) if problem.path else "", []).append(problem.message)
     return [(gettext(group), [_field(name, values[name], told) for name in names]) for group, names in GROUPS], sheet
 
 

@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from billing.rates.models import GpuPrice
+from metering.messages import Message
 from pricing.contexts import LONGEST, Context, priced_class
 from pricing.fields import Bound, FieldProblem, FieldReader, InputError, exact_number, shown
 from pricing.money import exact_decimal
@@ -33,6 +34,8 @@ TOKEN_FIELDS: Final = ("model", UP_TO, *TOKEN_CLASSES, "cost_sheet")
 
 class PriceListError(InputError):
     """A price list that cannot be published; `problems` has one entry per bad field."""
+
+    code = "price_list"
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ def parse_price_list(fields: object, *, currency: str, sources: Sources) -> Pric
     if reader.is_mapping:
         reader.finish(("gpu", "tokens"))
     if not problems and not found.gpu and not found.tokens:
-        problems.append(FieldProblem(("gpu",), "is empty and so is tokens: a version is the complete list of all prices"))
+        problems.append(FieldProblem(("gpu",), Message(
+            "is empty and so is tokens: a version is the complete list of all prices"
+        )))
     if problems:
         raise PriceListError(problems)
     return found
@@ -113,7 +118,7 @@ def _items(reader: FieldReader, name: str) -> list[Any]:
     if given is None or given == "":
         return []
     if not isinstance(given, list | tuple):
-        reader.refuse(name, f"{shown(given)} must be a list")
+        reader.refuse(name, Message("%(value)s must be a list", value=shown(given)))
         return []
     return list(given)
 
@@ -124,13 +129,15 @@ def _gpu_entry(reader: FieldReader, found: PriceList, currency: str, sources: So
     before = len(reader.problems)
     accelerator, resource = reader.name("accelerator", default=""), reader.name("resource", default="")
     if not accelerator and not resource and len(reader.problems) == before:
-        reader.refuse("accelerator", "is missing: name an accelerator, or a resource with a price of its own")
+        reader.refuse("accelerator", Message("is missing: name an accelerator, or a resource with a price of its own"))
     if any((item.accelerator, item.resource) == (accelerator, resource) for item in found.gpu):
-        reader.refuse("resource" if resource else "accelerator", f"{shown(resource or accelerator)} has two prices")
+        reader.refuse("resource" if resource else "accelerator", Message(
+            "%(value)s has two prices", value=shown(resource or accelerator)
+        ))
     given = [name for name in GPU_PRICES if reader.has(name)]
     price = None
     if len(given) != 1:
-        reader.refuse("price_per_gpu_hour", f"give exactly one of {', '.join(GPU_PRICES)}")
+        reader.refuse("price_per_gpu_hour", Message("give exactly one of %(names)s", names=", ".join(GPU_PRICES)))
     elif given[0] == "cost_sheet":
         price = _sheet_price(reader, accelerator, resource, currency, sources)
     else:
@@ -152,10 +159,15 @@ def _sheet_price(
     name = reader.text("cost_sheet")
     sheet = sources.gpu(name) if name else None
     if sheet is None:
-        reader.refuse("cost_sheet", f"{shown(name)} is no stored cost sheet: store it first, or give the price itself")
+        reader.refuse("cost_sheet", Message(
+            "%(value)s is no stored cost sheet: store it first, or give the price itself", value=shown(name)
+        ))
         return None
     if sheet.currency != currency:
-        reader.refuse("cost_sheet", f"{shown(name)} is in {sheet.currency}, prices are in {currency}")
+        reader.refuse("cost_sheet", Message(
+            "%(value)s is in %(currency)s, prices are in %(other)s",
+            value=shown(name), currency=sheet.currency, other=currency,
+        ))
         return None
     return GpuPriceInput(sheet.price, accelerator, resource, cost_sheet=name, facility_kw=sheet.facility_kw)
 
@@ -193,7 +205,9 @@ def _token_row(reader: FieldReader, currency: str, sources: Sources) -> _TokenRo
     else:
         given = [name for name in given if name != UP_TO]
         if not given:
-            reader.refuse("input", f"give a price per 1M tokens for at least one of {', '.join(TOKEN_CLASSES)}")
+            reader.refuse("input", Message(
+                "give a price per 1M tokens for at least one of %(names)s", names=", ".join(TOKEN_CLASSES)
+            ))
         asked = {name: _price(reader, name) for name in given}
         prices = {name: price for name, price in asked.items() if price is not None}
     up_to = reader.optional(UP_TO, PROMPT)
@@ -208,15 +222,25 @@ def _in_buckets(rows: Sequence[_TokenRow]) -> Iterator[tuple[_TokenRow, str]]:
     for number, row in enumerate(rows, start=1):
         for name in classes:
             if name not in row.prices and not row.reader.has(name):
-                row.reader.refuse(name, f"is missing: every bucket of {shown(row.model)} prices {', '.join(classes)}")
+                row.reader.refuse(name, Message(
+                    "is missing: every bucket of %(model)s prices %(classes)s",
+                    model=shown(row.model), classes=", ".join(classes),
+                ))
         if number == len(rows) and row.reader.has(UP_TO):
-            text = f"must be left out: the last bucket of {shown(row.model)} takes all longer prompts"
             given = shown(row.reader.fields[UP_TO]) if row.up_to is None else row.up_to
-            row.reader.refuse(UP_TO, f"{given} {text}")
+            row.reader.refuse(UP_TO, Message(
+                "%(value)s must be left out: the last bucket of %(model)s takes all longer prompts",
+                value=given, model=shown(row.model),
+            ))
         elif number < len(rows) and not row.reader.has(UP_TO):
-            row.reader.refuse(UP_TO, f"is missing, must be above {ends}: only the last bucket of {shown(row.model)} is open")
+            row.reader.refuse(UP_TO, Message(
+                "is missing, must be above %(ends)s: only the last bucket of %(model)s is open",
+                ends=ends, model=shown(row.model),
+            ))
         elif row.up_to is not None and row.up_to < first:
-            row.reader.refuse(UP_TO, f"{row.up_to} must be above {ends}, where the bucket before it ends")
+            row.reader.refuse(UP_TO, Message(
+                "%(value)s must be above %(ends)s, where the bucket before it ends", value=row.up_to, ends=ends
+            ))
         yield row, str(Context(first, row.up_to))
         if row.up_to is not None:
             first, ends = row.up_to + 1, str(row.up_to)
@@ -226,7 +250,7 @@ def _take(row: _TokenRow, context: str, found: PriceList) -> None:
     prices = {priced_class(name, context): price for name, price in row.prices.items()}
     for name in prices:
         if (row.model, name) in found.tokens:
-            row.reader.refuse("model", f"{shown(row.model)} has two {name} prices")
+            row.reader.refuse("model", Message("%(model)s has two %(name)s prices", model=shown(row.model), name=name))
     found.tokens.update({(row.model, name): price for name, price in prices.items()})
     entry = {"model": row.model} | ({} if row.up_to is None else {UP_TO: str(row.up_to)})
     if row.cost_sheet:
@@ -242,13 +266,20 @@ def _token_sheet_prices(
     name = reader.text("cost_sheet")
     sheet = sources.tokens(name) if name else None
     if given:
-        reader.refuse(given[0], "stands beside cost_sheet: give the prices, or the sheet that they come from")
+        reader.refuse(given[0], Message("stands beside cost_sheet: give the prices, or the sheet that they come from"))
     elif sheet is None:
-        reader.refuse("cost_sheet", f"{shown(name)} is no stored token cost sheet: store it first, or give the prices")
+        reader.refuse("cost_sheet", Message(
+            "%(value)s is no stored token cost sheet: store it first, or give the prices", value=shown(name)
+        ))
     elif sheet.model != model:
-        reader.refuse("model", f"{shown(model)} was not tested: {name} is of {sheet.model}")
+        reader.refuse("model", Message(
+            "%(value)s was not tested: %(name)s is of %(model)s", value=shown(model), name=name, model=sheet.model
+        ))
     elif sheet.currency != currency:
-        reader.refuse("cost_sheet", f"{shown(name)} is in {sheet.currency}, prices are in {currency}")
+        reader.refuse("cost_sheet", Message(
+            "%(value)s is in %(currency)s, prices are in %(other)s",
+            value=shown(name), currency=sheet.currency, other=currency,
+        ))
     else:
         return dict(sheet.by_class)
     return {}
@@ -259,6 +290,6 @@ def _price(reader: FieldReader, name: str) -> Decimal | None:
     given = reader.fields[name]
     number = exact_number(given)
     if number is None or not PRICE.holds(number) or (number * 10**PLACES).denominator != 1:
-        reader.refuse(name, f"{shown(given)} {PRICE.expected}")
+        reader.refuse(name, Message("%(value)s %(range)s", value=shown(given), range=PRICE.expected))
         return None
     return Decimal(exact_decimal(number, PLACES))

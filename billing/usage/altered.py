@@ -15,6 +15,7 @@ from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
 from billing.usage.models import AcceptedRows
 from billing.usage.services.ends import NOTED
 from metering.intervals import Interval
+from metering.messages import Message
 
 HELD: Final = "(SELECT * FROM usage_gpuallocation WHERE observed_until > %(start)s AND started_at < %(end)s) a"
 ALTERED: Final[Mapping[str, str]] = {
@@ -38,6 +39,11 @@ ALTERED: Final[Mapping[str, str]] = {
         FROM usage_efficiencysample e
         WHERE e."end" > %(start)s AND e.start < %(end)s AND e.content_sha256 <> {content_sha256(SAMPLE, 'e')}""",
 }  # fmt: skip
+KINDS: Final = {
+    "allocations": Message("allocations"), "pieces of allocations": Message("pieces of allocations"),
+    "ends of allocations": Message("ends of allocations"), "reports of capacity": Message("reports of capacity"),
+    "efficiency samples": Message("efficiency samples"),
+}  # fmt: skip
 COUNTED: Final = " UNION ALL ".join(
     f"""SELECT 'counted', '{kind.label}', NULL, (SELECT count(*) FROM usage_{kind.value}),
                coalesce((SELECT sum(rows) FROM usage_acceptedrows WHERE kind = '{kind.value}'), 0)::bigint"""
@@ -55,7 +61,7 @@ class Altered:
 
     kind: str
     rows: int
-    detail: str
+    detail: Message
 
 
 def usage_altered(window: Interval) -> list[Altered]:
@@ -68,5 +74,10 @@ def usage_altered(window: Interval) -> list[Altered]:
 
 def _altered(asked: str, kind: str, example: str | None, rows: int, accepted: int) -> Altered:
     if asked == "counted":
-        return Altered(kind, abs(accepted - rows), f"{accepted} {kind} were accepted, {rows} are stored")
-    return Altered(kind, rows, f"{rows} {kind} not as reported, such as {example or 'one that is gone'}")
+        return Altered(kind, abs(accepted - rows), Message(
+            "%(accepted)s %(kind)s were accepted, %(stored)s are stored", accepted=accepted, kind=KINDS[kind], stored=rows
+        ))
+    return Altered(kind, rows, Message(
+        "%(n)s %(kind)s not as reported, such as %(example)s",
+        n=rows, kind=KINDS[kind], example=example or Message("one that is gone"),
+    ))

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from metering.messages import Message
 from metering.records import (
     EfficiencySample,
     EngineReading,
@@ -59,15 +60,16 @@ def _gpu(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
         fields |= {"device_fraction": None, "share_unknown": "the file says that it is not known"}
     if row.get("ended_at") is None:
         if until is None:
-            message = "ended_at is empty: for an allocation that still runs, say --until when the file goes"
-            raise RecordError(message, "ended_at")
+            raise RecordError(Message(
+                "ended_at is empty: for an allocation that still runs, say --until when the file goes"
+            ), "ended_at")
         if row.get("end_reason") is not None:
-            raise RecordError("end_reason needs an ended_at", "end_reason")
+            raise RecordError(Message("end_reason needs an ended_at"), "end_reason")
         fields["observed_until"] = until
     if row.get("workload") is not None:
         kind, slash, name = (row["workload"] or "").partition("/")
         if not slash or not kind or not name:
-            raise RecordError(f"workload {row['workload']!r} must be kind/name", "workload")
+            raise RecordError(Message("workload %(value)s must be kind/name", value=repr(row["workload"])), "workload")
         fields["workload"] = {"kind": kind, "name": name}
     if (labels := row.get("labels")) is not None:
         fields["labels"] = _labels(labels)
@@ -80,7 +82,9 @@ def _labels(text: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise RecordError(f"labels {text[:80]!r} must be a JSON object of texts", "labels") from error
+        raise RecordError(
+            Message("labels %(value)s must be a JSON object of texts", value=repr(text[:80])), "labels"
+        ) from error
 
 
 def _plain(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:

@@ -8,13 +8,16 @@ from typing import Any, Final
 from django.db import connection
 
 from metering.intervals import Interval, union, without
+from metering.messages import Message
 
 BACKFILL: Final = "backfill"
 """The reporter that pieces holds together from kube-state-metrics, which tells requests and no claims."""
 EDGE: Final = timedelta(hours=1)
 """Devices that were offered to claims so shortly before a stretch are taken to be offered within it."""
-FILL_IT: Final = "report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"
-CLAIMS_STAY: Final = (
+FILL_IT: Final = Message(
+    "report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"
+)
+CLAIMS_STAY: Final = Message(
     "claims of devices cannot be backfilled, and this cluster offers devices to claims: see what pods claimed meanwhile, "
     "import it, and waive with a reason"
 )
@@ -36,7 +39,7 @@ class Gap:
     claims: bool = False
 
     @property
-    def advice(self) -> str:
+    def advice(self) -> Message:
         """What to do."""
         return CLAIMS_STAY if self.claims else FILL_IT
 

@@ -16,6 +16,7 @@ import msgspec
 
 from metering.gateways.naming import Naming, data_usage, known_data, naming_of
 from metering.gateways.translation import Fields, required, scalars, text, usage_of
+from metering.messages import Message
 from metering.records import MAX_SEQUENCE, RecordError, TokenUsage
 
 VERSION: Final = "1.0"
@@ -33,7 +34,7 @@ def redacted(event: Fields, *, namings: Mapping[str, Naming]) -> Fields:
 def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
     """The usage that a redacted event reports.  Raises RecordError."""
     if event.get("specversion") != VERSION:
-        raise RecordError(f"specversion must be {VERSION!r}", "specversion")
+        raise RecordError(Message("specversion must be %(version)s", version=repr(VERSION)), "specversion")
     kind = required(event, "type")
     identity = {"id": required(event, "id"), "source": required(event, "source")}
     consumer = required(event, "subject")

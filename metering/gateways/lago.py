@@ -11,6 +11,7 @@ from typing import Final
 
 from metering.gateways.naming import Naming, data_usage, known_data, naming_of
 from metering.gateways.translation import Fields, from_epoch, required, scalars, text, usage_of
+from metering.messages import Message
 from metering.records import RFC_3339, RecordError, TokenUsage
 
 EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer_id", "code", "timestamp")
@@ -30,7 +31,7 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
     identity = {"id": required(event, "transaction_id"), "source": required(event, "source")}
     consumer = text(event, "external_subscription_id") or text(event, "external_customer_id")
     if consumer is None:
-        raise RecordError("external_subscription_id is missing or empty", "external_subscription_id")
+        raise RecordError(Message("external_subscription_id is missing or empty"), "external_subscription_id")
     counted = data_usage(event.get("properties"), naming_of(code, namings))
     return usage_of({**identity, "time": _instant(event.get("timestamp")), "consumer": consumer, **counted}, now=now)
 
@@ -46,4 +47,4 @@ def _instant(timestamp: object) -> str | None:
             return from_epoch(float(timestamp), "timestamp")
         except (ValueError, OverflowError):
             pass
-    raise RecordError("timestamp must be seconds since 1970 or an RFC 3339 instant", "timestamp")
+    raise RecordError(Message("timestamp must be seconds since 1970 or an RFC 3339 instant"), "timestamp")

@@ -27,6 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from metering.gateways.translation import Fields, UndatedUsage, from_epoch, required, scalars, text
+from metering.messages import Message
 from metering.records import RecordError, TokenUsage, from_row
 from metering.token_usage import NOTHING, TokenClasses, token_classes, without_texts
 
@@ -83,7 +84,7 @@ def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
     payload: Fields = record["payload"]
     status = required(payload, "status")
     if record["time"] is None:
-        raise RecordError("startTime must be seconds since 1970 or an RFC 3339 instant", "startTime")
+        raise RecordError(Message("startTime must be seconds since 1970 or an RFC 3339 instant"), "startTime")
     return {
         "id": identity(payload), "source": record["source"], "time": record["time"],
         "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status),
@@ -101,7 +102,9 @@ def read_consumer(configured: str) -> tuple[str, ...]:
     known = [name.removeprefix("user_api_key_") for name in METADATA]
     unknown = sorted(set(names) - set(known))
     if unknown:
-        raise RecordError(f"consumer of LiteLLM: {', '.join(unknown)} is none of {', '.join(known)}")
+        raise RecordError(Message(
+            "consumer of LiteLLM: %(names)s is none of %(known)s", names=", ".join(unknown), known=", ".join(known)
+        ))
     return names
 
 
@@ -121,7 +124,7 @@ def _consumer(metadata: Fields, order: Sequence[str]) -> str:
         found = text(metadata, f"user_api_key_{name}")
         if found is not None:
             return found
-    raise RecordError(f"no consumer: the payload has none of {', '.join(order)}", "metadata")
+    raise RecordError(Message("no consumer: the payload has none of %(names)s", names=", ".join(order)), "metadata")
 
 
 def _model(payload: Fields, status: str) -> str:
@@ -130,7 +133,7 @@ def _model(payload: Fields, status: str) -> str:
     if found is None and status == FAILURE:
         return NO_MODEL
     if found is None:
-        raise RecordError("model is missing or empty", "model")
+        raise RecordError(Message("model is missing or empty"), "model")
     return found
 
 
@@ -147,7 +150,7 @@ def classes(record: Fields) -> TokenClasses:
         if counted.input_tokens or counted.output_tokens:
             return counted.as_estimate() if payload["error_code"] == CLIENT_LEFT else counted
     if payload.get("status") == SUCCESS and payload.get("call_type") in COUNTED:
-        raise RecordError("a success that states no token counts", "usage_object")
+        raise RecordError(Message("a success that states no token counts"), "usage_object")
     return NOTHING
 
 

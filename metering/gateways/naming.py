@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from metering.gateways.translation import Fields, scalars, text, whole
+from metering.messages import Message
 from metering.records import RecordError
 from metering.token_usage import TokenClasses, classes_by_name
 
@@ -53,7 +54,7 @@ def read_namings(configured: str) -> Mapping[str, Naming]:
     try:
         return {**DEFAULT, **msgspec.json.decode(configured or "{}", type=dict[str, Naming])}
     except msgspec.DecodeError as error:
-        raise RecordError(f"namings of events: {error}") from error
+        raise RecordError(Message("namings of events: %(error)s", error=error)) from error
 
 
 def naming_of(kind: object, namings: Mapping[str, Naming]) -> Naming:
@@ -69,12 +70,12 @@ def known_data(given: object, naming: Naming) -> Fields | None:
 def data_usage(given: Fields | None, naming: Naming) -> Fields:
     """Fields of `TokenUsage` in the data of an event.  Raises RecordError where model or counts are missing."""
     if given is None:
-        raise RecordError("the event has no data: an object with model and token counts is expected", "data")
+        raise RecordError(Message("the event has no data: an object with model and token counts is expected"), "data")
     classes = _classes(given, naming)
     optional = {name: _optional(given, getattr(naming, name)) for name in ("site", "provider", "status")}
     model = text(given, naming.model)
     if model is None:
-        raise RecordError(f"{naming.model} is missing or empty", naming.model)
+        raise RecordError(Message("%(model)s is missing or empty", model=naming.model), naming.model)
     return {"model": model, **classes.counts, **optional, "attributes": classes.remarks or None}
 
 
@@ -92,7 +93,7 @@ def _classes(given: Fields, naming: Naming) -> TokenClasses:
 def _needed(given: Mapping[str, Any], name: str) -> int:
     count = whole(given, name)
     if count is None:
-        raise RecordError(f"{name} is missing: a count that is not told is not taken for zero", name)
+        raise RecordError(Message("%(name)s is missing: a count that is not told is not taken for zero", name=name), name)
     return count
 
 

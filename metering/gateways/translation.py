@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from metering.messages import Message
 from metering.raw_json import tolerant
 from metering.records import (
     MAX_COUNT,
@@ -84,7 +85,7 @@ def usage_of(fields: Fields, *, now: datetime) -> TokenUsage:
     time = fields.get("time")
     if time is not None:
         if not isinstance(time, str):
-            raise RecordError("time must be an RFC 3339 instant with an offset", "time")
+            raise RecordError(Message("time must be an RFC 3339 instant with an offset"), "time")
         return from_row(TokenUsage, fields)
     attributes = {**(fields.get("attributes") or {}), "time": "arrival"}
     return from_row(UndatedUsage, {**fields, "time": now, "attributes": attributes})
@@ -100,7 +101,7 @@ def whole(fields: Mapping[str, Any], name: str) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
-        raise RecordError(f"{name} must be a whole number from 0 to {MAX_COUNT}", name)
+        raise RecordError(Message("%(name)s must be a whole number from 0 to %(most)s", name=name, most=MAX_COUNT), name)
     return value
 
 
@@ -110,7 +111,7 @@ def text(fields: Mapping[str, Any], name: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise RecordError(f"{name} must be a text", name)
+        raise RecordError(Message("%(name)s must be a text", name=name), name)
     return str(value)
 
 
@@ -118,7 +119,9 @@ def required(fields: Mapping[str, Any], name: str) -> str:
     """A text that must be there.  Raises RecordError."""
     value = text(fields, name)
     if value is None:
-        raise RecordError(f"{name} is missing, empty or longer than {MAX_KEPT_TEXT} characters", name)
+        raise RecordError(Message(
+            "%(name)s is missing, empty or longer than %(most)s characters", name=name, most=MAX_KEPT_TEXT
+        ), name)
     return value
 
 
@@ -131,7 +134,7 @@ def from_epoch(seconds: float, name: str) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
-        raise RecordError(f"{name} is no time in seconds since 1970", name) from None
+        raise RecordError(Message("%(name)s is no time in seconds since 1970", name=name), name) from None
 
 
 def _kept(fields: Fields) -> bytes:
@@ -146,7 +149,7 @@ def _object(raw: bytes | msgspec.Raw) -> Fields:
     """Also with NaN or half a character, most of which stands in content that is thrown away."""
     fields = tolerant(bytes(raw))
     if not isinstance(fields, dict):
-        raise RecordError("a record must be a JSON object")
+        raise RecordError(Message("a record must be a JSON object"))
     return fields
 
 

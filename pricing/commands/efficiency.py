@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from metering.messages import Message
 from metering.peaks import dense_peak_tflops
 from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines, write_notes
 from pricing.efficiency import (
@@ -156,7 +157,9 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
     metric, classes = reader.choice("penalise_on", tuple(Metric), Metric.HFU), _classes(reader)
     bounds = {field: value for field, value in ratios.items() if value is not None}
     if len(bounds) == len(ratios) and bounds["hfu_below"] > bounds["mfu_above"]:
-        reader.refuse("hfu_below", f"{bounds['hfu_below']} must not be above mfu_above {bounds['mfu_above']}")
+        reader.refuse("hfu_below", Message(
+            "%(value)s must not be above mfu_above %(other)s", value=bounds["hfu_below"], other=bounds["mfu_above"]
+        ))
     if len(reader.problems) > before or minutes is None or coverage is None or least is None or width is None:
         return None
     return EfficiencyPolicy(
@@ -195,7 +198,9 @@ def _instant(reader: FieldReader, name: str = "valid_from") -> datetime:
         if instant.tzinfo is not None:
             return instant
     if text:
-        reader.refuse(name, f"{text!r} must be a time with an offset such as 2026-10-01T00:00:00+08:00")
+        reader.refuse(name, Message(
+            "%(value)s must be a time with an offset such as 2026-10-01T00:00:00+08:00", value=repr(text)
+        ))
     return ALWAYS
 
 
@@ -222,7 +227,9 @@ def _measured(reader: FieldReader) -> tuple[Decimal | None, Decimal | None]:
         return phase.mfu, phase.hfu
     for name in ("mfu", "hfu", "tokens_per_second"):
         if reader.has(name):
-            reader.refuse(name, f"{shown(reader.fields[name])} stands beside phases: give one of them")
+            reader.refuse(name, Message(
+                "%(value)s stands beside %(other)s: give one of them", value=shown(reader.fields[name]), other="phases"
+            ))
     phases = []
     for index, item in enumerate(reader.each("phases")):
         one = reader.nested(item, "a phase", "phases", index)
@@ -260,7 +267,10 @@ def _phase(reader: FieldReader, accelerator: Any = None) -> _Phase:
         return _Phase(seconds, peak, given["mfu"], given["hfu"])
     for name in given:
         if reader.has(name):
-            reader.refuse(name, f"{shown(reader.fields[name])} stands beside tokens_per_second: give one of them")
+            reader.refuse(name, Message(
+                "%(value)s stands beside %(other)s: give one of them",
+                value=shown(reader.fields[name]), other="tokens_per_second",
+            ))
     rate, params = reader.number("tokens_per_second", TOKENS), reader.number("active_params", PARAMS)
     gpus, full = reader.number("gpus", GPUS), reader.choice("recomputation", ("none", "full"), "none") == "full"
     if rate is None or params is None or gpus is None or peak is None:
@@ -277,7 +287,9 @@ def _peak(reader: FieldReader, accelerator: Any) -> Fraction | None:
     name, dtype = reader.text("accelerator", default=str(accelerator or "")), reader.text("dtype")
     peak = dense_peak_tflops(name, dtype) if dtype else None
     if peak is None and dtype:
-        reader.refuse("accelerator", f"{name!r} has no known dense peak for {dtype!r}: give peak_tflops")
+        reader.refuse("accelerator", Message(
+            "%(value)s has no known dense peak for %(dtype)s: give peak_tflops", value=repr(name), dtype=repr(dtype)
+        ))
     return None if peak is None else Fraction(peak)
 
 
@@ -293,4 +305,6 @@ def _decimal(reader: FieldReader, name: str, bound: Bound, default: str | None =
 def _refuse_twice(reader: FieldReader, names: list[str]) -> None:
     for index, name in enumerate(names):
         if name and name in names[:index]:
-            reader.nested({}, "a workload", "workloads", index).refuse("id", f"{name!r} is there twice")
+            reader.nested({}, "a workload", "workloads", index).refuse("id", Message(
+                "%(value)s is there twice", value=repr(name)
+            ))

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     cases, checks = plan.cases(), plan.checks()
     shown = {name: case.as_dict() for name, case in cases.items()}
     if arguments.json:
-        told = [{"name": check.name, "holds": check.holds, "text": check.text} for check in checks]
+        told = [{"name": check.name, "holds": check.holds, "text": str(check.text)} for check in checks]
         params, tokens = plan.compute_optimal()
         best = {"active_params": str(params), "tokens": str(tokens)}
         steps = {} if plan.steps is None else {"optimizer_steps": plan.steps}

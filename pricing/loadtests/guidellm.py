@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from metering.messages import Message
 from pricing.documents import DocumentError
 from pricing.fields import exact_number
 from pricing.loadtests.rates import error_rate, number_or_given, present, share_of
@@ -34,11 +35,14 @@ def own_format(report: Mapping[str, Any]) -> dict[str, Any]:
     return present({"model": _model(report, benchmarks), "runs": [_run(one, counted) for one in at_a_rate]})
 
 
-def _no_rate(benchmarks: list[Mapping[str, Any]]) -> str:
+def _no_rate(benchmarks: list[Mapping[str, Any]]) -> Message:
     if not benchmarks:
-        return "benchmarks: is an empty list"
+        return Message("%(field)s: %(text)s", field="benchmarks", text=Message("is an empty list"))
     kinds = ", ".join(sorted({str(_strategy(benchmark, "type_") or "unknown") for benchmark in benchmarks}))
-    return f"benchmarks of kind {kinds} offer no fixed rate of requests: measure with the profile constant or poisson"
+    return Message(
+        "benchmarks of kind %(kinds)s offer no fixed rate of requests: measure with the profile constant or poisson",
+        kinds=kinds,
+    )
 
 
 def _run(benchmark: Mapping[str, Any], counted: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ the count of tokens). The offered rate and the duration are in no column: they a
 import csv
 from typing import Any, Final
 
+from metering.messages import Message
 from pricing.documents import DocumentError
 from pricing.fields import exact_number
 from pricing.loadtests.rates import error_rate, number_or_given, per_second, present
@@ -32,7 +33,10 @@ def own_format(text: str, name: str) -> dict[str, Any]:
     requests = [row for row in rows if row.get("Type") not in ("metric", "", None) and row.get("Name") != "Aggregated"]
     absent = [metric for metric in METRICS if metric not in fired]
     if absent:
-        raise DocumentError(f"{name}: Locust counts no tokens, fire entries of type metric named {', '.join(absent)}")
+        raise DocumentError(Message(
+            "%(name)s: Locust counts no tokens, fire entries of type metric named %(names)s",
+            name=name, names=", ".join(absent),
+        ))
     count, failed = (sum(_count(row, column) for row in requests) for column in ("Request Count", "Failure Count"))
     duration = number_or_given(fired["duration_s"].get(SIZE))
     run = {

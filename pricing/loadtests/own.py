@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from metering.messages import Message, UserError
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import exact_decimal
 from pricing.token_price import LoadPoint
@@ -38,6 +39,8 @@ NAMES: Final = ("accelerator", "model", "engine", "precision")
 
 class LoadTestError(InputError):
     """A report without load points; `messages` has one line per bad field."""
+
+    code = "load_test"
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,12 @@ class LoadTest:
     def run_of(self, point: LoadPoint) -> LoadRun:
         """The run that is this point."""
         return next(run for run in self.runs if run.point == point)
+
+
+class DeploymentsError(UserError, ValueError):
+    """Reports that are not of the same deployment."""
+
+    code = "load_test_deployments"
 
 
 def parse_load_test(fields: object) -> LoadTest:
@@ -100,20 +109,24 @@ def _run(reader: FieldReader) -> LoadRun | None:
 
 def _refuse_contradictions(reader: FieldReader, run: dict[str, Fraction]) -> None:
     if run[CACHED] > run["input_tps"]:
-        problem = f"{exact_decimal(run[CACHED], 3)} is above input_tps, which counts all input, cached included"
-        reader.refuse(CACHED, problem)
+        reader.refuse(CACHED, Message(
+            "%(value)s is above input_tps, which counts all input, cached included", value=exact_decimal(run[CACHED], 3)
+        ))
     if run["completed_rps"] > run["offered_rps"] * Fraction(11, 10):
-        reader.refuse("completed_rps", f"{exact_decimal(run['completed_rps'], 3)} is far above offered_rps")
+        reader.refuse("completed_rps", Message(
+            "%(value)s is far above offered_rps", value=exact_decimal(run["completed_rps"], 3)
+        ))
 
 
 def merge_load_tests(tests: Sequence[LoadTest]) -> LoadTest:
-    """One load test of the runs of all reports.  Raises ValueError where they are not of the same deployment."""
+    """One load test of the runs of all reports.  Raises DeploymentsError."""
     first = tests[0]
     for other in tests[1:]:
         for name in (*NAMES, "gpus"):
             if getattr(other, name) != getattr(first, name):
-                raise ValueError(
-                    f"the reports are not of one deployment: {name} is {getattr(first, name)!r} and {getattr(other, name)!r}"
-                )
+                raise DeploymentsError(Message(
+                    "the reports are not of one deployment: %(name)s is %(one)s and %(other)s",
+                    name=name, one=repr(getattr(first, name)), other=repr(getattr(other, name)),
+                ))
     runs = tuple(run for test in tests for run in test.runs)
     return LoadTest(first.accelerator, first.gpus, first.model, first.engine, first.precision, runs)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from metering.messages import Message
 from pricing.documents import Document, DocumentError, parse_document, parse_json_lines, read_text
 from pricing.loadtests import aiperf, guidellm, locust, sglang, vllm
 from pricing.loadtests.own import CACHED
@@ -53,13 +54,15 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
     tool = next((own_format for matches, own_format in READERS if all(map(matches, values))), None)
     if tool is None:
         if len(values) > 1:
-            raise DocumentError(f"{name}: holds {len(values)} documents that are no report of a known tool")
+            raise DocumentError(Message(
+                "%(name)s: holds %(values)s documents that are no report of a known tool", name=name, values=len(values)
+            ))
         fields = values[0]
         return Document(name, text, fields if not _is_own(fields) else extra.complete(dict(fields)))
     try:
         parts = [tool(value) for value in values]
     except DocumentError as error:
-        raise DocumentError(f"{name}: {error}") from error
+        raise DocumentError(Message("%(field)s: %(text)s", field=name, text=error)) from error
     merged = {**parts[0], "runs": [run for part in parts for run in part["runs"]]}
     return _of_tool(name, extra.complete(merged))
 

@@ -11,7 +11,7 @@ from django.utils import translation
 from billing.closing.report import Check, build_report
 from billing.corrections.services.disputes import dispute_escalate, dispute_reject, dispute_uphold, dispute_withdraw
 from billing.invoices.selectors import period_of
-from billing.portal.sentences import in_language
+from billing.runtime.translation import translated
 from tests.factories import person
 from tests.factories.disputes import FRIDAY, october, opened
 
@@ -81,4 +81,4 @@ def test_the_page_says_it_in_its_language(october: str, client: Client) -> None:
     page: Any = client.get("/close/?month=2026-11").content.decode()
     assert NAME in page
     with translation.override("zh-hans"):
-        assert "期末未决" in in_language(check("2026-11").detail)
+        assert "期末未决" in translated(check("2026-11").detail)

@@ -11,11 +11,10 @@ import pytest
 from django.test import Client
 from django.utils.translation import override
 
-from billing.portal.input_names import NAMES, input_name
+from billing.portal.input_names import NAMES, hint_of, input_name
 from billing.portal.mfu_baseline import own_mfu_p90
 from billing.portal.planner import BOUNDS, START, planned, planner_fields
 from billing.portal.planner import NAMES as PLANNER_INPUTS
-from billing.portal.price_hints import hint_of
 from billing.portal.token_bench import TERMS
 from billing.portal.token_report import TOLD_BY_PEOPLE
 from billing.portal.workbench import FIELDS as WORKBENCH_INPUTS

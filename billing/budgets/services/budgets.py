@@ -16,6 +16,7 @@ from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, 
 from billing.budgets.thresholds import Rung
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
+from metering.messages import Message, UserError
 
 MOST_RECIPIENTS = 20
 MOST_PERCENT = 1000
@@ -23,8 +24,10 @@ DEFAULT_THRESHOLDS = (50, 80, 100)
 DEFAULT_FORECAST_THRESHOLDS = (100,)
 
 
-class BudgetError(ValueError):
+class BudgetError(UserError, ValueError):
     """A budget, channel or mute that cannot be kept as asked; the text says what to change."""
+
+    code = "budget"
 
 
 @dataclass(frozen=True)
@@ -116,9 +119,10 @@ def _save(budget: Budget) -> None:
         with transaction.atomic():
             budget.save()
     except IntegrityError as error:
-        raise BudgetError(
-            f"budget of {budget.team.code}: another budget of the same scope and period is in force for part of that time"
-        ) from error
+        raise BudgetError(Message(
+            "budget of %(team)s: another budget of the same scope and period is in force for part of that time",
+            team=budget.team.code,
+        )) from error
 
 
 def _replace_parts(budget: Budget, wish: BudgetWish, channels: list[Channel] | None) -> None:
@@ -160,7 +164,9 @@ def _channels(team: Team, names: Iterable[str], language: str = "") -> list[Chan
     """The channels of those names; a name with an @ is a mail address, made a channel where there is none yet."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > MOST_RECIPIENTS:
-        raise BudgetError(f"recipients: {len(wanted)} are more than {MOST_RECIPIENTS}; use a mailing list")
+        raise BudgetError(Message(
+            "recipients: %(n)s are more than %(most)s; use a mailing list", n=len(wanted), most=MOST_RECIPIENTS
+        ))
     return [_mail(name, language) if "@" in name else _channel(team, name) for name in wanted]
 
 
@@ -168,7 +174,7 @@ def _mail(address: str, language: str) -> Channel:
     try:
         validate_email(address)
     except ValidationError as error:
-        raise BudgetError(f"recipient {address!r}: is not a mail address") from error
+        raise BudgetError(Message("recipient %(address)s: is not a mail address", address=repr(address))) from error
     channel, _ = Channel.objects.get_or_create(name=address, defaults={"mail": address, "language": language})
     return channel
 
@@ -176,7 +182,9 @@ def _mail(address: str, language: str) -> Channel:
 def _channel(team: Team, name: str) -> Channel:
     channel = Channel.objects.filter(name=name).first()
     if channel is None or channel.team_id not in (None, team.pk):
-        raise BudgetError(f"recipient {name!r}: is no channel that {team.code} may use, nor a mail address")
+        raise BudgetError(Message(
+            "recipient %(name)s: is no channel that %(team)s may use, nor a mail address", name=repr(name), team=team.code
+        ))
     return channel
 
 
@@ -196,13 +204,18 @@ class ChannelWish:
 def channel_put(*, wish: ChannelWish, actor: str) -> bool:
     """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address."""
     if "@" in wish.name or not wish.name:
-        raise BudgetError(f"channel {wish.name!r}: a name without @; mail addresses are recipients by themselves")
+        raise BudgetError(Message(
+            "channel %(name)s: a name without @; mail addresses are recipients by themselves", name=repr(wish.name)
+        ))
     if not is_address(wish.url):
-        raise BudgetError(f"channel {wish.name!r}: its url is no address that Apprise knows")
+        raise BudgetError(Message("channel %(name)s: its url is no address that Apprise knows", name=repr(wish.name)))
     if (wish.quiet_from is None) != (wish.quiet_until is None):
-        raise BudgetError(f"channel {wish.name!r}: quiet_from and quiet_until go together")
+        raise BudgetError(Message("channel %(name)s: quiet_from and quiet_until go together", name=repr(wish.name)))
     if wish.language not in ("", *(known := dict(settings.LANGUAGES))):
-        raise BudgetError(f"channel {wish.name!r}: language {wish.language!r} is none of {', '.join(known)}")
+        raise BudgetError(Message(
+            "channel %(name)s: language %(language)s is none of %(names)s",
+            name=repr(wish.name), language=repr(wish.language), names=", ".join(known),
+        ))
     values = {name: value for name, value in vars(wish).items() if name != "name"}
     with transaction.atomic():
         stored = Channel.objects.filter(name=wish.name).first()
@@ -239,7 +252,9 @@ def thresholds_put(*, budget: Budget, percents: Mapping[str, Iterable[int]], act
     wanted = {name: sorted(set(percents.get(name, ()))) for name in THRESHOLDS}
     for name, values in wanted.items():
         if any(not 1 <= value <= MOST_PERCENT for value in values):
-            raise BudgetError(f"{name} {values}: must be whole percents from 1 to {MOST_PERCENT}")
+            raise BudgetError(Message(
+                "%(name)s %(text)s: must be whole percents from 1 to %(most)s", name=name, text=values, most=MOST_PERCENT
+            ))
     with transaction.atomic():
         stored = Budget.objects.select_for_update().get(pk=budget.pk)
         before = {name: list(getattr(stored, name)) for name in THRESHOLDS}
@@ -254,9 +269,11 @@ def thresholds_put(*, budget: Budget, percents: Mapping[str, Iterable[int]], act
 def mute_put(*, budget: Budget, until: datetime, reason: str, now: datetime, actor: str) -> Mute:
     """Hold back the alerts of a budget until then.  Raises BudgetError: a mute ends, and says why."""
     if not now < until:
-        raise BudgetError(f"mute until {until.isoformat()}: must lie in the future; every mute expires")
+        raise BudgetError(Message(
+            "mute until %(until)s: must lie in the future; every mute expires", until=until.isoformat()
+        ))
     if not reason.strip():
-        raise BudgetError("mute: a reason is missing")
+        raise BudgetError(Message("mute: a reason is missing"))
     with transaction.atomic():
         mute = Mute.objects.create(
             team=budget.team, budget=budget, since=now, until=until, reason=reason.strip()[:500], by=actor

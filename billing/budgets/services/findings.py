@@ -19,6 +19,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
+from metering.messages import Message
 from pricing.money import round_amount, round_to
 
 PERSISTS: Final = timedelta(hours=2)
@@ -131,7 +132,10 @@ def feedback_put(*, finding: CostAnomaly, feedback: str, note: str, now: datetim
     Raises BudgetError.
     """
     if feedback not in CostAnomaly.Feedback.values:
-        raise BudgetError(f"feedback {feedback!r}: must be one of {', '.join(CostAnomaly.Feedback.values)}")
+        raise BudgetError(Message(
+            "feedback %(feedback)s: must be one of %(names)s",
+            feedback=repr(feedback), names=", ".join(CostAnomaly.Feedback.values),
+        ))
     with transaction.atomic():
         before = CostAnomaly.objects.select_for_update().get(pk=finding.pk).feedback
         CostAnomaly.objects.filter(pk=finding.pk).update(

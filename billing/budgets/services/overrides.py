@@ -10,6 +10,7 @@ from billing.budgets.services.budgets import BudgetError
 from billing.invoices.approval_limits import require_right, require_second_person
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
+from metering.messages import Message
 
 
 def cap_override_ask(
@@ -20,11 +21,13 @@ def cap_override_ask(
     Nothing changes before somebody else approves it.
     """
     if not amount > 0 or amount != round(amount, 2) or amount >= 10**18:
-        raise BudgetError(f"amount {amount}: must be above 0, with at most two decimals")
+        raise BudgetError(Message("amount %(amount)s: must be above 0, with at most two decimals", amount=amount))
     if not now < until:
-        raise BudgetError(f"override until {until.isoformat()}: must lie in the future; every override ends")
+        raise BudgetError(Message(
+            "override until %(until)s: must lie in the future; every override ends", until=until.isoformat()
+        ))
     if not reason.strip():
-        raise BudgetError("override: a reason is missing")
+        raise BudgetError(Message("override: a reason is missing"))
     with transaction.atomic():
         override = CapOverride.objects.create(
             budget=budget, amount=amount, until=until, reason=reason.strip()[:500], asked_by=actor, asked_at=now
@@ -37,11 +40,11 @@ def cap_override_approve(*, override_id: int, now: datetime, actor: str) -> CapO
     """Put it in force.  Raises AuthorityError, BudgetError: it is approved already, or its time is over."""
     with transaction.atomic():
         override = CapOverride.objects.select_for_update().get(pk=override_id)
-        what = f"let {override.budget} pass its cap"
+        what = Message("let %(budget)s pass its cap", budget=override.budget)
         require_right(actor, what, Right.APPROVE, Right.CLOSE)
         require_second_person(actor, override.asked_by, what)
         if override.approved_by or override.until <= now:
-            raise BudgetError(f"override {override_id}: it is approved already, or its time is over")
+            raise BudgetError(Message("override %(n)s: it is approved already, or its time is over", n=override_id))
         override.approved_by, override.approved_at = actor, now
         override.save(update_fields=["approved_by", "approved_at"])
         _tell("cap_override_approve", override, actor)

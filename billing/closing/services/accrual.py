@@ -30,11 +30,14 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import EVERYTHING
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 from pricing.number_text import plain_text
 
 
-class AccrualError(Exception):
+class AccrualError(UserError):
     """A month that needs no estimate, or none yet."""
+
+    code = "accrual"
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,12 @@ def accrual_last(period: BillingPeriod) -> Accrued | None:
 
 def _refuse(period: BillingPeriod, now: datetime) -> None:
     if period.status != BillingPeriod.Status.OPEN:
-        raise AccrualError(f"period {period.month} is {period.status}: export its journal instead of an estimate")
+        raise AccrualError(Message(
+            "period %(month)s is %(status)s: export its journal instead of an estimate",
+            month=period.month, status=period.status,
+        ))
     if now < period.start:
-        raise AccrualError(f"period {period.month} has not begun: there is nothing to estimate")
+        raise AccrualError(Message("period %(month)s has not begun: there is nothing to estimate", month=period.month))
 
 
 def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str, now: datetime) -> Accrual:

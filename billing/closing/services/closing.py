@@ -43,6 +43,7 @@ from billing.usage.altered import usage_altered
 from billing.usage.digests import usage_digest
 from billing.usage.epochs import epoch_advance, epoch_withdraw, ingest_lock_exclusive
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 from pricing.number_text import amounts_text
 from pricing.rating import Charge
 
@@ -53,31 +54,48 @@ TEAMS_TOLD = 5
 class TeamsBlockedError(PeriodError):
     """Teams whose facts are broken are held; the others are billed. The period is closing until these are, too."""
 
+    code = "teams_blocked"
+
     def __init__(self, month: str, held: list[TeamProblem], billed: int) -> None:
-        first = "; ".join(f"{item.team}: {item.problem}" for item in held[:TEAMS_TOLD])
-        more = f"; and {len(held) - TEAMS_TOLD} more" if len(held) > TEAMS_TOLD else ""
-        super().__init__(
-            f"period {month} is not closed: {len(held)} of its teams cannot be billed, {billed} invoices of others are "
-            f"drafted; repair the facts, then close again; {first}{more}"
-        )
+        parts: list[str] = [
+            Message.counted(
+                "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoice of others is "
+                "drafted",
+                "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoices of others are "
+                "drafted",
+                billed, month=month, n=len(held), drafted=billed,
+            ),
+            Message("repair the facts, then close again"),
+            *(f"{item.team}: {item.problem}" for item in held[:TEAMS_TOLD]),
+        ]
+        if len(held) > TEAMS_TOLD:
+            parts.append(Message("and %(n)s more", n=len(held) - TEAMS_TOLD))
+        super().__init__(Message.joined(parts))
         self.held = held
 
 
-class CloseRefusedError(Exception):
+class CloseRefusedError(UserError):
     """Exceptions that are neither solved nor waived hold the close."""
 
+    code = "close_refused"
+
     def __init__(self, report: Report) -> None:
-        super().__init__(f"period {report.period} cannot be closed: {_held_by(report)}")
+        super().__init__(_held_by(report))
         self.report = report
 
 
-def _held_by(report: Report) -> str:
+def _held_by(report: Report) -> Message:
     """The exceptions that hold a close, by their number; where there is none, the reconciliation that fails."""
     count = len(report.blocking)
     failing = next((check for check in report.checks if check.holds and not check.ok), None)
     if not count and failing is not None:
-        return f"{failing.name}: {failing.detail}"
-    return "1 exception holds it" if count == 1 else f"{count} exceptions hold it"
+        return Message(
+            "period %(month)s cannot be closed: %(name)s: %(detail)s",
+            month=report.period, name=failing.name, detail=failing.detail,
+        )
+    if count == 1:
+        return Message("period %(month)s cannot be closed: 1 exception holds it", month=report.period)
+    return Message("period %(month)s cannot be closed: %(n)s exceptions hold it", month=report.period, n=count)
 
 
 @dataclass(frozen=True)
@@ -135,7 +153,9 @@ def _bill(month: str, now: datetime, report_progress: ProgressCallback) -> Close
         if period.status == BillingPeriod.Status.CLOSED:
             return Closed(period, _live(period).count(), changed=False)
         if period.status == BillingPeriod.Status.OPEN:
-            raise PeriodError(f"period {month} was opened again while it was being closed: look at it, then close again")
+            raise PeriodError(Message(
+                "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
+            ))
         report_progress("rate", 0, 0)
         window = Interval(period.start, period.end)
         uncut = held_uncut(window, period.ordinal)
@@ -170,14 +190,20 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
     """
     if _live(period).exists():
         if assessment.entangled:
-            raise PeriodError(
-                f"period {period.month}: what others pay hangs on teams that cannot be rated; repair the facts, then close "
-                f"again; {'; '.join(f'{team}: {problem}' for team, problem in sorted(assessment.faults.items()))}"
-            )
+            raise PeriodError(Message.joined([
+                Message("period %(month)s: what others pay hangs on teams that cannot be rated", month=period.month),
+                Message("repair the facts, then close again"),
+                *(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items())),
+            ]))
         if altered := usage_altered(Interval(period.start, period.end)):
             failing = as_reported(altered)
-            raise PeriodError(f"period {period.month} cannot be closed: {failing.name}: {failing.detail}")
-        raise PeriodError(f"period {period.month} lost an owner or a price after its cut-off: put it back, then close again")
+            raise PeriodError(Message(
+                "period %(month)s cannot be closed: %(name)s: %(detail)s",
+                month=period.month, name=failing.name, detail=failing.detail,
+            ))
+        raise PeriodError(Message(
+            "period %(month)s lost an owner or a price after its cut-off: put it back, then close again", month=period.month
+        ))
     ingest_lock_exclusive()
     epoch_withdraw(ordinal=period.ordinal or 0, now=now)
     audit_record(
@@ -193,10 +219,11 @@ def _write(
     """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
     ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
     if before and (moved := differing(period, assessment)):
-        raise PeriodError(
-            f"the repair changed what is billed already of {', '.join(moved[:TEAMS_TOLD])} in {period.month}: change only "
-            f"what concerns the teams that are held, or have two persons open {period.month} again with `period_reopen`"
-        )
+        raise PeriodError(Message(
+            "the repair changed what is billed already of %(teams)s in %(month)s: change only what concerns the teams "
+            "that are held, or have two persons open %(month)s again with `period_reopen`",
+            teams=", ".join(moved[:TEAMS_TOLD]), month=period.month,
+        ))
 
     def write(part: RatingResult) -> list[Invoice]:
         report_progress("write", 0, 0)

@@ -9,13 +9,16 @@ from billing.closing.energy import KWH_PLACES
 from billing.closing.models import MeterReading
 from billing.invoices.services.periods import period_open
 from billing.tenancy.audit import audit_record
+from metering.messages import Message, UserError
 from pricing.money import round_to
 
 MOST = Decimal("1e12")
 
 
-class ReadingError(ValueError):
+class ReadingError(UserError, ValueError):
     """A reading that cannot be."""
+
+    code = "meter_reading"
 
 
 def meter_reading_put(
@@ -26,12 +29,14 @@ def meter_reading_put(
     The last one told counts; of a closed month it only informs.  Raises ReadingError.
     """
     if not cluster.strip() or len(cluster) > 512:
-        raise ReadingError("cluster: name the cluster as its agent does")
+        raise ReadingError(Message("cluster: name the cluster as its agent does"))
     if not source.strip() or len(source) > 500:
-        raise ReadingError("source: say which meter was read, in at most 500 characters")
+        raise ReadingError(Message("source: say which meter was read, in at most 500 characters"))
     kwh, part = _kwh("metered_kwh", metered), _kwh("shared_kwh", shared or "0")
     if not kwh or part > kwh:
-        raise ReadingError(f"metered_kwh {kwh}: must be above 0, and the shared {part} a part of it")
+        raise ReadingError(Message(
+            "metered_kwh %(kwh)s: must be above 0, and the shared %(shared)s a part of it", kwh=kwh, shared=part
+        ))
     with transaction.atomic():
         reading = MeterReading.objects.create(
             period=period_open(month=month), cluster=cluster.strip(), metered_kwh=kwh, shared_kwh=part,
@@ -46,7 +51,10 @@ def _kwh(name: str, text: str) -> Decimal:
     try:
         value = Decimal(text.strip().replace(",", ""))
     except InvalidOperation as error:
-        raise ReadingError(f"{name} {text[:40]!r} is not a decimal") from error
+        raise ReadingError(Message("%(name)s %(text)s is not a decimal", name=name, text=repr(text[:40]))) from error
     if not value.is_finite() or not 0 <= value <= MOST or round_to(value, KWH_PLACES) != value:
-        raise ReadingError(f"{name} {text[:40]!r}: must be 0 or more, with at most {KWH_PLACES} decimals")
+        raise ReadingError(Message(
+            "%(name)s %(text)s: must be 0 or more, with at most %(places)s decimals",
+            name=name, text=repr(text[:40]), places=KWH_PLACES,
+        ))
     return value

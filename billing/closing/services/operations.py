@@ -20,26 +20,31 @@ from billing.invoices.models import Operation
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import PeriodError
 from billing.runtime.progress import ProgressCallback, no_progress, report_to_all, saved_with_operation
+from metering.messages import Message
 
 OPERATION_LOCK = 0x4F50
 
 
-def _close(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+def _close(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
     closed = period_close(month=operation.month, actor=operation.requested_by, now=now, report_progress=report_progress)
-    return f"{_invoices(closed.invoices)} drafted" if closed.changed else "was closed already"
+    if not closed.changed:
+        return Message("was closed already")
+    if closed.invoices == 1:
+        return Message("1 invoice drafted")
+    return Message("%(n)s invoices drafted", n=closed.invoices)
 
 
-def _issue(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+def _issue(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
     issued = invoices_issue(month=operation.month, actor=operation.requested_by, now=now, report_progress=report_progress)
-    return f"{_invoices(issued)} issued"
+    return Message("1 invoice issued") if issued == 1 else Message("%(n)s invoices issued", n=issued)
 
 
-def _assess(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+def _assess(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
     report_progress("assess", 0, 0)
     return month_assess(month=operation.month, now=now)
 
 
-def _focus(operation: Operation, now: datetime, report_progress: ProgressCallback) -> str:
+def _focus(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
     from billing.exports.focus.conformance import ConformanceError  # 50 MB of Arrow, which no other operation needs
     from billing.exports.services.focus import UnexplainedError
     from billing.exports.services.focus_rows import focus_make
@@ -48,15 +53,11 @@ def _focus(operation: Operation, now: datetime, report_progress: ProgressCallbac
     try:
         rows = focus_make(month=operation.month, now=now, report_progress=report_progress)
     except (NotIssuedError, UnexplainedError, ConformanceError) as error:
-        raise PeriodError(str(error)) from error
-    return f"{rows} rows of FOCUS made"
+        raise PeriodError(error.message) from error
+    return Message.counted("%(n)s row of FOCUS made", "%(n)s rows of FOCUS made", rows, n=rows)
 
 
-def _invoices(count: int) -> str:
-    return "1 invoice" if count == 1 else f"{count} invoices"
-
-
-KINDS: dict[str, Callable[[Operation, datetime, ProgressCallback], str]] = {
+KINDS: dict[str, Callable[[Operation, datetime, ProgressCallback], Message]] = {
     "close": _close, "issue": _issue, "assess": _assess, "focus": _focus,
 }  # fmt: skip
 
@@ -97,11 +98,12 @@ def operation_run(*, operation_id: int, wait: bool = True, report_progress: Prog
                 message = KINDS[operation.kind](operation, timezone.now(), report_to_all(kept, report_progress))
             status = Operation.Status.DONE
         except CloseRefusedError as refusal:
-            message, status = str(refusal), Operation.Status.REFUSED
+            message, status = refusal.message, Operation.Status.REFUSED
         except PeriodError as error:
-            message, status = str(error), Operation.Status.FAILED
+            message, status = error.message, Operation.Status.FAILED
+        parameters = {**operation.parameters, "message": message.as_json()}
         Operation.objects.filter(pk=operation.pk).update(
-            status=status, message=message, finished_at=timezone.now()
+            status=status, message=message, parameters=parameters, finished_at=timezone.now()
         )
     operation.refresh_from_db()
     return operation

@@ -25,6 +25,7 @@ from billing.runtime.bulk_copy import rows_copy
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.selectors import usage_months
 from metering.intervals import Interval, month_of
+from metering.messages import Message
 
 PREVIEW_LOCK, REFRESH_LOCK = 0x5056, 0x5057
 MONTHS_KEPT = 3
@@ -129,13 +130,15 @@ def report_make(period: BillingPeriod, *, now: datetime) -> None:
     kept.update(report=facts, report_as_of=now, report_took_ms=took)
 
 
-def month_assess(*, month: str, now: datetime) -> str:
+def month_assess(*, month: str, now: datetime) -> Message:
     """Assess a month for its pages, whatever is kept of it; returns what was done in words."""
     period = period_of(month)
     preview = preview_make(period, now=now)
     if large(preview.lines):
         report_make(period, now=now)
-    return f"{preview.lines} lines and verdicts assessed"
+    return Message.counted(
+        "%(n)s line or verdict assessed", "%(n)s lines and verdicts assessed", preview.lines, n=preview.lines
+    )
 
 
 def previews_refresh() -> int:

@@ -22,12 +22,15 @@ from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from billing.usage.epochs import epoch_withdraw, ingest_lock_exclusive
 from billing.usage.selectors import close_before, last_ordinal
+from metering.messages import Message, UserError
 
 Status = PeriodReopening.Status
 
 
-class ReopeningError(ValueError):
+class ReopeningError(UserError, ValueError):
     """A month that cannot be opened again as asked."""
+
+    code = "reopening"
 
 
 def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> PeriodReopening:
@@ -35,13 +38,15 @@ def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> 
 
     Raises ReopeningError, AuthorityError.
     """
-    require_right(actor, f"ask to open {month} again", Right.CLOSE)
+    require_right(actor, Message("ask to open %(month)s again", month=month), Right.CLOSE)
     if not reason.strip():
-        raise ReopeningError("say why the month is to be opened again")
+        raise ReopeningError(Message("say why the month is to be opened again"))
     with transaction.atomic():
         period = _reopenable(month)
         if period.reopenings.filter(status=Status.REQUESTED).exists():
-            raise ReopeningError(f"somebody asked already to open {month} again: approve that, or turn it down")
+            raise ReopeningError(Message(
+                "somebody asked already to open %(month)s again: approve that, or turn it down", month=month
+            ))
         asked = PeriodReopening.objects.create(
             period=period, closing=period.ordinal, reason=reason.strip(), requested_by=actor, requested_at=now,
             closed_by=period.closed_by, closed_at=period.closed_at,
@@ -56,14 +61,14 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
     One transaction that holds all ingest for an instant, as the close does: drafts are voided, the close is taken back.
     """
     with transaction.atomic():
-        asked = _waiting(reopening_id, "approved")
-        what = f"open {asked.period.month} again"
-        require_second_person(actor, asked.requested_by, f"to {what}")
+        asked = _waiting(reopening_id, Message("approved"))
+        what = Message("open %(month)s again", month=asked.period.month)
+        require_second_person(actor, asked.requested_by, Message("to %(what)s", what=what))
         require_right(actor, what, Right.APPROVE)
         ingest_lock_exclusive()
         period = _reopenable(asked.period.month)
         if period.ordinal != asked.closing:
-            raise ReopeningError(f"{period.month} was closed again since somebody asked: ask anew")
+            raise ReopeningError(Message("%(month)s was closed again since somebody asked: ask anew", month=period.month))
         asked.status, asked.decided_by, asked.decided_at = Status.APPROVED, actor, now
         asked.drafts = _void_drafts(period, asked)
         held = list(period.held_teams.values_list("team", flat=True))
@@ -81,11 +86,11 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
 
 def reopening_reject(*, reopening_id: int, reason: str, actor: str, now: datetime) -> PeriodReopening:
     """Turn a request down, or take one's own back.  Raises ReopeningError, AuthorityError."""
-    require_right(actor, "turn a reopening down", Right.APPROVE, Right.CLOSE)
+    require_right(actor, Message("turn a reopening down"), Right.APPROVE, Right.CLOSE)
     if not reason.strip():
-        raise ReopeningError("say why the reopening is turned down")
+        raise ReopeningError(Message("say why the reopening is turned down"))
     with transaction.atomic():
-        asked = _waiting(reopening_id, "turned down")
+        asked = _waiting(reopening_id, Message("turned down"))
         asked.status, asked.decided_by, asked.decided_at = Status.REJECTED, actor, now
         asked.decision = reason.strip()
         asked.save()
@@ -102,50 +107,65 @@ def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datet
         return reopening_request(month=month, reason=reason, actor=actor, now=now)
     waiting = PeriodReopening.objects.filter(period__month=month, status=Status.REQUESTED).first()
     if waiting is None:
-        raise ReopeningError(f"nobody asked to open {month} again: `manage.py period_reopen request {month} --reason ...`")
+        raise ReopeningError(Message(
+            "nobody asked to open %(month)s again: `manage.py period_reopen request %(month)s --reason ...`", month=month
+        ))
     if step == "approve":
         return reopening_approve(reopening_id=waiting.pk, actor=actor, now=now)
     return reopening_reject(reopening_id=waiting.pk, reason=reason, actor=actor, now=now)
 
 
-def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None) -> str:
-    """Why a month cannot be opened again, in a sentence that says what to do instead; empty where it can. `setup` where
+def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None) -> Message | None:
+    """Why a month cannot be opened again, in a sentence that says what to do instead; None where it can. `setup` where
     it is read already.
     """
     month = period.month
     if (setup or billing_setup()).reopening != BillingSetup.Reopening.TWO_PERSONS:
-        return "closed months stay closed here: `reopening: two-persons` under `billing:` in the set-up file allows it"
+        return Message(
+            "closed months stay closed here: `reopening: two-persons` under `billing:` in the set-up file allows it"
+        )
     if period.status == BillingPeriod.Status.OPEN:
-        return f"period {month} is {period.status}: only a closed month is opened again"
+        return Message(
+            "period %(month)s is %(status)s: only a closed month is opened again", month=month, status=period.status
+        )
     if period.invoices.filter(status=Invoice.Status.ISSUED).exists():
         if period.status == BillingPeriod.Status.CLOSING:
-            return (
-                f"invoices of {month} are issued and never change: repair the facts of the teams that its close holds (the "
-                "set-up file may change what concerns them only), then close again"
+            return Message(
+                "invoices of %(month)s are issued and never change: repair the facts of the teams that its close holds (the "
+                "set-up file may change what concerns them only), then close again", month=month,
             )
-        return f"invoices of {month} are issued and never change: correct them with a credit note or a change of closed time"
+        return Message(
+            "invoices of %(month)s are issued and never change: correct them with a credit note or a change of closed time",
+            month=month,
+        )
     if period.ordinal != close_before(last_ordinal() + 1):
-        return f"a later month was closed after {month} and may have billed its late usage: correct {month} with notes"
-    return ""
+        return Message(
+            "a later month was closed after %(month)s and may have billed its late usage: correct %(month)s with notes",
+            month=month,
+        )
+    return None
 
 
 def _reopenable(month: str) -> BillingPeriod:
     """The month, locked with its drafts, so that nobody issues one of them meanwhile.  Raises ReopeningError."""
     period = BillingPeriod.objects.select_for_update().filter(month=month).first()
     if period is None:
-        raise ReopeningError(f"period {month} is open: only a closed month is opened again")
+        raise ReopeningError(Message("period %(month)s is open: only a closed month is opened again", month=month))
     list(period.invoices.select_for_update().order_by("id").values_list("id", flat=True))
     if why := why_not_reopenable(period):
         raise ReopeningError(why)
     return period
 
 
-def _waiting(reopening_id: int, what: str) -> PeriodReopening:
+def _waiting(reopening_id: int, what: Message) -> PeriodReopening:
     asked = PeriodReopening.objects.select_for_update(of=("self",)).filter(pk=reopening_id).select_related("period").first()
     if asked is None:
-        raise ReopeningError(f"reopening {reopening_id}: there is none of that id")
+        raise ReopeningError(Message("reopening %(number)s: there is none of that id", number=reopening_id))
     if asked.status != Status.REQUESTED:
-        raise ReopeningError(f"reopening {asked.pk} is {asked.status}: only one that waits can be {what}")
+        raise ReopeningError(Message(
+            "reopening %(number)s is %(status)s: only one that waits can be %(what)s",
+            number=asked.pk, status=asked.status, what=what,
+        ))
     return asked
 
 

@@ -11,6 +11,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.usage.epochs import ingest_lock_shared
 from metering.intervals import IntervalError, billing_month
+from metering.messages import Message
 
 
 class ModeError(ValueError):
@@ -35,7 +36,7 @@ def billing_mode_put(
     found = Team.objects.filter(code=team, is_group=False).first()
     if found is None:
         raise ModeError(f"team {team!r}: there is no such team")
-    require_right(actor, f"switch the billing mode of {team}", Right.APPROVE)
+    require_right(actor, Message("switch the billing mode of %(team)s", team=team), Right.APPROVE)
     with transaction.atomic():
         ingest_lock_shared()  # no month is cut off while this looks
         closed = BillingPeriod.objects.exclude(ordinal=None).filter(month__gte=from_month).first()

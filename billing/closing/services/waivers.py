@@ -11,11 +11,14 @@ from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.audit import audit_record
+from metering.messages import Message, UserError
 from metering.names import visible
 
 
-class WaiverError(ValueError):
+class WaiverError(UserError, ValueError):
     """An exception that may not be waived."""
+
+    code = "waiver"
 
 
 DEFAULT_DAYS: Final = 31
@@ -31,18 +34,25 @@ def exception_waive(
     Usage without owner or price cannot be waived: it must be solved.  Raises WaiverError.
     """
     if kind not in WAIVABLE:
-        raise WaiverError(f"{kind} cannot be waived (only {', '.join(WAIVABLE)}): solve it")
+        raise WaiverError(Message(
+            "%(kind)s cannot be waived (only %(names)s): solve it", kind=kind, names=", ".join(WAIVABLE)
+        ))
     if not reason.strip():
-        raise WaiverError("a waiver needs a reason")
+        raise WaiverError(Message("a waiver needs a reason"))
     if period.ordinal is not None and period.waivers.filter(kind=kind, subject=subject).exists():
-        raise WaiverError(f"period {period.month} is closed: its waiver of {kind} {subject} stays")
+        raise WaiverError(Message(
+            "period %(month)s is closed: its waiver of %(kind)s %(subject)s stays",
+            month=period.month, kind=kind, subject=subject,
+        ))
     expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
     of_kind = [item for item in reported if item.kind == kind]
     as_shown = [item for item in of_kind if visible(item.subject) == visible(subject)]
     found = next((item for item in of_kind if item.subject == subject), as_shown[0] if as_shown else None)
     if found is None:
-        raise WaiverError(f"period {period.month} has no exception {kind} {subject}")
+        raise WaiverError(Message(
+            "period %(month)s has no exception %(kind)s %(subject)s", month=period.month, kind=kind, subject=subject
+        ))
     subject = found.subject
     facts = {"reason": reason, "waived_by": actor, "quantity": found.quantity, "expires_at": expires_at}
     with transaction.atomic():
@@ -61,7 +71,9 @@ def _expiry(period: BillingPeriod, last_day: date | None, now: datetime) -> date
     today = now.astimezone(zone).date()
     day = today + timedelta(days=DEFAULT_DAYS) if last_day is None else last_day
     if not today <= day <= today + timedelta(days=LONGEST_DAYS):
-        raise WaiverError(f"until {day.isoformat()}: choose a day from today on, within {LONGEST_DAYS} days")
+        raise WaiverError(Message(
+            "until %(day)s: choose a day from today on, within %(days)s days", day=day.isoformat(), days=LONGEST_DAYS
+        ))
     return datetime.combine(day + timedelta(days=1), time(), zone)
 
 
@@ -72,4 +84,4 @@ def last_day(text: str | None) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise WaiverError(f"until {text[:20]!r}: write a day as 2026-11-30") from error
+        raise WaiverError(Message("until %(text)s: write a day as 2026-11-30", text=repr(text[:20]))) from error

@@ -58,6 +58,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval, month_of
+from metering.messages import Message
 from pricing.money import AMOUNT_PLACES, PRICE_PLACES, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
@@ -135,23 +136,30 @@ def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wan
 
 def _require_reason(wanted: Wanted) -> None:
     if wanted.reason_code not in Correction.Reason.values:
-        raise NoteError(f"reason code {wanted.reason_code!r} is none of {', '.join(Correction.Reason.values)}")
+        raise NoteError(Message(
+            "reason code %(code)s is none of %(names)s",
+            code=repr(wanted.reason_code), names=", ".join(Correction.Reason.values),
+        ))
     if not wanted.reason.strip():
-        raise NoteError("a correction needs a reason in words")
+        raise NoteError(Message("a correction needs a reason in words"))
     if wanted.reason_code in NEED_EVIDENCE and not wanted.evidence.strip():
-        raise NoteError(f"a correction for {wanted.reason_code} needs evidence: a ticket, an incident, a page")
+        raise NoteError(Message(
+            "a correction for %(code)s needs evidence: a ticket, an incident, a page", code=wanted.reason_code
+        ))
 
 
 def _lines_asked_for(document: Invoice | Note, credits: Sequence[LineCredit]) -> list[BilledLine]:
     positions = [credit.position for credit in credits]
     if not positions:
-        raise NoteError("name at least one line to credit")
+        raise NoteError(Message("name at least one line to credit"))
     if len(set(positions)) < len(positions):
-        raise NoteError(f"lines {sorted(positions)}: name each line once")
+        raise NoteError(Message("lines %(positions)s: name each line once", positions=sorted(positions)))
     lines = {line.position: line for line in billed_lines(document, positions)}
     missing = [position for position in positions if position not in lines]
     if missing:
-        raise NoteError(f"line {missing[0]}: {document.number} charges no line of that position")
+        raise NoteError(Message(
+            "line %(line)s: %(number)s charges no line of that position", line=missing[0], number=document.number
+        ))
     return [lines[position] for position in positions]
 
 
@@ -164,15 +172,18 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
     name = f"line {line.position} of {line.document}"
     if credit.amount is None:
         if line.amount and not left:
-            raise NoteError(f"{name}: its {line.amount} are credited already")
+            raise NoteError(Message("%(name)s: its %(amount)s are credited already", name=name, amount=line.amount))
         return [*([withdrawal(line, before)] if before else []), reversal(line)]
     if credit.rebilled:
-        raise NoteError(f"{name}: only a whole line is billed again; leave its amount out")
+        raise NoteError(Message("%(name)s: only a whole line is billed again; leave its amount out", name=name))
     _require_places(name, "amount", credit.amount, AMOUNT_PLACES)
     if credit.quantity is not None:
         _require_places(name, "quantity", credit.quantity, QUANTITY_PLACES)
     if not ZERO < credit.amount <= left:
-        raise NoteError(f"{name}: {credit.amount} is not between 0.01 and the {left} left of its {line.amount}")
+        raise NoteError(Message(
+            "%(name)s: %(amount)s is not between 0.01 and the %(left)s left of its %(all)s",
+            name=name, amount=credit.amount, left=left, all=line.amount,
+        ))
     return [allowance(line, credit.amount, quantity=credit.quantity, unit_price=credit.unit_price)]
 
 
@@ -181,18 +192,27 @@ def _rebill(line: BilledLine, credit: LineCredit) -> NoteEntry:
     if credit.rebill_quantity is not None:
         _require_places(f"line {line.position}", "rebill_quantity", credit.rebill_quantity, QUANTITY_PLACES)
         if credit.rebill_quantity <= 0:
-            raise NoteError(f"line {line.position}: rebill_quantity {credit.rebill_quantity} must be positive")
+            raise NoteError(Message(
+                "line %(position)s: rebill_quantity %(rebill_quantity)s must be positive",
+                position=line.position, rebill_quantity=credit.rebill_quantity,
+            ))
         usage = credit.rebill_quantity * DIVISOR[line.key.unit]
     if credit.rebill_price is not None:
         _require_places(f"line {line.position}", "rebill_price", credit.rebill_price, PRICE_PLACES)
         if credit.rebill_price < 0:
-            raise NoteError(f"line {line.position}: rebill_price {credit.rebill_price} must not be negative")
+            raise NoteError(Message(
+                "line %(position)s: rebill_price %(rebill_price)s must not be negative",
+                position=line.position, rebill_price=credit.rebill_price,
+            ))
     return rebilled_line(line, unit_price=credit.rebill_price, usage_quantity=usage)
 
 
 def _require_places(subject: str, field: str, value: Decimal, places: int) -> None:
     if round_to(value, places) != value:
-        raise NoteError(f"{subject}: {field} {value} has more than {places} decimals")
+        raise NoteError(Message(
+            "%(subject)s: %(field)s %(value)s has more than %(places)s decimals",
+            subject=subject, field=field, value=value, places=places,
+        ))
 
 
 def carried_over(rebills: Sequence[tuple[NoteEntry, Decimal]]) -> list[NoteEntry]:
@@ -234,7 +254,9 @@ def correction_store(
     """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError."""
     setup = billing_setup()
     amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
-    require_right(wanted.actor, f"ask for a credit of {amount} {setup.currency}", Right.CLOSE)
+    require_right(wanted.actor, Message(
+        "ask for a credit of %(amount)s %(currency)s", amount=amount, currency=setup.currency
+    ), Right.CLOSE)
     correction = Correction.objects.create(
         reason_code=wanted.reason_code, reason=wanted.reason, evidence=wanted.evidence, currency=setup.currency,
         amount=amount, requested_by=wanted.actor, requested_at=wanted.now, change=change,
@@ -309,13 +331,16 @@ def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Corr
     It is approved once as many persons as its amount takes have said so.  Raises NoteError, AuthorityError.
     """
     with transaction.atomic():
-        correction = _draft(correction_id, "approved")
-        what = f"correction {correction.pk} of {correction.amount} {correction.currency}"
+        correction = _draft(correction_id, Message("approved"))
+        what = Message(
+            "correction %(number)s of %(amount)s %(currency)s",
+            number=correction.pk, amount=correction.amount, currency=correction.currency,
+        )
         require_second_person(actor, correction.requested_by, what)
         authority = _authority(correction.amount, correction.reason_code)
         if prior_year(correction, now):
             authority = authority_for(correction.amount, PRIOR_YEARS)
-        require_right(actor, f"approve {what}", *authority.checker)
+        require_right(actor, Message("approve %(what)s", what=what), *authority.checker)
         if not any(same_person(actor, said.actor) for said in correction.approvals.all()):
             CorrectionApproval.objects.create(correction=correction, actor=actor, at=now)
         audit_record(actor=actor, action="correction_approve", subject=f"correction {correction.pk}")
@@ -329,11 +354,14 @@ def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Corr
 def correction_void(*, correction_id: int, actor: str, reason: str, now: datetime) -> Correction:
     """Drop a correction before it is issued; what it would have credited is free again.  Raises NoteError."""
     if not reason.strip():
-        raise NoteError("say why the correction is dropped")
+        raise NoteError(Message("say why the correction is dropped"))
     with transaction.atomic():
         correction = _locked(correction_id)
         if correction.status not in (Correction.Status.DRAFT, Correction.Status.APPROVED):
-            raise NoteError(f"correction {correction.pk} is {correction.status}: only before issue can it be voided")
+            raise NoteError(Message(
+                "correction %(n)s is %(status)s: only before issue can it be voided",
+                n=correction.pk, status=correction.status,
+            ))
         correction.status = Correction.Status.VOID
         correction.decided_by, correction.decided_at, correction.decision = actor, now, reason
         correction.save(update_fields=["status", "decided_by", "decided_at", "decision"])
@@ -346,14 +374,17 @@ def correction_void(*, correction_id: int, actor: str, reason: str, now: datetim
 def _locked(correction_id: int) -> Correction:
     correction = Correction.objects.select_for_update().filter(pk=correction_id).first()
     if correction is None:
-        raise NoteError(f"correction {correction_id}: there is none of that id")
+        raise NoteError(Message("correction %(number)s: there is none of that id", number=correction_id))
     return correction
 
 
-def _draft(correction_id: int, what: str) -> Correction:
+def _draft(correction_id: int, what: Message) -> Correction:
     correction = _locked(correction_id)
     if correction.status != Correction.Status.DRAFT:
-        raise NoteError(f"correction {correction.pk} is {correction.status}: only a draft can be {what}")
+        raise NoteError(Message(
+            "correction %(n)s is %(status)s: only a draft can be %(what)s",
+            n=correction.pk, status=correction.status, what=what,
+        ))
     return correction
 
 
@@ -370,7 +401,9 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
         if correction.status == Correction.Status.ISSUED:
             return False
         if correction.status != Correction.Status.APPROVED:
-            raise NoteError(f"correction {correction.pk} is {correction.status}: approve it first")
+            raise NoteError(Message(
+                "correction %(n)s is %(status)s: approve it first", n=correction.pk, status=correction.status
+            ))
         period = open_period(now)
         _require_approver_of_prior_year(correction, now)
         for note in correction.notes.select_for_update().order_by("kind", "team__code", "id"):
@@ -385,9 +418,9 @@ def _require_approver_of_prior_year(correction: Correction, now: datetime) -> No
     """What was approved before the year ended and is issued after it needs the approver all the same."""
     approvers = [said.actor for said in correction.approvals.all()]
     if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in approvers):
-        raise NoteError(
-            f"correction {correction.pk} is of a year that is over and no approver agreed to it: void it and ask anew"
-        )
+        raise NoteError(Message(
+            "correction %(n)s is of a year that is over and no approver agreed to it: void it and ask anew", n=correction.pk
+        ))
 
 
 def open_period(now: datetime) -> BillingPeriod:

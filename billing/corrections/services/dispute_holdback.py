@@ -13,14 +13,17 @@ from billing.invoices.approval_limits import require_right
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
+from metering.messages import Message, UserError
 from pricing.money import split_amount
 from pricing.number_text import amount_text
 
 ZERO = Decimal("0.00")
 
 
-class HoldError(ValueError):
+class HoldError(UserError, ValueError):
     """A hold that cannot be placed or ended as asked."""
+
+    code = "dispute_hold"
 
 
 def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHoldback:
@@ -30,10 +33,10 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
     exported waits, or this does.  Raises HoldError, NoteError, AuthorityError.
     """
     if not text.strip():
-        raise HoldError("say why the disputed amount is kept off the ledger")
+        raise HoldError(Message("say why the disputed amount is kept off the ledger"))
     with transaction.atomic():
         dispute = _locked(dispute_id)
-        require_right(actor, f"hold the amount of dispute {dispute.pk}", Right.CLOSE)
+        require_right(actor, Message("hold the amount of dispute %(number)s", number=dispute.pk), Right.CLOSE)
         journal_lock(dispute.document)
         if why := why_not_held(dispute):
             raise HoldError(why)
@@ -48,13 +51,13 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
 def dispute_let_go(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHoldback:
     """End a hold before the dispute is decided: the next journal posts the amount.  Raises HoldError, AuthorityError."""
     if not text.strip():
-        raise HoldError("say why the disputed amount is posted now")
+        raise HoldError(Message("say why the disputed amount is posted now"))
     with transaction.atomic():
         dispute = _locked(dispute_id)
-        require_right(actor, f"let the amount of dispute {dispute.pk} go", Right.CLOSE)
+        require_right(actor, Message("let the amount of dispute %(number)s go", number=dispute.pk), Right.CLOSE)
         hold = hold_end(dispute=dispute, actor=actor, now=now, reason=text)
         if hold is None:
-            raise HoldError(f"dispute {dispute.pk} keeps nothing off the ledger")
+            raise HoldError(Message("dispute %(n)s keeps nothing off the ledger", n=dispute.pk))
     return hold
 
 
@@ -79,7 +82,7 @@ def journal_lock(document: Invoice | Note) -> None:
 def _locked(dispute_id: int) -> Dispute:
     dispute = Dispute.objects.select_for_update().filter(pk=dispute_id).first()
     if dispute is None:
-        raise HoldError(f"dispute {dispute_id}: there is none of that id")
+        raise HoldError(Message("dispute %(number)s: there is none of that id", number=dispute_id))
     return dispute
 
 

@@ -32,14 +32,17 @@ from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup, house_calendar
+from metering.messages import Message, UserError
 from pricing.money import AMOUNT_PLACES, round_to, split_amount
 
 Status = Dispute.Status
 ZERO = Decimal("0.00")
 
 
-class DisputeError(ValueError):
+class DisputeError(UserError, ValueError):
     """A dispute that cannot be opened or moved as asked."""
+
+    code = "dispute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +65,21 @@ def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | 
     Raises DisputeError, NoteError for a document that nobody issued, AuthorityError.
     """
     if claim.reason_code not in Dispute.Reason.values:
-        raise DisputeError(f"reason code {claim.reason_code!r} is none of {', '.join(Dispute.Reason.values)}")
+        raise DisputeError(Message(
+            "reason code %(code)s is none of %(names)s", code=repr(claim.reason_code), names=", ".join(Dispute.Reason.values)
+        ))
     if not claim.statement.strip():
-        raise DisputeError("say what is wrong")
+        raise DisputeError(Message("say what is wrong"))
     with transaction.atomic():
         document = document_numbered(claim.number)
         if acting_for is None:
-            require_right(actor, f"dispute lines of {document.team.code}", Right.DISPUTE, team=document.team)
+            require_right(actor, Message(
+                "dispute lines of %(code)s", code=document.team.code
+            ), Right.DISPUTE, team=document.team)
         elif acting_for.pk != document.team_id:
-            raise NoteError(f"document {claim.number}: {acting_for.code} has none of this number")
+            raise NoteError(Message(
+                "document %(number)s: %(code)s has none of this number", number=claim.number, code=acting_for.code
+            ))
         _require_window(document, now)
         amount = _claimed(document, claim)
         zone, house = _house()
@@ -95,9 +104,22 @@ def _house() -> tuple[str, BusinessCalendar]:
 def _require_window(document: Invoice | Note, now: datetime) -> None:
     end = due_of(document, *_house())
     if end is None:
-        raise DisputeError(f"{document.number} credits: dispute the invoice or the rebill that charges")
+        raise DisputeError(Message(
+            "%(number)s credits: dispute the invoice or the rebill that charges", number=document.number
+        ))
     if now >= end:
-        raise DisputeError(f"{document.number} could be disputed until {end.isoformat()}: ask finance for a correction")
+        raise DisputeError(Message(
+            "%(number)s could be disputed until %(end)s: ask finance for a correction",
+            number=document.number, end=end.isoformat(),
+        ))
+
+
+def _wrong_lines(document: Invoice | Note, claim: Claim, missing: Sequence[int]) -> Message:
+    if not claim.positions:
+        return Message("name at least one line")
+    if missing:
+        return Message("line %(line)s: %(number)s charges no such line", line=missing[0], number=document.number)
+    return Message("name each line once")
 
 
 def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
@@ -105,13 +127,14 @@ def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
     lines = {line.position: line for line in billed_lines(document, claim.positions)}
     missing = [position for position in claim.positions if position not in lines]
     if not claim.positions or missing or len(set(claim.positions)) < len(claim.positions):
-        wrong = f"line {missing[0]}: {document.number} charges no such line" if missing else "name each line once"
-        raise DisputeError(wrong if claim.positions else "name at least one line")
+        raise DisputeError(_wrong_lines(document, claim, missing))
     _refuse_again(document, claim)
     left = sum(left_of(list(lines.values())).values(), ZERO)
     amount = left if claim.amount is None else claim.amount
     if not ZERO < amount <= left or round_to(amount, AMOUNT_PLACES) != amount:
-        raise DisputeError(f"amount {amount} is not between 0.01 and the {left} left of these lines")
+        raise DisputeError(Message(
+            "amount %(amount)s is not between 0.01 and the %(left)s left of these lines", amount=amount, left=left
+        ))
     return amount
 
 
@@ -121,10 +144,12 @@ def _refuse_again(document: Invoice | Note, claim: Claim) -> None:
     known = Dispute.objects.filter(**own, positions__overlap=list(claim.positions))
     waiting = known.filter(status__in=UNDECIDED).first()
     if waiting is not None:
-        raise DisputeError(f"dispute {waiting.pk} is about one of these lines and not decided yet")
+        raise DisputeError(Message("dispute %(n)s is about one of these lines and not decided yet", n=waiting.pk))
     rejected = known.filter(status=Status.REJECTED, reason_code=claim.reason_code).first()
     if rejected is not None:
-        raise DisputeError(f"dispute {rejected.pk} of one of these lines was rejected for that reason: escalate it")
+        raise DisputeError(Message(
+            "dispute %(n)s of one of these lines was rejected for that reason: escalate it", n=rejected.pk
+        ))
 
 
 def dispute_triage(*, dispute_id: int, actor: str, now: datetime, text: str = "") -> Dispute:
@@ -135,17 +160,17 @@ def dispute_triage(*, dispute_id: int, actor: str, now: datetime, text: str = ""
 def dispute_ask_evidence(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
     """Finance asks for something that shows what is claimed.  Raises DisputeError."""
     if not text.strip():
-        raise DisputeError("say which evidence is needed")
+        raise DisputeError(Message("say which evidence is needed"))
     return _move(dispute_id, (Status.OPEN, Status.TRIAGED), Status.EVIDENCE, actor, now, text)
 
 
 def dispute_add_evidence(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
     """Add a link, a number, a sentence; by the team or by finance, as long as nothing is decided.  Raises DisputeError."""
     if not text.strip():
-        raise DisputeError("the evidence is empty")
+        raise DisputeError(Message("the evidence is empty"))
     with transaction.atomic():
         dispute = _locked(dispute_id, UNDECIDED)
-        require_right(actor, "add evidence", Right.DISPUTE, Right.CLOSE, team=dispute.team)
+        require_right(actor, Message("add evidence"), Right.DISPUTE, Right.CLOSE, team=dispute.team)
         if dispute.status == Status.EVIDENCE:
             dispute.status = Status.TRIAGED
             dispute.save(update_fields=["status"])
@@ -158,7 +183,7 @@ def _move(
 ) -> Dispute:
     with transaction.atomic():
         dispute = _locked(dispute_id, allowed)
-        require_right(actor, f"work on dispute {dispute.pk}", Right.CLOSE)
+        require_right(actor, Message("work on dispute %(number)s", number=dispute.pk), Right.CLOSE)
         dispute.status = status
         dispute.save(update_fields=["status"])
         _step(dispute, status, actor, now, text)
@@ -209,12 +234,14 @@ def dispute_reject(*, dispute_id: int, actor: str, now: datetime, text: str) -> 
 def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) -> Dispute:
     """Decide a dispute; an escalated one takes an approver who did not decide it before."""
     if not text.strip():
-        raise DisputeError("a decision needs its reason")
+        raise DisputeError(Message("a decision needs its reason"))
     dispute = _locked(dispute_id, UNDECIDED)
     right = Right.APPROVE if dispute.status == Status.ESCALATED else Right.CLOSE
-    require_right(actor, f"decide dispute {dispute.pk}", right)
+    require_right(actor, Message("decide dispute %(number)s", number=dispute.pk), right)
     if any(same_person(actor, name) for name in (dispute.opened_by, dispute.decided_by)):
-        raise AuthorityError(f"{actor} opened dispute {dispute.pk} or decided it before: somebody else must decide")
+        raise AuthorityError(Message(
+            "%(actor)s opened dispute %(n)s or decided it before: somebody else must decide", actor=actor, n=dispute.pk
+        ))
     dispute.status, dispute.decided_by, dispute.decided_at, dispute.decision = status, actor, now, text
     _step(dispute, status, actor, now, text)
     _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
@@ -225,16 +252,20 @@ def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) 
 def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
     """The team does not accept a rejection: once, within the window of a dispute.  Raises DisputeError."""
     if not text.strip():
-        raise DisputeError("say why the decision is wrong")
+        raise DisputeError(Message("say why the decision is wrong"))
     with transaction.atomic():
         dispute = _locked(dispute_id, (Status.REJECTED,))
-        require_right(actor, f"escalate dispute {dispute.pk}", Right.DISPUTE, team=dispute.team)
+        require_right(actor, Message("escalate dispute %(number)s", number=dispute.pk), Right.DISPUTE, team=dispute.team)
         if dispute.escalated_at is not None:
-            raise DisputeError(f"dispute {dispute.pk} was escalated already: its second decision is the last")
+            raise DisputeError(Message("dispute %(n)s was escalated already: its second decision is the last", n=dispute.pk))
         zone, house = _house()
         decided = dispute.decided_at
         if decided is not None and now >= end_of_business_day(decided, DISPUTE_WINDOW_DAYS, zone, house):
-            raise DisputeError(f"dispute {dispute.pk} was decided more than {DISPUTE_WINDOW_DAYS} business days ago")
+            raise DisputeError(Message.counted(
+                "dispute %(n)s was decided more than %(days)s business day ago",
+                "dispute %(n)s was decided more than %(days)s business days ago", DISPUTE_WINDOW_DAYS,
+                n=dispute.pk, days=DISPUTE_WINDOW_DAYS,
+            ))
         dispute.status, dispute.escalated_at = Status.ESCALATED, now
         dispute.decision_due = end_of_business_day(now, DECISION_DAYS, zone, house)
         dispute.save()
@@ -247,7 +278,7 @@ def dispute_withdraw(*, dispute_id: int, actor: str, now: datetime, text: str) -
     """The team takes its dispute back.  Raises DisputeError."""
     with transaction.atomic():
         dispute = _locked(dispute_id, UNDECIDED)
-        require_right(actor, f"withdraw dispute {dispute.pk}", Right.DISPUTE, team=dispute.team)
+        require_right(actor, Message("withdraw dispute %(number)s", number=dispute.pk), Right.DISPUTE, team=dispute.team)
         dispute.status, dispute.decided_by, dispute.decided_at = Status.WITHDRAWN, actor, now
         dispute.decision = text
         dispute.save()
@@ -260,9 +291,12 @@ def dispute_withdraw(*, dispute_id: int, actor: str, now: datetime, text: str) -
 def _locked(dispute_id: int, allowed: Sequence[str]) -> Dispute:
     dispute = Dispute.objects.select_for_update().filter(pk=dispute_id).first()
     if dispute is None:
-        raise DisputeError(f"dispute {dispute_id}: there is none of that id")
+        raise DisputeError(Message("dispute %(number)s: there is none of that id", number=dispute_id))
     if dispute.status not in allowed:
-        raise DisputeError(f"dispute {dispute_id} is {dispute.status}: that can be done while it is {', '.join(allowed)}")
+        raise DisputeError(Message(
+            "dispute %(n)s is %(status)s: that can be done while it is %(allowed)s",
+            n=dispute_id, status=dispute.status, allowed=", ".join(allowed),
+        ))
     return dispute
 
 

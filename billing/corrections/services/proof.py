@@ -24,12 +24,15 @@ from billing.rating.models import Charge as ChargeRow
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 from pricing.number_text import amount_text
 from pricing.rating import Charge
 
 
-class ClosedPeriodError(ValueError):
+class ClosedPeriodError(UserError, ValueError):
     """A change that would alter what a closed period billed."""
+
+    code = "change_of_closed_period"
 
 
 @dataclass(frozen=True)
@@ -109,15 +112,18 @@ def _rate_again(period: BillingPeriod) -> None:
     assessment = _again(period)
     if assessment.faults:
         told = "; ".join(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items()))
-        raise ClosedPeriodError(f"period {period.month} is closed, and teams of it cannot be rated again: {told}")
+        raise ClosedPeriodError(Message(
+            "period %(month)s is closed, and teams of it cannot be rated again: %(problems)s",
+            month=period.month, problems=told,
+        ))
     again = {
         charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges
     }
     if stored != again:
-        raise ClosedPeriodError(
-            f"this would change {len(stored.items() ^ again.items())} charges of period {period.month}, "
-            "which is closed"
-        )
+        raise ClosedPeriodError(Message(
+            "this would change %(n)s charges of period %(month)s, which is closed",
+            n=len(stored.items() ^ again.items()), month=period.month,
+        ))
 
 
 def _again(period: BillingPeriod) -> RatingResult:

@@ -35,6 +35,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.services import consumer_ownership_put, namespace_ownership_put
 from billing.usage.epochs import ingest_lock_exclusive, ingest_lock_shared
+from metering.messages import Message
 from pricing.rating import Charge
 
 Kind = RetroactiveChange.Kind
@@ -52,13 +53,13 @@ def retroactive_propose(**asked: Any) -> RetroactiveChange:
 
     Raises ChangeError, AuthorityError.
     """
-    require_right(asked["actor"], "propose a change of closed time", Right.CLOSE)
+    require_right(asked["actor"], Message("propose a change of closed time"), Right.CLOSE)
     return change_propose(**asked)
 
 
 def retroactive_reject(*, change_id: int, actor: str, reason: str, now: datetime) -> RetroactiveChange:
     """Turn a proposed change down: finance, or an approver.  Raises ChangeError, AuthorityError."""
-    require_right(actor, "reject a change of closed time", Right.CLOSE, Right.APPROVE)
+    require_right(actor, Message("reject a change of closed time"), Right.CLOSE, Right.APPROVE)
     return change_reject(change_id=change_id, actor=actor, reason=reason, now=now)
 
 
@@ -76,8 +77,8 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
             ingest_lock_shared()
         _refuse_while_closing()
         change = proposed(change_id)
-        require_second_person(actor, change.requested_by, f"change {change.name}")
-        require_right(actor, f"approve change {change.name}", Right.APPROVE)
+        require_second_person(actor, change.requested_by, Message("change %(name)s", name=change.name))
+        require_right(actor, Message("approve change %(name)s", name=change.name), Right.APPROVE)
         effect = effect_of(change)
         _require_rated(change, effect)
         _require_note_taken(change, effect)
@@ -91,17 +92,20 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
 def _refuse_while_closing() -> None:
     closing = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).first()
     if closing is not None:
-        raise ChangeError(
-            f"period {closing.month} is being closed: finish `manage.py period_close {closing.month}` first, or have two "
-            f"persons open it again"
-        )
+        raise ChangeError(Message(
+            "period %(month)s is being closed: finish `manage.py period_close %(month)s` first, or have two persons "
+            "open it again",
+            month=closing.month,
+        ))
 
 
 def _require_rated(change: RetroactiveChange, effect: Effect) -> None:
     """What a change moves of a team that cannot be rated is unknown: notes of the others alone would be half of it."""
     if effect.unrated:
         told = "; ".join(f"{team}: {problem}" for team, problem in sorted(effect.unrated.items()))
-        raise ChangeError(f"change {change.name}: what it moves is unknown of teams that cannot be rated: {told}")
+        raise ChangeError(Message(
+            "change %(name)s: what it moves is unknown of teams that cannot be rated: %(told)s", name=change.name, told=told
+        ))
 
 
 def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:
@@ -109,17 +113,18 @@ def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:
         return
     missing = [team for team in effect.teams if team not in change.acknowledged]
     if missing:
-        raise ChangeError(
-            f"change {change.name} moves charges of {', '.join(effect.teams)}: {', '.join(missing)} has not taken note yet"
-        )
+        raise ChangeError(Message(
+            "change %(name)s moves charges of %(teams)s: %(missing)s has not taken note yet",
+            name=change.name, teams=", ".join(effect.teams), missing=", ".join(missing),
+        ))
 
 
 def retroactive_acknowledge(*, change_id: int, team: str, actor: str, now: datetime) -> RetroactiveChange:
     """A team lead (or finance for the team) takes note of a change.  Raises ChangeError, AuthorityError."""
     found = Team.objects.filter(code=team, is_group=False).first()
     if found is None:
-        raise ChangeError(f"team {team!r}: there is no such team")
-    require_right(actor, f"take note of a change for {team}", Right.DISPUTE, team=found)
+        raise ChangeError(Message("team %(code)s: there is no such team", code=repr(team)))
+    require_right(actor, Message("take note of a change for %(team)s", team=team), Right.DISPUTE, team=found)
     return change_acknowledge(change_id=change_id, team=team, actor=actor, now=now)
 
 

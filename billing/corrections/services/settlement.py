@@ -11,6 +11,7 @@ from billing.invoices.models import DocumentEvent, Invoice, Note
 from billing.invoices.selectors import state_of
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
+from metering.messages import Message
 
 Kind = DocumentEvent.Kind
 
@@ -44,7 +45,7 @@ def document_settle(*, number: str, reference: str, actor: str, now: datetime) -
     """
     if not reference.strip():
         raise SettlementError("name the posting in the ledger")
-    require_right(actor, "record a posting", Right.CLOSE)
+    require_right(actor, Message("record a posting"), Right.CLOSE)
     with transaction.atomic():
         document = document_numbered(number)
         invoice = document if isinstance(document, Invoice) else None

@@ -14,6 +14,7 @@ from billing.corrections.credited_lines import billed_lines, document_numbered
 from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
 from billing.invoices.models import Correction
+from metering.messages import Message
 from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import USED
 from pricing.money import round_amount, round_to
@@ -45,14 +46,22 @@ def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Want
     Raises NoteError where the line is none of GPU hours, or less is left of it than was lost; AuthorityError.
     """
     if lost.gpus < 1 or lost.lost_hours <= 0 or lost.cap_hours <= 0:
-        raise NoteError(f"gpus {lost.gpus}, lost_hours {lost.lost_hours}, cap_hours {lost.cap_hours} must be positive")
+        raise NoteError(Message(
+            "gpus %(gpus)s, lost_hours %(lost_hours)s, cap_hours %(cap_hours)s must be positive",
+            gpus=lost.gpus, lost_hours=lost.lost_hours, cap_hours=lost.cap_hours,
+        ))
     with transaction.atomic():
         line = next(iter(billed_lines(document_numbered(number), [position])), None)
         if line is None:
-            raise NoteError(f"line {position}: {number} charges no line of that position")
+            raise NoteError(Message(
+                "line %(line)s: %(number)s charges no line of that position", line=position, number=number
+            ))
         covered = (line.key.kind, line.key.reason) == (COMMITMENT, USED)  # paid for at the committed price
         if not (covered or line.key.kind == "gpu") or line.key.unit == MILLION_TOKENS:
-            raise NoteError(f"line {position} of {number} charges no GPU hours: credit an amount instead")
+            raise NoteError(Message(
+                "line %(position)s of %(number)s charges no GPU hours: credit an amount instead",
+                position=position, number=number,
+            ))
         _refuse_carried_twice(line, billed_lines(document_numbered(number)), lost)
         credit = LineCredit(
             position, amount=round_amount(lost.gpu_hours * Fraction(line.unit_price)),
@@ -70,7 +79,8 @@ def _refuse_carried_twice(line: BilledLine, of_document: Sequence[BilledLine], l
     )  # fmt: skip
     wanted = round_amount(lost.gpu_hours * Fraction(line.unit_price))
     if carried and wanted > line.amount - carried:
-        raise NoteError(
-            f"line {line.position} of {line.document}: {wanted} is asked for, {line.amount} was charged and the platform "
-            f"carried {carried} of it already by its interruption policy"
-        )
+        raise NoteError(Message(
+            "line %(position)s of %(document)s: %(wanted)s is asked for, %(amount)s was charged and the platform "
+            "carried %(carried)s of it already by its interruption policy",
+            position=line.position, document=line.document, wanted=wanted, amount=line.amount, carried=carried,
+        ))

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from billing.exports.focus.columns import BILLING_PERIOD, CLOSED_LISTS, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 
 ZERO = Decimal("0.00")
 CENT = Decimal("0.02")
@@ -22,12 +23,16 @@ WIDE = pa.decimal128(28, 10)
 UNIT_OF = {"PricingQuantity": "PricingUnit", "ConsumedQuantity": "ConsumedUnit"}
 
 
-class ConformanceError(Exception):
+class ConformanceError(UserError):
     """Rows that FOCUS forbids."""
+
+    code = "focus_conformance"
 
     def __init__(self, violations: Sequence[str]) -> None:
         shown = "; ".join(violations[:10])
-        super().__init__(f"{len(violations)} rules of FOCUS 1.4 are broken: {shown}")
+        super().__init__(Message(
+            "%(n)s rules of FOCUS 1.4 are broken: %(violations)s", n=len(violations), violations=shown
+        ))
         self.violations = list(violations)
 
 

@@ -30,6 +30,7 @@ from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
 from billing.tenancy.selectors import house_calendar
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 from pricing.allocation import ALLOCATED
 from pricing.contexts import priced_class
 from pricing.money import split_amount
@@ -41,8 +42,10 @@ DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL,
 EARLIER = "1.0-cost-and-usage"
 
 
-class UnexplainedError(Exception):
+class UnexplainedError(UserError):
     """A line that the stored usage no longer explains."""
+
+    code = "focus_unexplained"
 
 
 @dataclass(frozen=True)
@@ -234,10 +237,10 @@ class _Source:
         key = line_key(document["recipient"]["team"], line)
         places, digest = self.usage.places.get(key, {}), key.digest()
         if sum(places.values()) != self.charged.usage.get(digest):
-            raise UnexplainedError(
-                f"line {line['position']} of {document['number']} no longer follows from its usage; run "
-                f"`manage.py period_verify {document['period']['month']}`{_unrated(self.usage)}"
-            )
+            raise UnexplainedError(_with_unrated(Message(
+                "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",
+                position=line["position"], number=document["number"], month=document["period"]["month"],
+            ), self.usage))
         shares = shares_of(line, places, self.windows[line["charge_period"]])
         return SplitLine(line, shares, self.usage.evidence.get(key, {}), self.usage.list_prices.get(key),
                          self.charged.ratios.get(digest))  # fmt: skip
@@ -272,15 +275,19 @@ class _NoteSource:
         usage = self.usage[row.closing, row.known]
         places = usage.places.get(key, {})
         if not places:
-            raise UnexplainedError(
-                f"line {row.position} of {note.number} no longer follows from any usage{_unrated(usage)}"
-            )
+            raise UnexplainedError(_with_unrated(Message(
+                "line %(position)s of %(number)s no longer follows from any usage", position=row.position, number=note.number
+            ), usage))
         shares = shares_of(line, places, self.windows[row.charge_period])
         return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key))
 
 
-def _unrated(usage: HourlyUsage) -> str:
-    return "".join(f"; team {team} cannot be rated: {problem}" for team, problem in sorted(usage.faults.items()))
+def _with_unrated(message: Message, usage: HourlyUsage) -> Message:
+    """With the teams of that usage that cannot be rated."""
+    return Message.joined([message, *(
+        Message("team %(team)s cannot be rated: %(problem)s", team=team, problem=problem)
+        for team, problem in sorted(usage.faults.items())
+    )])
 
 
 def line_key(team: str, line: Mapping[str, Any]) -> LineKey:

@@ -25,6 +25,7 @@ from billing.exports.services.focus import DATA_SETS, UnexplainedError, focus_ex
 from billing.invoices.issued import issued_documents
 from billing.invoices.models import InvoiceLine, NoteLine, Operation
 from billing.runtime.progress import ProgressCallback, no_progress
+from metering.messages import Message, UserError
 
 AT_ONCE: Final = 1_000
 """Lines of a month up to which a request may make its data sets: each has up to 744 rows, 20,000 rows take a second."""
@@ -39,8 +40,10 @@ Request = Callable[[str], None]
 """Has a worker make the data sets of the documents with this hash."""
 
 
-class FocusNotReadyError(Exception):
+class FocusNotReadyError(UserError):
     """The data sets of a month are being made; says how far that is."""
+
+    code = "focus_not_ready"
 
 
 class FocusRows(Sequence[Record]):
@@ -159,8 +162,12 @@ def _waiting(month: str, documents: str, now: datetime, request: Request) -> Exc
     asked = Operation.objects.filter(kind=KIND, month=month, parameters__documents=documents).order_by("-id").first()
     failed = asked is not None and asked.status == Operation.Status.FAILED
     if asked is not None and failed and asked.finished_at and now - asked.finished_at < ASKED_AGAIN:
-        return UnexplainedError(asked.message)
+        return UnexplainedError(asked.outcome)
     if asked is None or asked.status != Operation.Status.PENDING:
         request(documents)
-    done = f", {asked.done:,} of {asked.total:,} documents so far" if asked is not None and asked.total else ""
-    return FocusNotReadyError(f"the rows of {month} are being made by a worker{done}: ask again later")
+    if asked is not None and asked.total:
+        return FocusNotReadyError(Message(
+            "the rows of %(month)s are being made by a worker, %(done)s of %(total)s documents so far: ask again later",
+            month=month, done=f"{asked.done:,}", total=f"{asked.total:,}",
+        ))
+    return FocusNotReadyError(Message("the rows of %(month)s are being made by a worker: ask again later", month=month))

@@ -20,6 +20,7 @@ from billing.invoices.selectors import document_of
 from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import house_calendar
+from metering.messages import Message, UserError
 
 ZERO = Decimal("0.00")
 BY_TEAM = ("cost_centers", "internal_orders")
@@ -28,8 +29,10 @@ BY_TEAM = ("cost_centers", "internal_orders")
 MAX_REFERENCE = 200
 
 
-class AcknowledgementError(ValueError):
+class AcknowledgementError(UserError, ValueError):
     """An acknowledgement of a journal that does not fit what was exported."""
+
+    code = "journal_acknowledgement"
 
 
 class ChartError(ValueError):
@@ -97,7 +100,7 @@ def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> 
         if acceptance is not None and (acceptance.state == "accepted" or (undisputed and all_held(document))):
             found.append(document)
     if not found:
-        raise NotIssuedError(f"no document of {period.month} is accepted yet: nothing to post")
+        raise NotIssuedError(Message("no document of %(month)s is accepted yet: nothing to post", month=period.month))
     return found
 
 
@@ -126,15 +129,22 @@ def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, n
     """
     reference = reference.strip()
     if not reference or len(reference) > MAX_REFERENCE:
-        raise AcknowledgementError(f"reference: name the posting in the ledger, in at most {MAX_REFERENCE} characters")
+        raise AcknowledgementError(Message(
+            "reference: name the posting in the ledger, in at most %(most)s characters", most=MAX_REFERENCE
+        ))
     with transaction.atomic():
         exports = JournalExport.objects.select_for_update(of=("self",)).select_related("period")
         found = exports.filter(period__month=month, batch_hash=batch).first()
         if found is None:
-            raise AcknowledgementError(f"batch {batch[:64]!r}: no such journal of {month} was exported")
+            raise AcknowledgementError(Message(
+                "batch %(batch)s: no such journal of %(month)s was exported", batch=repr(batch[:64]), month=month
+            ))
         if found.acknowledged_at is not None:
             if found.reference != reference:
-                raise AcknowledgementError(f"journal of {month}: was acknowledged as {found.reference}, not as {reference}")
+                raise AcknowledgementError(Message(
+                    "journal of %(month)s: was acknowledged as %(reference)s, not as %(other)s",
+                    month=month, reference=found.reference, other=reference,
+                ))
             return found
         found.reference, found.acknowledged_at, found.acknowledged_by = reference, now, actor
         found.save(update_fields=["reference", "acknowledged_at", "acknowledged_by"])

@@ -2,6 +2,8 @@
 
 from django.db import models
 
+from metering.messages import Message
+
 
 class Operation(models.Model):
     """The intent to rate, close or issue: what a worker or a command is to bring about, however often it dies.
@@ -31,3 +33,8 @@ class Operation(models.Model):
     class Meta:
         ordering = ["id"]
         indexes = [models.Index(fields=["status", "id"], name="operation_pending")]
+
+    @property
+    def outcome(self) -> Message:
+        """What came of it, as a message that a page can translate; `message` is its English."""
+        return Message.from_json(self.parameters.get("message", self.message))

@@ -22,12 +22,15 @@ from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record, audit_record_each
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 
 ISSUE_BATCH: Final = 250
 
 
-class ApprovalError(ValueError):
+class ApprovalError(UserError, ValueError):
     """An approval that the four-eyes rule forbids, or that has nothing to approve."""
+
+    code = "approval"
 
 
 def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
@@ -38,14 +41,14 @@ def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list
     with transaction.atomic():
         period = BillingPeriod.objects.filter(month=month).first()
         if period is None or not billed(period):
-            raise ApprovalError(f"period {month} is not closed: there is nothing to approve")
+            raise ApprovalError(Message("period %(month)s is not closed: there is nothing to approve", month=month))
         if same_person(actor, period.closed_by):
-            raise ApprovalError(f"{actor} closed {month}: somebody else must approve")
+            raise ApprovalError(Message("%(actor)s closed %(month)s: somebody else must approve", actor=actor, month=month))
         waiting = (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)
         drafts = period.invoices.select_for_update().filter(status__in=waiting, shadow=False).order_by("team__code")
         if team is not None:
             if not period.invoices.filter(team__code=team).exists():
-                raise ApprovalError(f"team {team!r}: has no invoice of {month}")
+                raise ApprovalError(Message("team %(team)s: has no invoice of %(month)s", team=repr(team), month=month))
             drafts = drafts.filter(team__code=team)
         invoices = list(drafts)
         for invoice in invoices:
@@ -78,14 +81,16 @@ def invoices_preview(*, month: str, actor: str, team: str | None = None) -> list
 def invoice_void(*, month: str, team: str, reason: str, actor: str) -> Invoice:
     """Drop a draft that is not issued; `invoice_rebuild` makes it again.  Raises ApprovalError."""
     if not reason.strip():
-        raise ApprovalError("say why the draft is voided")
+        raise ApprovalError(Message("say why the draft is voided"))
     with transaction.atomic():
         live = _of_month(month).select_for_update().filter(team__code=team, shadow=False)
         invoice = live.exclude(status=Invoice.Status.VOID).first()
         if invoice is None:
-            raise ApprovalError(f"team {team} has no draft of {month}")
+            raise ApprovalError(Message("team %(team)s has no draft of %(month)s", team=team, month=month))
         if invoice.status == Invoice.Status.ISSUED:
-            raise ApprovalError(f"invoice {invoice.number} is issued: it is never voided; credit it with a note")
+            raise ApprovalError(Message(
+                "invoice %(number)s is issued: it is never voided; credit it with a note", number=invoice.number
+            ))
         invoice.status, invoice.void_reason, invoice.approved_by = Invoice.Status.VOID, reason, ""
         invoice.save(update_fields=["status", "void_reason", "approved_by"])
         audit_record(actor=actor, action="invoice_void", subject=f"{month} {team}", detail={"reason": reason})
@@ -101,16 +106,22 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
         invoices = _of_month(month).select_for_update(of=("self",)).filter(team__code=team, shadow=False)
         known = [] if not invoices else list(invoices.filter(pk__in=drafts_of_close(invoices[0].period)))
         if not known or any(invoice.status != Invoice.Status.VOID for invoice in known):
-            raise ApprovalError(f"team {team} has no voided draft of {month}: nothing to build again")
+            raise ApprovalError(Message(
+                "team %(team)s has no voided draft of %(month)s: nothing to build again", team=team, month=month
+            ))
         period, setup = known[0].period, billing_setup()
         window = Interval(period.start, period.end)
         assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
         if (fault := assessment.faults.get(team)) or assessment.entangled:
-            told = fault or "what it pays hangs on teams that cannot be"
-            raise ApprovalError(f"team {team} cannot be rated: {told}; repair it, then build again")
+            told = fault or Message("what it pays hangs on teams that cannot be")
+            raise ApprovalError(Message(
+                "team %(team)s cannot be rated: %(problems)s; repair it, then build again", team=team, problems=told
+            ))
         charges = charges_by_invoice(assessment.charges).get((team, False), [])
         if not charges:
-            raise ApprovalError(f"team {team} has no usage in {month}: nothing to build again")
+            raise ApprovalError(Message(
+                "team %(team)s has no usage in %(month)s: nothing to build again", team=team, month=month
+            ))
         draft = (invoice_lines(charges), parties_of(period, setup, known[0].team), False)
         (invoice,) = drafts_write(period, setup, {team: known[0].team}, [draft])
         audit_record(actor=actor, action="invoice_rebuild", subject=f"{month} {team}", detail={"total": str(invoice.total)})
@@ -121,7 +132,7 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
 def _of_month(month: str) -> QuerySet[Invoice]:
     period = BillingPeriod.objects.filter(month=month).first()
     if period is None or not billed(period):
-        raise ApprovalError(f"period {month} is not closed: it has no drafts")
+        raise ApprovalError(Message("period %(month)s is not closed: it has no drafts", month=month))
     return Invoice.objects.filter(period=period).select_related("team", "period").order_by("team__code", "id")
 
 

@@ -22,6 +22,7 @@ from billing.invoices.models import BillingContact, DocumentMail, Invoice, Note
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
+from metering.messages import Message, UserError
 
 FIRST_WAIT: Final = timedelta(minutes=1)
 LONGEST_WAIT: Final = timedelta(hours=6)
@@ -31,8 +32,10 @@ OLDEST: Final = timedelta(days=7)
 Status = DocumentMail.Status
 
 
-class MailError(ValueError):
+class MailError(UserError, ValueError):
     """A contact or a mail that is not as asked; says what to do."""
+
+    code = "mail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,9 @@ def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
         Team.objects.select_for_update().get(pk=wish.team.pk)
         known = wish.team.billing_contacts.filter(address=address)
         if known.filter(Q(valid_until=None) | Q(valid_until__gt=wish.valid_from)).exists():
-            raise MailError(f"{address} is a contact of {wish.team.code} already: end that first")
+            raise MailError(Message(
+                "%(address)s is a contact of %(code)s already: end that first", address=address, code=wish.team.code
+            ))
         contact = BillingContact.objects.create(
             team=wish.team, address=address, language=wish.language, valid_from=wish.valid_from, set_by=actor,
             name=wish.name.strip(), valid_until=wish.valid_until,
@@ -70,11 +75,17 @@ def _checked(wish: ContactWish) -> str:
     try:
         validate_email(address)
     except ValidationError as error:
-        raise MailError(f"address {wish.address[:80]!r}: is not a mail address") from error
+        raise MailError(Message("address %(address)s: is not a mail address", address=repr(wish.address[:80]))) from error
     if wish.language not in BillingContact.Language.values:
-        raise MailError(f"language {wish.language[:20]!r}: choose from {', '.join(BillingContact.Language.values)}")
+        raise MailError(Message(
+            "language %(language)s: choose from %(names)s",
+            language=repr(wish.language[:20]), names=", ".join(BillingContact.Language.values),
+        ))
     if wish.valid_until is not None and wish.valid_until < wish.valid_from:
-        raise MailError(f"valid_until {wish.valid_until}: lies before valid_from {wish.valid_from}")
+        raise MailError(Message(
+            "valid_until %(valid_until)s: lies before valid_from %(valid_from)s",
+            valid_until=wish.valid_until, valid_from=wish.valid_from,
+        ))
     return address
 
 
@@ -95,13 +106,17 @@ def contact_put(*, wish: ContactWish, actor: str) -> bool:
         if before == wanted:
             return False
         if known.valid_until is not None and wish.valid_until is None:
-            raise MailError(
-                f"{address} ended as a contact of {wish.team.code} on {known.valid_until}: declare that as valid_until, or "
-                "a later valid_from"
-            )
+            raise MailError(Message(
+                "%(address)s ended as a contact of %(code)s on %(valid_until)s: declare that as valid_until, or a "
+                "later valid_from",
+                address=address, code=wish.team.code, valid_until=known.valid_until,
+            ))
         later = wish.team.billing_contacts.filter(address=address, valid_from__gt=wish.valid_from)
         if wish.valid_until is not None and later.filter(valid_from__lt=wish.valid_until).exists():
-            raise MailError(f"valid_until {wish.valid_until}: {address} is a contact again before that")
+            raise MailError(Message(
+                "valid_until %(valid_until)s: %(address)s is a contact again before that",
+                valid_until=wish.valid_until, address=address,
+            ))
         for name, value in wanted.items():
             setattr(known, name, value)
         known.save(update_fields=list(wanted))
@@ -119,7 +134,7 @@ def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
     with transaction.atomic():
         contact = BillingContact.objects.select_for_update().select_related("team").filter(pk=contact_id).first()
         if contact is None or contact.valid_until is not None:
-            raise MailError(f"contact {contact_id}: there is none that is still in force")
+            raise MailError(Message("contact %(number)s: there is none that is still in force", number=contact_id))
         contact.valid_until = max(until, contact.valid_from)
         contact.save(update_fields=["valid_until"])
         detail = {"address": contact.address, "valid_until": contact.valid_until.isoformat()}
@@ -153,7 +168,9 @@ def mail_resend(*, mail_id: int, actor: str, now: datetime) -> DocumentMail:
     with transaction.atomic():
         mail = DocumentMail.objects.select_for_update().filter(pk=mail_id).first()
         if mail is None or mail.status == Status.PENDING:
-            raise MailError(f"mail {mail_id}: " + ("it waits already" if mail else "there is no such mail"))
+            raise MailError(Message("mail %(number)s: it waits already", number=mail_id)
+            if mail else Message("mail %(number)s: there is no such mail", number=mail_id)
+        )
         mail.status, mail.round, mail.attempts = Status.PENDING, mail.round + 1, 0
         mail.queued_at = mail.next_attempt_at = now
         mail.error = ""

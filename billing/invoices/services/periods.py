@@ -3,10 +3,13 @@
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month
+from metering.messages import UserError
 
 
-class PeriodError(ValueError):
+class PeriodError(UserError, ValueError):
     """A month that cannot be billed as asked."""
+
+    code = "period"
 
 
 def period_open(*, month: str) -> BillingPeriod:

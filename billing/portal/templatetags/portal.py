@@ -16,12 +16,13 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.portal.audit_words import AUDIT
 from billing.portal.input_names import input_name
-from billing.portal.sentences import in_language
 from billing.runtime.progress import STEPS
+from billing.runtime.translation import translated
 from pricing.contexts import class_and_context, priced_class
 
 register = template.Library()
 register.filter("input_name", input_name)
+register.filter("translated", translated)
 UNITS: Mapping[str, Callable[[int], str]] = {
     "months": lambda n: ngettext("%(n)s month", "%(n)s months", n),
     "records": lambda n: ngettext("%(n)s record", "%(n)s records", n),
@@ -459,12 +460,6 @@ def codes(text: str) -> str:
     return format_html_join(
         "", "{}{}{}", ((CODE[index % 2][0], piece, CODE[index % 2][1]) for index, piece in enumerate(pieces))
     )
-
-
-@register.filter
-def told(text: object) -> str:
-    """What a service said, in the language of the page."""
-    return in_language(str(text))
 
 
 @register.filter

@@ -24,7 +24,7 @@ def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
             again=request.POST.get("again") == "yes",
         )  # fmt: skip
     except (AccrualError, JournalError) as error:
-        return close_page(request, setup, period.month, refused=str(error))
+        return close_page(request, setup, period.month, refused=error.message)
     response = HttpResponse(made.csv, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{made.accrual.name}.csv"'
     return response

@@ -34,6 +34,7 @@ from billing.rating.freshness import Freshness, freshness
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
+from metering.messages import Message
 
 PAGE_SIZE = 50
 ALERTS_SHOWN = 20
@@ -251,7 +252,7 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
             budget=found, names=names, actor=request.user.get_username(), language=get_language() or ""
         )
     except BudgetError as error:
-        return budget_page(request, setup, found, str(error), 400)
+        return budget_page(request, setup, found, error.message, 400)
     return redirect("portal:budget", pk=pk)
 
 
@@ -264,7 +265,7 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
         percents = {name: percents_written(name, request.POST.get(name, "")) for name in THRESHOLDS}
         thresholds_put(budget=found, percents=percents, actor=request.user.get_username())
     except BudgetError as error:
-        return budget_page(request, setup, found, str(error), 400)
+        return budget_page(request, setup, found, error.message, 400)
     return redirect("portal:budget", pk=pk)
 
 
@@ -278,7 +279,7 @@ def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
         reason = request.POST.get("reason", "")
         mute_put(budget=found, until=until, reason=reason, now=timezone.now(), actor=request.user.get_username())
     except BudgetError as error:
-        return budget_page(request, setup, found, str(error), 400)
+        return budget_page(request, setup, found, error.message, 400)
     return redirect("portal:budget", pk=pk)
 
 
@@ -287,7 +288,10 @@ def local_moment(what: str, text: str, zone: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BudgetError(f"{what} until {text[:40]!r}: must be a local date and time such as 2026-10-31T18:00") from error
+        raise BudgetError(Message(
+            "%(what)s until %(text)s: must be a local date and time such as 2026-10-31T18:00",
+            what=what, text=repr(text[:40]),
+        )) from error
     return moment.replace(tzinfo=ZoneInfo(zone)) if moment.tzinfo is None else moment
 
 

@@ -31,7 +31,7 @@ def ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
             reason=request.POST.get("reason", ""), now=timezone.now(), actor=request.user.get_username(),
         )  # fmt: skip
     except (BudgetError, NoteError) as error:
-        return budget_page(request, setup, found, str(error), 400)
+        return budget_page(request, setup, found, error.message, 400)
     return redirect("portal:budget", pk=pk)
 
 
@@ -52,5 +52,5 @@ def step(request: HttpRequest, setup: BillingSetup, pk: int, override_pk: int, s
         else:
             cap_override_end(override=override, now=now, actor=actor)
     except (BudgetError, AuthorityError) as error:
-        return budget_page(request, setup, found, str(error), 409)
+        return budget_page(request, setup, found, error.message, 409)
     return redirect("portal:budget", pk=pk)

@@ -119,5 +119,5 @@ def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -
         else:
             raise Http404(f"no step {step!r}")
     except (ChangeError, NoteError, AuthorityError) as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     return redirect("portal:changes")

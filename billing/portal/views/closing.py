@@ -31,6 +31,7 @@ from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
 from billing.usage.scope import EVERYTHING
+from metering.messages import Message
 
 USES = ("charged", "platform", "unowned", "unpriced", "idle")
 KINDS = ("close", "issue", "assess")
@@ -93,7 +94,7 @@ def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRe
     try:
         journal_acknowledge(month=shown.month, batch=batch, reference=reference, actor=actor, now=now)
     except AcknowledgementError as error:
-        return close_page(request, setup, shown.month, refused=str(error))
+        return close_page(request, setup, shown.month, refused=error.message)
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
 
@@ -107,13 +108,13 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
     shown = period_shown(month, setup)
     try:
         if shown.status == BillingPeriod.Status.CLOSED:
-            raise WaiverError(f"period {shown.month} is closed: nothing holds it")
+            raise WaiverError(Message("period %(month)s is closed: nothing holds it", month=shown.month))
         exception_waive(
             period=period_open(month=shown.month), kind=kind, subject=subject, reason=reason,
             actor=request.user.get_username(), now=timezone.now(), until=last_day(until),
         )  # fmt: skip
     except WaiverError as error:
-        return close_page(request, setup, shown.month, refused=str(error))
+        return close_page(request, setup, shown.month, refused=error.message)
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
 
@@ -131,7 +132,7 @@ def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
             actor=request.user.get_username(), now=timezone.now(),
         )  # fmt: skip
     except ReadingError as error:
-        return close_page(request, setup, shown.month, refused=str(error))
+        return close_page(request, setup, shown.month, refused=error.message)
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
 
@@ -143,7 +144,7 @@ def approve(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
     try:
         invoices_approve(month=shown.month, actor=request.user.get_username())
     except ApprovalError as error:
-        return close_page(request, setup, shown.month, refused=str(error))
+        return close_page(request, setup, shown.month, refused=error.message)
     return redirect(f"{reverse('portal:close')}?month={shown.month}")
 
 
@@ -154,7 +155,7 @@ def _exceptions(report: Report) -> Table:
     ]  # fmt: skip
     rows = [
         [item.kind, item.subject, item.quantity, item.unit, item.amount, str(item.blocks).lower(), item.facts.owner.value,
-         item.action, item.waived_by]
+         str(item.action), item.waived_by]
         for item in report.exceptions
     ]  # fmt: skip
     return Table(f"exceptions-{report.period}", columns, rows)

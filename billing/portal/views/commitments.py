@@ -24,6 +24,7 @@ from billing.rates.services.commitment_drafts import commitment_draft_reject, co
 from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
+from metering.messages import Message
 from pricing.fields import exact_number
 
 SHOWN = 50
@@ -110,7 +111,7 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         else:
             terms_propose(terms=_terms(request, setup), **by)
     except RateError as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     return redirect("portal:commitments")
 
 
@@ -126,7 +127,7 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     try:
         service(draft_id=pk, actor=request.user.get_username(), now=timezone.now(), reason=_text(request, "reason"))
     except RateError as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     return redirect("portal:commitments")
 
 
@@ -138,7 +139,7 @@ def _terms(request: HttpRequest, setup: BillingSetup) -> CommitmentTerms:
     code = _text(request, "team")
     team = Team.objects.filter(code=code, is_group=False).first()
     if team is None:
-        raise RateError(f"team {code[:80]!r}: there is no such team")
+        raise RateError(Message("team %(code)s: there is no such team", code=repr(code[:80])))
     hours, price = (_number(request, name) for name in ("gpu_hours_per_month", "price_per_gpu_hour"))
     return CommitmentTerms(
         _text(request, "name"), team, _text(request, "accelerator"), hours, price,
@@ -149,14 +150,14 @@ def _terms(request: HttpRequest, setup: BillingSetup) -> CommitmentTerms:
 def _number(request: HttpRequest, name: str) -> Decimal:
     text = _text(request, name).replace(",", "")
     if exact_number(text) is None:
-        raise RateError(f"{name} {text[:40]!r} is not a decimal")
+        raise RateError(Message("%(name)s %(text)s is not a decimal", name=name, text=repr(text[:40])))
     return Decimal(text)
 
 
 def _needed_day(request: HttpRequest, name: str, setup: BillingSetup) -> datetime:
     found = _day(request, name, setup)
     if found is None:
-        raise RateError(f"{name}: write a day as 2026-11-30")
+        raise RateError(Message("%(name)s: write a day as 2026-11-30", name=name))
     return found
 
 
@@ -166,5 +167,5 @@ def _day(request: HttpRequest, name: str, setup: BillingSetup) -> datetime | Non
     try:
         day = date.fromisoformat(text) if text else None
     except ValueError as error:
-        raise RateError(f"{name} {text[:20]!r}: write a day as 2026-11-30") from error
+        raise RateError(Message("%(name)s %(text)s: write a day as 2026-11-30", name=name, text=repr(text[:20]))) from error
     return None if day is None else datetime.combine(day, time(), ZoneInfo(setup.zone)).astimezone(UTC)

@@ -35,6 +35,7 @@ from billing.portal.views.invoices import document_file, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
+from metering.messages import Message
 
 PAGE_SIZE = 50
 
@@ -133,7 +134,7 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
             credit_note_draft(number=invoice.number, credits=credits, wanted=_wanted(request))
             return redirect("portal:corrections")
         except (NoteError, AuthorityError) as error:
-            refusal = str(error)
+            refusal = error.message
     for row in lines:
         name = _amount_of(row["position"])
         row |= {"typed": request.POST.get(name, ""), "wrong": wrong.get(name, "")}
@@ -167,7 +168,10 @@ def _figures(request: HttpRequest, positions: Iterable[int]) -> tuple[dict[str, 
             figures[name] = form_decimal(request, name)
         except NoteError as error:
             text = request.POST[name].strip()[:40]
-            wrong[name] = f"line {lines[name]}: {text!r} is not an amount" if name in lines else str(error)
+            wrong[name] = (
+                Message("line %(n)s: %(text)s is not an amount", n=lines[name], text=repr(text))
+                if name in lines else error.message
+            )
     return figures, wrong
 
 
@@ -191,9 +195,9 @@ def form_decimal(request: HttpRequest, name: str) -> Decimal | None:
     try:
         value = Decimal(text) if text else None
     except InvalidOperation as error:
-        raise NoteError(f"{name} {text[:40]!r} is not a decimal") from error
+        raise NoteError(Message("%(name)s %(text)s is not a decimal", name=name, text=repr(text[:40]))) from error
     if value is not None and not value.is_finite():
-        raise NoteError(f"{name} {text[:40]!r} is not a number")
+        raise NoteError(Message("%(name)s %(text)s is not a number", name=name, text=repr(text[:40])))
     return value
 
 
@@ -220,5 +224,5 @@ def correction_step(request: HttpRequest, setup: BillingSetup, pk: int, step: st
         else:
             raise Http404(f"no step {step!r}")
     except (NoteError, AuthorityError) as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     return redirect("portal:corrections")

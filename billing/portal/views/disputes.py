@@ -108,14 +108,14 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
         try:
             amount = form_decimal(request, "amount")
         except NoteError as error:
-            wrong["amount"] = str(error)
+            wrong["amount"] = error.message
         else:
             try:
                 claim = _claim(request, invoice.number, amount)
                 opened = dispute_open(claim=claim, actor=request.user.get_username(), now=timezone.now())
                 return redirect("portal:dispute", opened.pk)
             except (DisputeError, NoteError, AuthorityError) as error:
-                refusal = str(error)
+                refusal = error.message
     chosen = request.GET.get("line", "")
     context = {
         "nav": "disputes", "setup": setup, "invoice": invoice, "refusal": refusal, "wrong": wrong,
@@ -202,5 +202,5 @@ def dispute_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) 
     try:
         STEPS[step](dispute_id=pk, actor=request.user.get_username(), now=timezone.now(), text=text)
     except (DisputeError, HoldError, NoteError, AuthorityError) as error:
-        return _shown(request, setup, found, str(error), status=409)
+        return _shown(request, setup, found, error.message, status=409)
     return redirect("portal:dispute", pk)

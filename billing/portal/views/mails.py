@@ -17,6 +17,7 @@ from billing.portal.access import page_for, staff_page
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
+from metering.messages import Message
 
 PAGE_SIZE = 50
 
@@ -72,7 +73,7 @@ def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     try:
         contact_add(wish=_wish(request), actor=request.user.get_username())
     except MailError as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     return redirect("portal:mails")
 
 
@@ -80,12 +81,12 @@ def _wish(request: HttpRequest) -> ContactWish:
     texts = {name: request.POST.get(name, "").replace("\0", "").strip() for name in ("team", "address", "language")}
     team = teams_visible_to(request.user).filter(code=texts["team"]).first()
     if team is None:
-        raise MailError(f"team {texts['team'][:80]!r}: there is no such team")
+        raise MailError(Message("team %(code)s: there is no such team", code=repr(texts["team"][:80])))
     day = request.POST.get("valid_from", "")
     try:
         valid_from = date.fromisoformat(day)
     except ValueError as error:
-        raise MailError(f"from {day[:20]!r}: write a day as 2026-11-30") from error
+        raise MailError(Message("from %(day)s: write a day as 2026-11-30", day=repr(day[:20]))) from error
     return ContactWish(team, texts["address"], texts["language"], valid_from)
 
 
@@ -96,7 +97,7 @@ def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
     try:
         contact_end(contact_id=pk, until=_today(setup), actor=request.user.get_username())
     except MailError as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     return redirect("portal:mails")
 
 
@@ -107,7 +108,7 @@ def resend(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     try:
         mail = mail_resend(mail_id=pk, actor=request.user.get_username(), now=timezone.now())
     except MailError as error:
-        return _list(request, setup, str(error), status=409)
+        return _list(request, setup, error.message, status=409)
     if mail.invoice_id is not None:
         return redirect("portal:invoice", mail.invoice_id)
     return redirect("portal:note", mail.note_id)

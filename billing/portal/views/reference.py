@@ -19,6 +19,8 @@ from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
+from billing.usage.services.replay import refusal_of
+from metering.messages import UserError
 
 RULES_SHOWN = 100
 
@@ -98,8 +100,8 @@ def quarantine_decide(request: HttpRequest, setup: BillingSetup, pk: int) -> Htt
             raise Http404(f"no action {texts['action'][:40]!r}")
     except QuarantinedRecord.DoesNotExist as error:
         raise Http404(f"no record {pk}") from error
-    except ValueError as error:
-        return _quarantine(request, setup, refused=(pk, str(error), texts["record"]), status=409)
+    except UserError as error:
+        return _quarantine(request, setup, refused=(pk, error.message, texts["record"]), status=409)
     return redirect("portal:quarantine")
 
 
@@ -108,8 +110,10 @@ def _quarantine(
 ) -> HttpResponse:
     shown = _status(request.GET.get("status", ""))
     rows, total = quarantined(shown)
+    now = timezone.now()
+    explained = [(row, refusal_of(row, now)) for row in rows]
     context = {
-        "nav": "quarantine", "setup": setup, "rows": rows, "total": total, "status": shown,
+        "nav": "quarantine", "setup": setup, "rows": explained, "total": total, "status": shown,
         "shown": QUARANTINE_SHOWN, "refused": refused,
     }  # fmt: skip
     return render(request, "portal/quarantine.html", context, status=status)

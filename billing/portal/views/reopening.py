@@ -34,5 +34,5 @@ def reopening(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
             step=step, month=shown.month, reason=reason, actor=request.user.get_username(), now=timezone.now()
         )
     except (ReopeningError, AuthorityError) as error:
-        return close_page(request, setup, shown.month, refused=str(error))
+        return close_page(request, setup, shown.month, refused=error.message)
     return redirect(f"{reverse('portal:close')}?month={shown.month}")

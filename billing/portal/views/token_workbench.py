@@ -40,7 +40,7 @@ def token_report(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         try:
             reports, refusals = kept_reports(request.POST["report"]), []
         except ValueError as error:
-            reports, refusals = [], [str(error)]
+            reports, refusals = [], [error]
     else:
         reports, refusals = uploaded_reports(request.FILES.getlist("file"), request.POST)
     given = None
@@ -67,9 +67,9 @@ def token_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         )  # fmt: skip
         draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
     except (TokenSheetError, PriceDraftError) as error:
-        refusals = [str(problem) for problem in error.problems]
+        refusals = [problem.message for problem in error.problems]
     except ValueError as error:
-        refusals = [str(error)]
+        refusals = [error]
     else:
         return redirect("portal:price_draft", pk=draft.pk)
     more = {"sheet_name": sent.get("sheet", ""), "report": sent.get("report", "") if given else "", "sent": sent}

@@ -125,7 +125,8 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         )  # fmt: skip
         draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
     except (CostSheetError, PriceDraftError) as error:
-        context = {**_context(request, setup, sent), "refusals": [str(problem) for problem in error.problems], "sent": sent}
+        refusals = [problem.message for problem in error.problems]
+        context = {**_context(request, setup, sent), "refusals": refusals, "sent": sent}
         return render(request, "portal/workbench.html", context, status=400)
     return redirect("portal:price_draft", pk=draft.pk)
 

@@ -9,6 +9,7 @@ from billing.rates.models import CarbonFactors
 from billing.rates.services.sheets import RateError
 from billing.rates.services.succession import take_over
 from billing.tenancy.audit import audit_record
+from metering.messages import Message
 
 
 def carbon_factors_put(
@@ -24,8 +25,10 @@ def carbon_factors_put(
     if known:
         differing = [name for name, value in wanted.items() if getattr(known, name) != value]
         if differing:
-            told = f"carbon factors of {cluster} from {valid_from.isoformat()}"
-            raise RateError(f"{told} are stored and differ in {differing[0]}")
+            raise RateError(Message(
+                "carbon factors of %(cluster)s from %(valid_from)s are stored and differ in %(differing)s",
+                cluster=cluster, valid_from=valid_from.isoformat(), differing=differing[0],
+            ))
         return False
     try:
         with transaction.atomic():
@@ -36,5 +39,5 @@ def carbon_factors_put(
                 detail={**{name: str(value) for name, value in wanted.items()}, "valid_from": valid_from.isoformat()},
             )  # fmt: skip
     except IntegrityError as error:
-        raise RateError(f"carbon factors of {cluster} overlap others") from error
+        raise RateError(Message("carbon factors of %(cluster)s overlap others", cluster=cluster)) from error
     return True

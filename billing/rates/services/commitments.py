@@ -11,6 +11,7 @@ from billing.rates.services.sheets import RateError
 from billing.rates.services.succession import take_over
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
+from metering.messages import Message
 
 FIELDS = ("team", "accelerator", "gpu_hours", "price", "valid_from")
 
@@ -34,7 +35,7 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
     Raises RateError where a commitment of that name differs, or others of the team and accelerator overlap it.
     """
     if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
-        raise RateError(f"commitment {terms.name}: valid_until must be after valid_from")
+        raise RateError(Message("commitment %(name)s: valid_until must be after valid_from", name=terms.name))
     known = Commitment.objects.filter(name=terms.name).select_related("team").first()
     if known is not None:
         _refuse_difference(known, terms)
@@ -53,8 +54,10 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
                         "valid_until": terms.valid_until.isoformat() if terms.valid_until else None},
             )  # fmt: skip
     except IntegrityError as error:
-        told = f"commitment {terms.name} overlaps a later one of {terms.team.code} on {terms.accelerator}"
-        raise RateError(f"{told}: give it a valid_until") from error
+        raise RateError(Message(
+            "commitment %(name)s overlaps a later one of %(team)s on %(accelerator)s: give it a valid_until",
+            name=terms.name, team=terms.team.code, accelerator=terms.accelerator,
+        )) from error
     return True
 
 
@@ -63,7 +66,9 @@ def commitment_end(*, commitment: Commitment, at: datetime, actor: str) -> None:
     with transaction.atomic():
         row = Commitment.objects.select_for_update().get(pk=commitment.pk)
         if at < row.valid_from or (row.valid_until is not None and at >= row.valid_until):
-            raise RateError(f"commitment {row.name}: {at.isoformat()} does not lie within its time")
+            raise RateError(Message(
+                "commitment %(name)s: %(at)s does not lie within its time", name=row.name, at=at.isoformat()
+            ))
         before, row.valid_until = row.valid_until, at
         row.save(update_fields=["valid_until"])
         audit_record(
@@ -78,4 +83,7 @@ def _refuse_difference(known: Commitment, terms: CommitmentTerms) -> None:
     if not differing and terms.valid_until is not None and (known.valid_until or terms.valid_until) > terms.valid_until:
         differing = ["valid_until"]
     if differing:
-        raise RateError(f"commitment {terms.name} is stored and differs in {differing[0]}: give the new one a new name")
+        raise RateError(Message(
+            "commitment %(name)s is stored and differs in %(differing)s: give the new one a new name",
+            name=terms.name, differing=differing[0],
+        ))

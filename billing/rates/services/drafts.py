@@ -19,28 +19,35 @@ from billing.rates.services.sheets import RateError
 from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import billing_setup
-from pricing.fields import FieldProblem, shown
+from metering.messages import Message
+from pricing.fields import FieldProblem, path_text, shown
 
 State, Action = PriceDraft.State, PriceDraftStep.Action
 MAX_NAME = 200
 MAX_REASON = 2000
+STATES = {
+    State.DRAFT: Message("being written"), State.SUBMITTED: Message("waits for a second person"),
+    State.APPROVED: Message("published"), State.REJECTED: Message("sent back with a reason"),
+    State.WITHDRAWN: Message("given up"),
+}  # fmt: skip
 EDITABLE = (State.DRAFT, State.SUBMITTED, State.REJECTED)
 
 
 class PriceDraftError(RateError):
     """A draft that cannot be stored, submitted or decided. `problems` has one entry per bad field."""
 
+    code = "price_draft"
+
     def __init__(self, problems: list[FieldProblem]) -> None:
         self.problems = problems
-        super().__init__("; ".join(str(problem) for problem in problems))
+        super().__init__(Message.joined(problem.message for problem in problems))
 
     @property
     def by_field(self) -> dict[str, list[str]]:
         """The messages by field, as an HTTP API tells them."""
         told: dict[str, list[str]] = {}
         for problem in self.problems:
-            name, _, text = str(problem).partition(": ")
-            told.setdefault(name, []).append(text)
+            told.setdefault(path_text(problem.path), []).append(str(problem.text))
         return told
 
 
@@ -63,7 +70,7 @@ def price_draft_create(
             draft.save()
             _note(draft, Action.CREATED, actor, now, draft.reason)
     except IntegrityError as error:
-        raise _refused("name", f"{shown(name)} is the name of another draft") from error
+        raise _refused("name", Message("%(value)s is the name of another draft", value=shown(name))) from error
     return draft
 
 
@@ -83,7 +90,7 @@ def price_draft_edit(
     `revision` is the one that the editor saw; another one by now is refused.  Raises PriceDraftError.
     """
     with _locked(draft, revision) as row:
-        _refuse_state(row, EDITABLE, "changed")
+        _refuse_state(row, EDITABLE, Message("changed"))
         problems = [] if name is None or name == row.name else _name_problems(name, row.pk)
         problems += _start_problems(valid_from or row.valid_from)
         row.content = _checked(row.content if content is None else content, row.currency, problems).content
@@ -104,11 +111,11 @@ def price_draft_submit(
 ) -> PriceDraft:
     """Hand a draft over for approval by somebody else; it must say why prices change.  Raises PriceDraftError."""
     with _locked(draft, revision) as row:
-        _refuse_state(row, (State.DRAFT,), "submitted")
+        _refuse_state(row, (State.DRAFT,), Message("submitted"))
         row.reason = row.reason if reason is None else _words(reason)
         problems = _publication_problems(row, now)
         if not row.reason:
-            problems.append(FieldProblem(("reason",), "is missing: say why prices change, for whoever approves"))
+            problems.append(FieldProblem(("reason",), Message("is missing: say why prices change, for whoever approves")))
         prices = _checked(row.content, row.currency, problems)
         row.state, row.submitted_by, row.submitted_at = State.SUBMITTED, actor, now
         row.submitted_sha256 = draft_fingerprint(row, prices)
@@ -125,13 +132,13 @@ def price_draft_approve(
     Raises PriceDraftError, also where an input of a price changed since the submission.
     """
     with _locked(draft, revision) as row:
-        _refuse_state(row, (State.SUBMITTED,), "approved")
+        _refuse_state(row, (State.SUBMITTED,), Message("approved"))
         _refuse_maker(row, actor)
         problems = _publication_problems(row, now)
         _hold_sheets(row.content)
         prices = _checked(row.content, row.currency, problems)
         if draft_fingerprint(row, prices) != row.submitted_sha256:
-            raise _refused("content", "a cost sheet of it changed after the submission: edit and submit it again")
+            raise _refused("content", Message("a cost sheet of it changed after the submission: edit and submit it again"))
         wanted = PriceVersionInput(
             row.name, row.currency, row.valid_from, prices.gpu, prices.tokens, prices.token_sheets
         )
@@ -148,10 +155,10 @@ def price_draft_reject(
 ) -> PriceDraft:
     """Send a submitted draft back with a reason; its makers may edit it and submit it again.  Raises PriceDraftError."""
     with _locked(draft, revision) as row:
-        _refuse_state(row, (State.SUBMITTED,), "rejected")
+        _refuse_state(row, (State.SUBMITTED,), Message("rejected"))
         _refuse_maker(row, actor)
         if not reason.strip():
-            raise _refused("reason", "is missing: say what is wrong, for whoever wrote the draft")
+            raise _refused("reason", Message("is missing: say what is wrong, for whoever wrote the draft"))
         row.state, row.decided_by, row.decided_at, row.decision_reason = State.REJECTED, actor, now, _words(reason)
         _store(row, Action.REJECTED, actor, now, row.decision_reason)
         return row
@@ -162,7 +169,7 @@ def price_draft_withdraw(
 ) -> PriceDraft:
     """Give a draft up; it stays in the history and its name is free again.  Raises PriceDraftError."""
     with _locked(draft, revision) as row:
-        _refuse_state(row, EDITABLE, "withdrawn")
+        _refuse_state(row, EDITABLE, Message("withdrawn"))
         row.state = State.WITHDRAWN
         _store(row, Action.WITHDRAWN, actor, now, _words(reason))
         return row
@@ -174,7 +181,9 @@ def _locked(draft: PriceDraft, revision: int | None) -> Iterator[PriceDraft]:
     with transaction.atomic():
         row = PriceDraft.objects.select_for_update(of=("self",)).get(pk=draft.pk)
         if revision is not None and revision != row.revision:
-            raise _refused("revision", f"{revision} is not the newest: the draft is at {row.revision} by now")
+            raise _refused("revision", Message(
+                "%(value)s is not the newest: the draft is at %(revision)s by now", value=revision, revision=row.revision
+            ))
         yield row
 
 
@@ -182,11 +191,13 @@ def _words(reason: str) -> str:
     """The reason as it is kept."""
     text = reason.strip()
     if "\0" in text or len(text) > MAX_REASON:
-        raise _refused("reason", f"{shown(text)} must be text of up to {MAX_REASON} characters")
+        raise _refused("reason", Message(
+            "%(value)s must be text of up to %(limit)s characters", value=shown(text), limit=MAX_REASON
+        ))
     return text
 
 
-def _refused(name: str, text: str) -> PriceDraftError:
+def _refused(name: str, text: Message) -> PriceDraftError:
     return PriceDraftError([FieldProblem((name,), text)])
 
 
@@ -194,14 +205,19 @@ def _with(makers: list[str], actor: str) -> list[str]:
     return makers if actor in makers else [*makers, actor]
 
 
-def _refuse_state(row: PriceDraft, allowed: tuple[str, ...], verb: str) -> None:
+def _refuse_state(row: PriceDraft, allowed: tuple[str, ...], verb: Message) -> None:
     if row.state not in allowed:
-        raise _refused("state", f"{row.name} is {row.get_state_display()} and cannot be {verb}")
+        raise _refused("state", Message(
+            "%(name)s is %(state)s and cannot be %(verb)s", name=row.name, state=STATES[row.state], verb=verb
+        ))
 
 
 def _refuse_maker(row: PriceDraft, actor: str) -> None:
     if any(same_person(actor, maker) for maker in row.makers):
-        raise _refused("actor", f"{actor} made {row.name}: a second person decides on it, who did not write or submit it")
+        raise _refused("actor", Message(
+            "%(actor)s made %(name)s: a second person decides on it, who did not write or submit it",
+            actor=actor, name=row.name,
+        ))
 
 
 def _checked(content: object, currency: str, problems: list[FieldProblem]) -> PriceList:
@@ -223,19 +239,24 @@ def _hold_sheets(content: Mapping[str, Any]) -> None:
 
 
 def _name_problems(name: str, pk: int | None = None) -> list[FieldProblem]:
-    text = ""
+    text = None
     if not name.strip() or name != name.strip() or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
-        text = f"{shown(name)} must be printable text of 1 to {MAX_NAME} characters, no slash, no spaces around it"
+        text = Message(
+            "%(value)s must be printable text of 1 to %(limit)s characters, no slash, no spaces around it",
+            value=shown(name), limit=MAX_NAME,
+        )
     elif PriceVersion.objects.filter(name=name).exists():
-        text = f"{shown(name)} is published and never changes: give the draft a new name"
+        text = Message("%(value)s is published and never changes: give the draft a new name", value=shown(name))
     elif PriceDraft.objects.filter(name=name).exclude(state=State.WITHDRAWN).exclude(pk=pk).exists():
-        text = f"{shown(name)} is the name of another draft"
+        text = Message("%(value)s is the name of another draft", value=shown(name))
     return [FieldProblem(("name",), text)] if text else []
 
 
 def _start_problems(valid_from: datetime) -> list[FieldProblem]:
     if valid_from.tzinfo is None or not 2000 <= valid_from.year < 2200:
-        return [FieldProblem(("valid_from",), f"{valid_from.isoformat()} must be an instant with an offset, 2000 to 2199")]
+        return [FieldProblem(("valid_from",), Message(
+            "%(value)s must be an instant with an offset, 2000 to 2199", value=valid_from.isoformat()
+        ))]
     return []
 
 
@@ -243,13 +264,19 @@ def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
     """What stands against publishing the draft at `now`, besides its prices."""
     problems = [] if not PriceVersion.objects.filter(name=row.name).exists() else _name_problems(row.name, row.pk)
     if row.currency != billing_setup().currency:
-        problems.append(FieldProblem(("currency",), f"{row.currency} is not what invoices are in any more"))
+        problems.append(FieldProblem(("currency",), Message(
+            "%(value)s is not what invoices are in any more", value=row.currency
+        )))
     if row.valid_from <= now:
-        text = f"{row.valid_from.isoformat()} has passed: prices are published for an instant to come"
+        text = Message(
+            "%(value)s has passed: prices are published for an instant to come", value=row.valid_from.isoformat()
+        )
         problems.append(FieldProblem(("valid_from",), text))
     same = PriceVersion.objects.filter(valid_from=row.valid_from).first()
     if same is not None:
-        text = f"{row.valid_from.isoformat()} is where {same.name} begins: choose another instant"
+        text = Message(
+            "%(value)s is where %(name)s begins: choose another instant", value=row.valid_from.isoformat(), name=same.name
+        )
         problems.append(FieldProblem(("valid_from",), text))
     return problems
 
@@ -262,7 +289,7 @@ def _store(
             row.save()
             _note(row, action, actor, now, reason, detail)
     except IntegrityError as error:
-        raise _refused("name", f"{shown(row.name)} is the name of another draft") from error
+        raise _refused("name", Message("%(value)s is the name of another draft", value=shown(row.name))) from error
 
 
 def _note(

@@ -15,6 +15,7 @@ from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.sheets import RateError
 from billing.rates.services.succession import take_over
 from billing.tenancy.audit import audit_record
+from metering.messages import Message
 
 PUBLISH_LOCK = 0x50524943
 
@@ -42,13 +43,16 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
     if known:
         difference = _difference(known, wanted)
         if difference:
-            raise RateError(f"price version {wanted.name} is published and differs in {difference}: give it a new name")
+            raise RateError(Message(
+                "price version %(name)s is published and differs in %(difference)s: give it a new name",
+                name=wanted.name, difference=difference,
+            ))
         return False
     try:
         with transaction.atomic():
             _publish(wanted, actor, origin)
     except IntegrityError as error:
-        raise RateError(f"price version {wanted.name} overlaps another one") from error
+        raise RateError(Message("price version %(name)s overlaps another one", name=wanted.name)) from error
     return True
 
 

@@ -8,11 +8,14 @@ from django.db import transaction
 
 from billing.rates.models import CostSheet, GpuPrice, TokenCostSheet, TokenPrice
 from billing.tenancy.audit import audit_record
+from metering.messages import Message, UserError
 from pricing.token_sheet import parse_token_sheet
 
 
-class RateError(ValueError):
+class RateError(UserError, ValueError):
     """A price or policy that contradicts what is already published."""
+
+    code = "rate"
 
 
 def exact_plain(given: Any) -> Any:
@@ -35,7 +38,9 @@ def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any],
     if known.inputs == inputs:
         return known, False
     if GpuPrice.objects.filter(cost_sheet=known).exists():
-        raise RateError(f"cost sheet {name} is the source of published prices: give the changed sheet another name")
+        raise RateError(Message(
+            "cost sheet %(name)s is the source of published prices: give the changed sheet another name", name=name
+        ))
     known.inputs, known.result = inputs, result
     known.save()
     audit_record(actor=actor, action="cost_sheet_put", subject=name, detail={"inputs": inputs})
@@ -55,7 +60,9 @@ def token_cost_sheet_put(*, name: str, inputs: dict[str, Any], actor: str) -> tu
     if known is not None and known.inputs == inputs:
         return known, False
     if known is not None and TokenPrice.objects.filter(cost_sheet=known).exists():
-        raise RateError(f"token cost sheet {name} is the source of published prices: give the changed sheet another name")
+        raise RateError(Message(
+            "token cost sheet %(name)s is the source of published prices: give the changed sheet another name", name=name
+        ))
     first = sheet.tests[0]
     facts = {
         "model": first.model, "accelerator": first.accelerator, "gpus": first.gpus, "engine": first.engine,

@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 from billing.rates.models import DatedPolicy
 from billing.rates.services.sheets import RateError
 from billing.tenancy.audit import audit_record
+from metering.messages import Message
 
 
 def ends_later(instant: datetime) -> Q:
@@ -36,7 +37,10 @@ def policy_publish(
     if known:
         differing = [field for field, value in fields.items() if getattr(known, field) != value]
         if differing:
-            raise RateError(f"{kind} {name} is published and differs in {differing[0]}: give it a new name")
+            raise RateError(Message(
+                "%(kind)s %(name)s is published and differs in %(differing)s: give it a new name",
+                kind=kind, name=name, differing=differing[0],
+            ))
         return False
     try:
         with transaction.atomic():
@@ -44,5 +48,5 @@ def policy_publish(
             model._default_manager.create(**fields, valid_until=until)
             audit_record(actor=actor, action=f"{kind.replace(' ', '_')}_publish", subject=name, detail=dict(detail))
     except IntegrityError as error:
-        raise RateError(f"{kind} {name} overlaps another one") from error
+        raise RateError(Message("%(kind)s %(name)s overlaps another one", kind=kind, name=name)) from error
     return True

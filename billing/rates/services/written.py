@@ -17,6 +17,7 @@ from billing.rates.models import PriceDraft
 from billing.rates.services.drafts import PriceDraftError, price_draft_create, price_draft_edit
 from billing.rates.services.sheets import cost_sheet_put, token_cost_sheet_put
 from billing.tenancy.selectors import billing_setup
+from metering.messages import Message
 from pricing.fields import FieldProblem, FieldReader, InputError, shown
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 
@@ -63,19 +64,19 @@ def _instant(reader: FieldReader, draft: PriceDraft | None) -> datetime | None:
     given = reader.fields.get("valid_from")
     if not reader.has("valid_from") and draft is not None:
         return draft.valid_from
-    expected = "must be a date, or an RFC 3339 instant with an offset, from 2000 to 2199"
+    expected = Message("must be a date, or an RFC 3339 instant with an offset, from 2000 to 2199")
     if not reader.has("valid_from"):
-        reader.refuse("valid_from", f"is missing, {expected}")
+        reader.refuse("valid_from", Message("is missing, %(range)s", range=expected))
         return None
     try:
         instant = datetime.fromisoformat(str(given).strip())
     except ValueError:
-        reader.refuse("valid_from", f"{shown(given)} {expected}")
+        reader.refuse("valid_from", Message("%(value)s %(range)s", value=shown(given), range=expected))
         return None
     if instant.tzinfo is None and len(str(given).strip()) == DATE_LENGTH:
         instant = instant.replace(tzinfo=ZoneInfo(billing_setup().zone))
     if instant.tzinfo is None or not 2000 <= instant.year < 2200:
-        reader.refuse("valid_from", f"{shown(given)} {expected}")
+        reader.refuse("valid_from", Message("%(value)s %(range)s", value=shown(given), range=expected))
         return None
     return instant.astimezone(UTC)
 
@@ -87,7 +88,7 @@ def _store_sheets(
         entry = reader.nested(item, "a sheet", section, index)
         name, sheet = entry.text("name", limit=200), entry.fields.get("sheet")
         if not isinstance(sheet, Mapping):
-            entry.refuse("sheet", "is missing, must be a mapping of the fields of a cost sheet")
+            entry.refuse("sheet", Message("is missing, must be a mapping of the fields of a cost sheet"))
             continue
         entry.finish(("name", "sheet"))
         try:
@@ -96,7 +97,7 @@ def _store_sheets(
             path = (section, index, "sheet")
             reader.problems += [FieldProblem((*path, *problem.path), problem.text) for problem in error.problems]
         except ValueError as error:  # a sheet in use, or reports without a sustainable run or of two deployments
-            entry.refuse("sheet", str(error))
+            entry.refuse("sheet", Message.of(error))
 
 
 def _cost_sheet(name: str, inputs: Mapping[str, Any], actor: str) -> None:

@@ -17,6 +17,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal, last_sample
 from metering.intervals import Interval
+from metering.messages import Message, UserError
 from pricing.fields import exact_number
 from pricing.money import PRICE_PLACES, round_to
 
@@ -24,8 +25,10 @@ Kind, Status = RetroactiveChange.Kind, RetroactiveChange.Status
 NAME_LIMIT = 64
 
 
-class ChangeError(ValueError):
+class ChangeError(UserError, ValueError):
     """A change of closed time that cannot be made as asked."""
+
+    code = "retroactive_change"
 
 
 def change_propose(
@@ -47,15 +50,16 @@ def change_propose(
     """
     end = closed_until()
     if end is None:
-        raise ChangeError("nothing is closed yet: change the fact itself with `manage.py apply`")
+        raise ChangeError(Message("nothing is closed yet: change the fact itself with `manage.py apply`"))
     until = valid_until or end
     if not valid_from < until <= end:
-        raise ChangeError(
-            f"from {valid_from.isoformat()} until {until.isoformat()}: must lie in closed time, which ends at "
-            f"{end.isoformat()}; what is still open is changed with `manage.py apply`"
-        )
+        raise ChangeError(Message(
+            "from %(valid_from)s until %(until)s: must lie in closed time, which ends at %(end)s; what is still open "
+            "is changed with `manage.py apply`",
+            valid_from=valid_from.isoformat(), until=until.isoformat(), end=end.isoformat(),
+        ))
     if not reason.strip():
-        raise ChangeError("a change of closed time needs a reason")
+        raise ChangeError(Message("a change of closed time needs a reason"))
     _check_name(name)
     checked = _checked(kind, fact, Interval(valid_from, until))
     with transaction.atomic():
@@ -74,7 +78,7 @@ def _checked(kind: str, fact: dict[str, Any], when: Interval) -> dict[str, Any]:
         return _owner(fact)
     if kind == Kind.EFFICIENCY:
         return {}
-    raise ChangeError(f"kind {kind!r} is none of {', '.join(Kind.values)}")
+    raise ChangeError(Message("kind %(kind)s is none of %(names)s", kind=repr(kind), names=", ".join(Kind.values)))
 
 
 def _told(change: RetroactiveChange) -> dict[str, Any]:
@@ -86,9 +90,12 @@ def _told(change: RetroactiveChange) -> dict[str, Any]:
 
 def _check_name(name: str) -> None:
     if not name.strip() or len(name) > NAME_LIMIT or "+" in name or not name.isprintable():
-        raise ChangeError(f"name {name[:NAME_LIMIT]!r}: must be 1 to {NAME_LIMIT} printable characters without '+'")
+        raise ChangeError(Message(
+            "name %(name)s: must be 1 to %(limit)s printable characters without '+'",
+            name=repr(name[:NAME_LIMIT]), limit=NAME_LIMIT,
+        ))
     if RetroactiveChange.objects.filter(name=name).exists():
-        raise ChangeError(f"name {name!r} is taken by another change")
+        raise ChangeError(Message("name %(name)s is taken by another change", name=repr(name)))
 
 
 def _prices(fact: dict[str, Any], when: Interval) -> dict[str, Any]:
@@ -103,16 +110,19 @@ def _prices(fact: dict[str, Any], when: Interval) -> dict[str, Any]:
         for item in fact.get("tokens", [])
     ]
     if not gpu and not tokens:
-        raise ChangeError("name at least one price to correct")
+        raise ChangeError(Message("name at least one price to correct"))
     known_gpu = {(price.accelerator, price.resource) for version in versions for price in version.gpu}
     known_tokens = {key for version in versions for key in version.tokens}
     for item in gpu:
         if (item["accelerator"], item["resource"]) not in known_gpu:
             sku = item["resource"] or item["accelerator"]
-            raise ChangeError(f"{sku}: no price list in force then has a price of it")
+            raise ChangeError(Message("%(sku)s: no price list in force then has a price of it", sku=sku))
     for item in tokens:
         if (item["model"], item["token_class"]) not in known_tokens:
-            raise ChangeError(f"{item['model']} {item['token_class']}: no price list in force then has a price of it")
+            raise ChangeError(Message(
+                "%(model)s %(token_class)s: no price list in force then has a price of it",
+                model=item["model"], token_class=item["token_class"],
+            ))
     return {"gpu": gpu, "tokens": tokens}
 
 
@@ -123,19 +133,21 @@ def _overlaps(start: datetime, end: datetime | None, when: Interval) -> bool:
 def _price(item: dict[str, Any]) -> str:
     price = exact_number(str(item["price"]))
     if price is None:
-        raise ChangeError(f"price {item['price']!r} is not a decimal")
+        raise ChangeError(Message("price %(price)s is not a decimal", price=repr(item["price"])))
     if price < 0 or round_to(price, PRICE_PLACES) != price:
-        raise ChangeError(f"price {item['price']} must be 0 or more, with at most {PRICE_PLACES} decimals")
+        raise ChangeError(Message(
+            "price %(price)s must be 0 or more, with at most %(places)s decimals", price=item["price"], places=PRICE_PLACES
+        ))
     return format(round_to(price, PRICE_PLACES), "f")
 
 
 def _owner(fact: dict[str, Any]) -> dict[str, Any]:
     team = Team.objects.filter(code=fact["team"], is_group=False).first()
     if team is None:
-        raise ChangeError(f"team {fact['team']!r}: there is no such team")
+        raise ChangeError(Message("team %(code)s: there is no such team", code=repr(fact["team"])))
     for field in ("scope", "name"):
         if not str(fact[field]).strip():
-            raise ChangeError(f"{field} is missing")
+            raise ChangeError(Message("%(field)s is missing", field=field))
     return {"scope": fact["scope"], "name": fact["name"], "team": team.code, "onwards": bool(fact.get("onwards"))}
 
 
@@ -144,9 +156,12 @@ def change_acknowledge(*, change_id: int, team: str, actor: str, now: datetime) 
     with transaction.atomic():
         change = proposed(change_id)
         if not Team.objects.filter(code=team, is_group=False).exists():
-            raise ChangeError(f"team {team!r}: there is no such team")
+            raise ChangeError(Message("team %(code)s: there is no such team", code=repr(team)))
         if same_person(actor, change.requested_by):
-            raise ChangeError(f"{actor} asked for {change.name}: somebody else must take note of it for {team}")
+            raise ChangeError(Message(
+                "%(actor)s asked for %(name)s: somebody else must take note of it for %(team)s",
+                actor=actor, name=change.name, team=team,
+            ))
         change.acknowledged[team] = {"by": actor, "at": now.isoformat()}
         change.save(update_fields=["acknowledged"])
         audit_record(actor=actor, action="change_acknowledge", subject=change.name, detail={"team": team})
@@ -175,7 +190,7 @@ def change_approve(*, change: RetroactiveChange, actor: str, persons: int, now: 
 def change_reject(*, change_id: int, actor: str, reason: str, now: datetime) -> RetroactiveChange:
     """Turn a proposed change down.  Raises ChangeError."""
     if not reason.strip():
-        raise ChangeError("say why the change is rejected")
+        raise ChangeError(Message("say why the change is rejected"))
     with transaction.atomic():
         change = proposed(change_id)
         change.status, change.decision, change.decided_at = Status.REJECTED, reason, now
@@ -188,7 +203,7 @@ def proposed(change_id: int) -> RetroactiveChange:
     """A change that is not decided, locked until the calling transaction ends.  Raises ChangeError."""
     change = RetroactiveChange.objects.select_for_update().filter(pk=change_id).first()
     if change is None:
-        raise ChangeError(f"change {change_id}: there is none of that id")
+        raise ChangeError(Message("change %(number)s: there is none of that id", number=change_id))
     if change.status != Status.PROPOSED:
-        raise ChangeError(f"change {change.name} is {change.status} already")
+        raise ChangeError(Message("change %(name)s is %(status)s already", name=change.name, status=change.status))
     return change

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.db import connection, transaction
@@ -22,6 +22,7 @@ from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.unknown_shares import shares_resolve
 from metering.allocation import Rule
+from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members
 from metering.records import GpuAllocation, Rejected
@@ -96,6 +97,10 @@ def end_of(report: GpuAllocation) -> End | None:
     )  # fmt: skip
 
 
+ALTERED: Final = Message("is not stored as it was reported: the database was changed, see `period_verify`")
+OTHER_CONTENT: Final = Message("was reported before with other content; the first one stays")
+
+
 def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     """What `report` means; the outcome does not depend on the order in which reports arrive.
 
@@ -104,11 +109,11 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     have), but never before time that a close has billed. What was reconstructed gives way to what was watched.
     """
     if not known.intact:
-        return Meaning.CONFLICT, known, "is not stored as it was reported: the database was changed, see `period_verify`"
+        return Meaning.CONFLICT, known, ALTERED
     reconstructed = report.reconstructed_from is not None
     same = report.identity == known.identity
     if not same and not ((reconstructed or known.reconstructed) and report.billing_facts == known.facts):
-        return Meaning.CONFLICT, known, "was reported before with other content; the first one stays"
+        return Meaning.CONFLICT, known, OTHER_CONTENT
     meaning, after, why = _merge_time(known, report, reconstructed)
     if known.reconstructed and not reconstructed and meaning is not Meaning.CONFLICT:
         learned = replace(after, identity=report.identity, reconstructed=False, learned=report, changed=True)
@@ -131,7 +136,9 @@ def _merge_time(known: Known, report: GpuAllocation, reconstructed: bool) -> tup
 
 def _ended(known: Known, end: End) -> tuple[Meaning, Known, str]:
     if known.frozen_until is not None and end.at < known.frozen_until:
-        return Meaning.CONFLICT, known, f"ended_at {end.at.isoformat()} lies in time that a close has billed"
+        return Meaning.CONFLICT, known, Message(
+            "ended_at %(at)s lies in time that a close has billed", at=end.at.isoformat()
+        )
     ended = replace(known, ended_at=end.at, observed_until=end.at, end_reason=end.reason, end=end, changed=True)
     return Meaning.UPDATE, ended, ""
 
@@ -141,11 +148,10 @@ def _merge_into_ended(
 ) -> tuple[Meaning, Known, str]:
     told = end_of(report)
     if end.rule == Rule.SHARE_CHANGED and report.known_until > end.at:
-        why = (
-            f"reports time after {end.at.isoformat()}, when a change of share ended it, as was reported before; what is "
-            "billed may be too little: see which pods shared the claim, import what is missing, and dismiss this"
+        return Meaning.CONFLICT, known, Message(
+            "reports time after %(at)s, when a change of share ended it, as was reported before; what is billed may be too "
+            "little: see which pods shared the claim, import what is missing, and dismiss this", at=end.at.isoformat(),
         )
-        return Meaning.CONFLICT, known, why
     if told is not None and Rule.SHARE_CHANGED in (told.rule, end.rule):
         return _ended(known, told) if _cut(told) < _cut(end) else (Meaning.DUPLICATE, known, "")
     if told is None:
@@ -154,7 +160,9 @@ def _merge_into_ended(
             return Meaning.UPDATE, alive, ""
         return Meaning.DUPLICATE, known, ""
     if not told.estimated and not end.estimated and (told.at, told.reason) != (end.at, end.reason):
-        return Meaning.CONFLICT, known, f"ended_at was reported before as {end.at.isoformat()}; the first one stays"
+        return Meaning.CONFLICT, known, Message(
+            "ended_at was reported before as %(at)s; the first one stays", at=end.at.isoformat()
+        )
     return _ended(known, told) if told.rank < end.rank else (Meaning.DUPLICATE, known, "")
 
 
@@ -280,10 +288,15 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
             outcome.duplicates += 1
         else:
             outcome.conflicts += 1
-            error = f"allocation_id {record.allocation_id!r} {why}"
+            error = allocation_refused(record, why)
             disputed = f"{record.allocation_id} {record.identity} {record.ended_at} {why}".encode()
             outcome.refusals.append(Refusal(index, record.allocation_id, error, "conflict", raw, disputed))
     _store(cursor, [state for state in after.values() if state.changed], epoch)
+
+
+def allocation_refused(record: GpuAllocation, why: str) -> Message:
+    """What is said of a report that contradicts what is known of its allocation."""
+    return Message("allocation_id %(key)s %(why)s", key=repr(record.allocation_id), why=why)
 
 
 def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
@@ -393,15 +406,21 @@ def _put_spans(cursor: Any, spans: Sequence[tuple[int | None, int, datetime, dat
 def _inadmissible(item: Indexed, reporter: Reporter, now: datetime) -> Refusal | None:
     index, record, raw = item
     if reporter.source and record.cluster != reporter.source:
-        error = f"cluster {record.cluster!r}: this token may report for {reporter.source!r} only"
+        error = Message(
+            "cluster %(cluster)s: this token may report for %(own)s only",
+            cluster=repr(record.cluster), own=repr(reporter.source),
+        )
         return Refusal(index, record.allocation_id, error, "invalid", raw)
     latest = max(record.started_at, record.known_until)
     if reporter.future_limit_s is not None and latest > now + timedelta(seconds=reporter.future_limit_s):
-        error = f"time {latest.isoformat()} lies in the future; the clock of the ledger says {now.isoformat()}"
+        error = Message(
+            "time %(time)s lies in the future; the clock of the ledger says %(now)s",
+            time=latest.isoformat(), now=now.isoformat(),
+        )
         return Refusal(index, record.allocation_id, error, "future", raw)
     return None
 
 
 def _invalid(item: Rejected) -> Refusal:
     key = visible(str(dict(readable_members(item.raw)).get("allocation_id", "")))
-    return Refusal(item.index, key[:500], str(item.error), "invalid", item.raw)
+    return Refusal(item.index, key[:500], item.error.message, "invalid", item.raw)

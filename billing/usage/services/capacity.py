@@ -12,6 +12,7 @@ from billing.usage.models import AcceptedRows
 from billing.usage.services.accepted import accepted_note
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from metering.messages import Message
 from metering.records import NodeCapacity, Rejected
 
 
@@ -24,13 +25,16 @@ def capacity_ingest(
 ) -> IngestOutcome:
     """Take a batch; a report of the same start with a later `until` extends, other content conflicts."""
     outcome = IngestOutcome()
-    outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
+    outcome.refusals += [Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected]
     fresh = 0
     with transaction.atomic(), connection.cursor() as cursor:
         for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
             key = f"{record.cluster}/{record.node}/{record.resource}/{record.start.isoformat()}"
             if reporter.source and record.cluster != reporter.source:
-                error = f"cluster {record.cluster!r}: this token may report for {reporter.source!r} only"
+                error = Message(
+                    "cluster %(cluster)s: this token may report for %(own)s only",
+                    cluster=repr(record.cluster), own=repr(reporter.source),
+                )
                 outcome.refusals.append(Refusal(index, key, error, "invalid", raw))
                 continue
             known = None if _insert(cursor, record) else _lock(cursor, record)
@@ -39,8 +43,7 @@ def capacity_ingest(
                 outcome.accepted += 1
             elif known[:3] != (record.accelerator, record.quantity, record.condition or ""):
                 outcome.conflicts += 1
-                error = f"capacity {key} was reported before with other content; the first one stays"
-                outcome.refusals.append(Refusal(index, key, error, "conflict", raw))
+                outcome.refusals.append(Refusal(index, key, capacity_taken(key), "conflict", raw))
             elif record.until > known[3]:
                 cursor.execute(
                     f"""UPDATE usage_nodecapacity c SET until = n.until,
@@ -80,3 +83,8 @@ def _lock(cursor: Any, record: NodeCapacity) -> Any:
         list(_key(record)),
     )
     return cursor.fetchone()
+
+
+def capacity_taken(key: str) -> Message:
+    """What is said of a record whose key is taken by other content."""
+    return Message("capacity %(key)s was reported before with other content; the first one stays", key=key)

@@ -12,6 +12,7 @@ from billing.usage.models import AcceptedRows
 from billing.usage.services.accepted import accepted_note
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from metering.messages import Message
 from metering.records import EfficiencySample, Rejected
 
 SUBJECT = ("cluster", "pod_uid", "workload", "start", '"end"')
@@ -32,13 +33,16 @@ def efficiency_ingest(
     A name without a kind is that of every workload called so, also of one that is told with its kind at another time.
     """
     outcome = IngestOutcome()
-    outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
+    outcome.refusals += [Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected]
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
         for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
             subject = f"{record.cluster}/{record.pod_uid or record.workload_name}/{record.start.isoformat()}"
             if reporter.source and record.cluster != reporter.source:
-                error = f"cluster {record.cluster!r}: this token may report for {reporter.source!r} only"
+                error = Message(
+                    "cluster %(cluster)s: this token may report for %(own)s only",
+                    cluster=repr(record.cluster), own=repr(reporter.source),
+                )
                 outcome.refusals.append(Refusal(index, subject, error, "invalid", raw))
             elif _insert(cursor, record, epoch):
                 outcome.accepted += 1
@@ -46,8 +50,7 @@ def efficiency_ingest(
                 outcome.duplicates += 1
             else:
                 outcome.conflicts += 1
-                error = f"sample {subject} was reported before with other content; the first one stays"
-                outcome.refusals.append(Refusal(index, subject, error, "conflict", raw))
+                outcome.refusals.append(Refusal(index, subject, sample_taken(subject), "conflict", raw))
         accepted_note(cursor, AcceptedRows.Kind.SAMPLE, outcome.accepted)
         quarantine_add(reporter=reporter, refusals=outcome.refusals)
     return outcome
@@ -82,3 +85,8 @@ def _known(cursor: Any, record: EfficiencySample) -> list[tuple[Any, ...]]:
         f"SELECT {', '.join(CONTENT)} FROM usage_efficiencysample WHERE {OF_SUBJECT}", [*_key(record), record.workload_kind]
     )
     return list(cursor.fetchall())
+
+
+def sample_taken(key: str) -> Message:
+    """What is said of a record whose key is taken by other content."""
+    return Message("sample %(key)s was reported before with other content; the first one stays", key=key)

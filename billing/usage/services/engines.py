@@ -8,6 +8,7 @@ from django.db import connection, transaction
 
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
+from metering.messages import Message
 from metering.records import EngineReading, Rejected
 
 
@@ -20,7 +21,7 @@ def engine_readings_ingest(
 ) -> IngestOutcome:
     """Take a batch; the same (source, replica, model, time) again is a duplicate, with other counts a conflict."""
     outcome = IngestOutcome()
-    outcome.refusals += [Refusal(item.index, "", str(item.error), "invalid", item.raw) for item in rejected]
+    outcome.refusals += [Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected]
     with transaction.atomic(), connection.cursor() as cursor:
         for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
             key = "/".join((record.source, record.replica, record.model, record.time.isoformat()))
@@ -33,17 +34,20 @@ def engine_readings_ingest(
                 outcome.duplicates += 1
             else:
                 outcome.conflicts += 1
-                error = f"reading {key} was reported before with other content; the first one stays"
+                error = Message("reading %(key)s was reported before with other content; the first one stays", key=key)
                 outcome.refusals.append(Refusal(index, key, error, "conflict", raw))
         quarantine_add(reporter=reporter, refusals=outcome.refusals)
     return outcome
 
 
-def _problem(record: EngineReading, reporter: Reporter, now: datetime) -> tuple[str, str] | None:
+def _problem(record: EngineReading, reporter: Reporter, now: datetime) -> tuple[Message, str] | None:
     if reporter.source and record.source != reporter.source:
-        return f"source {record.source!r}: this token may report for {reporter.source!r} only", "invalid"
+        return Message(
+            "source %(source)s: this token may report for %(own)s only",
+            source=repr(record.source), own=repr(reporter.source),
+        ), "invalid"
     if reporter.future_limit_s is not None and record.time > now + timedelta(seconds=reporter.future_limit_s):
-        return f"time {record.time.isoformat()} lies in the future", "future"
+        return Message("time %(time)s lies in the future", time=record.time.isoformat()), "future"
     return None
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from metering.messages import Message
+
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
@@ -25,7 +27,7 @@ class Refusal:
 
     index: int
     key: str
-    error: str
+    error: Message
     reason: str
     raw: bytes
     same_as: bytes = b""
@@ -47,7 +49,7 @@ class IngestOutcome:
             "duplicates": self.duplicates,
             "conflicts": self.conflicts,
             "rejected": [
-                {"index": refusal.index, "key": refusal.key, "error": refusal.error}
+                {"index": refusal.index, "key": refusal.key, "error": str(refusal.error)}
                 for refusal in sorted(self.refusals, key=lambda refusal: refusal.index)
                 if refusal.reason != "conflict"
             ],

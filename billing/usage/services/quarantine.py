@@ -11,11 +11,18 @@ from django.utils import timezone
 from billing.tenancy.audit import audit_record
 from billing.usage.models import Close, QuarantinedRecord
 from billing.usage.services.outcome import Refusal, Reporter
+from metering.messages import Message, UserError
 from metering.raw_json import readable_members
 from metering.records import EARLIEST, LATEST
 
 MAX_KEPT_BYTES = 1_048_576
 INSTANT_FIELDS = ("time", "started_at", "start", "from")
+
+
+class DismissalError(UserError, ValueError):
+    """A record that is not dismissed: without a reason, or after it was taken into the ledger."""
+
+    code = "quarantine_dismissal"
 
 
 def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
@@ -46,14 +53,17 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
 def quarantine_dismiss(*, record_id: int, actor: str, resolution: str) -> QuarantinedRecord:
     """Decide that a quarantined record is not usage; it stays readable with who decided and why."""
     if not resolution.strip():
-        raise ValueError("a dismissal needs a reason")
+        raise DismissalError(Message("a dismissal needs a reason"))
     with transaction.atomic():
         return _dismiss(QuarantinedRecord.objects.select_for_update().get(pk=record_id), actor, resolution)
 
 
 def _dismiss(record: QuarantinedRecord, actor: str, resolution: str) -> QuarantinedRecord:
     if record.status == QuarantinedRecord.Status.REPLAYED:
-        raise ValueError(f"record {record.pk} was taken into the ledger on {record.resolved_at} by {record.resolved_by}")
+        raise DismissalError(Message(
+            "record %(n)s was taken into the ledger on %(at)s by %(actor)s",
+            n=record.pk, at=record.resolved_at, actor=record.resolved_by,
+        ))
     record.status = QuarantinedRecord.Status.DISMISSED
     record.resolved_by, record.resolution, record.resolved_at = actor, resolution, timezone.now()
     record.save(update_fields=["status", "resolved_by", "resolution", "resolved_at"])

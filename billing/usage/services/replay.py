@@ -21,12 +21,14 @@ from django.db import transaction
 
 from billing.tenancy.audit import audit_record
 from billing.usage.models import QuarantinedRecord
-from billing.usage.services.allocations import allocations_ingest
-from billing.usage.services.capacity import capacity_ingest
-from billing.usage.services.efficiency import efficiency_ingest
+from billing.usage.services.allocations import ALTERED, OTHER_CONTENT, allocation_refused, allocations_ingest
+from billing.usage.services.capacity import capacity_ingest, capacity_taken
+from billing.usage.services.efficiency import efficiency_ingest, sample_taken
 from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.services.token_batch import key_taken
 from billing.usage.services.tokens import tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
+from metering.messages import Message, UserError
 from metering.names import name_problem
 from metering.raw_json import readable_members
 from metering.records import (
@@ -43,8 +45,10 @@ MAX_RECORD_BYTES = 1_048_576
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, RecordError)
 
 
-class ReplayError(ValueError):
+class ReplayError(UserError, ValueError):
     """A quarantined record that cannot be replayed, with the reason; it stays as it was."""
+
+    code = "quarantine_replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,18 @@ def quarantine_replay(
     QuarantinedRecord.DoesNotExist.
     """
     if not reason.strip():
-        raise ReplayError("a replay needs a reason")
+        raise ReplayError(Message("a replay needs a reason"))
     with transaction.atomic():
         entry = QuarantinedRecord.objects.select_for_update().get(pk=record_id)
         if entry.status != QuarantinedRecord.Status.OPEN:
-            raise ReplayError(f"record {record_id} is {entry.status} since {entry.resolved_at} by {entry.resolved_by}")
+            raise ReplayError(Message(
+                "record %(number)s is %(status)s since %(resolved_at)s by %(resolved_by)s",
+                number=record_id, status=entry.status, resolved_at=entry.resolved_at, resolved_by=entry.resolved_by,
+            ))
         text = entry.record if corrected is None else corrected
         outcome = _ingest(entry, _raw(text), actor, now)
         if outcome.refusals:
-            raise ReplayError(f"refused again: {outcome.refusals[0].error}")
+            raise ReplayError(Message("refused again: %(error)s", error=outcome.refusals[0].error))
         entry.status = QuarantinedRecord.Status.REPLAYED
         entry.corrected = "" if text == entry.record else text
         entry.resolved_by, entry.resolution, entry.resolved_at = actor[:200], reason, now
@@ -96,22 +103,54 @@ def quarantine_replay(
     return entry
 
 
-def _raw(text: str) -> bytes:
-    raw = text.encode()
-    if len(raw) > MAX_RECORD_BYTES:
-        raise ReplayError(f"the record has {len(raw)} bytes, the limit is {MAX_RECORD_BYTES}")
-    return raw
-
-
-def _ingest(entry: QuarantinedRecord, raw: bytes, actor: str, now: datetime) -> IngestOutcome:
-    kind = _KIND_OF_DOOR.get(entry.door) or entry.door.removeprefix("import_usage ")
-    door = _DOORS.get(kind)
+def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:
+    """Why a record is in quarantine: a message where its bytes say so again, else the English that was kept."""
+    door, raw = _door_of(entry), entry.record.encode()
     if door is None:
-        raise ReplayError(f"nothing is known of door {entry.door!r}: dismiss the record and report it again")
+        return entry.error
     try:
         record = _decoded(door.kind, entry.door, raw, now)
     except UNREADABLE as error:
-        raise ReplayError(f"the record is not valid: {record_error(error, raw)}") from error
+        found = [record_error(error, raw).message]
+    else:
+        if entry.reason == QuarantinedRecord.Reason.FUTURE:
+            return Message("time %(time)s lies in the future", time=entry.at.isoformat())
+        found = _conflicts(entry.key, record)
+    return next((message for message in found if message == entry.error), entry.error)
+
+
+def _conflicts(key: str, record: Any) -> list[Message]:
+    """What the ledger says of a record whose key it has with other content."""
+    if isinstance(record, TokenUsage):
+        return [key_taken(record)]
+    if isinstance(record, GpuAllocation):
+        return [allocation_refused(record, why) for why in (OTHER_CONTENT, ALTERED)]
+    return [capacity_taken(key) if isinstance(record, NodeCapacity) else sample_taken(key)]
+
+
+def _raw(text: str) -> bytes:
+    raw = text.encode()
+    if len(raw) > MAX_RECORD_BYTES:
+        raise ReplayError(Message(
+            "the record has %(size)s bytes, the limit is %(most)s", size=len(raw), most=MAX_RECORD_BYTES
+        ))
+    return raw
+
+
+def _door_of(entry: QuarantinedRecord) -> _Door | None:
+    return _DOORS.get(_KIND_OF_DOOR.get(entry.door) or entry.door.removeprefix("import_usage "))
+
+
+def _ingest(entry: QuarantinedRecord, raw: bytes, actor: str, now: datetime) -> IngestOutcome:
+    door = _door_of(entry)
+    if door is None:
+        raise ReplayError(Message(
+            "nothing is known of door %(door)s: dismiss the record and report it again", door=repr(entry.door)
+        ))
+    try:
+        record = _decoded(door.kind, entry.door, raw, now)
+    except UNREADABLE as error:
+        raise ReplayError(Message("the record is not valid: %(error)s", error=record_error(error, raw))) from error
     if entry.reason != QuarantinedRecord.Reason.CONFLICT:
         _refuse_other_key(entry, door.key, record)
     reporter = Reporter(f"{actor} for {entry.reporter}", entry.door)
@@ -125,10 +164,11 @@ def _refuse_other_key(entry: QuarantinedRecord, key: tuple[str, ...], record: An
         names = told.get(field, set())
         if names and getattr(record, field) not in names:
             kept = " or ".join(sorted(map(repr, names)))
-            raise ReplayError(
-                f"the corrected record must keep its {field} {kept}: under another one, the right record sent again would "
-                "be billed a second time"
-            )
+            raise ReplayError(Message(
+                "the corrected record must keep its %(field)s %(kept)s: under another one, the right record sent again "
+                "would be billed a second time",
+                field=field, kept=kept,
+            ))
 
 
 def _key_as_it_came(entry: QuarantinedRecord) -> dict[str, set[str]]:
@@ -181,5 +221,7 @@ def _redacted_payload(fields: dict[str, Any], *, consumer: tuple[str, ...]) -> T
     """As quarantine keeps a payload of LiteLLM.  Raises RecordError where a part of that form is missing."""
     payload = fields.get("payload")
     if not isinstance(payload, dict) or not isinstance(payload.get("metadata"), dict):
-        raise RecordError("payload with its metadata is missing: write the record as quarantine shows it", "payload")
+        raise RecordError(Message(
+            "payload with its metadata is missing: write the record as quarantine shows it"
+        ), "payload")
     return litellm.usage({"source": None, "time": None, **fields}, consumer=consumer)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from billing.usage.services.outcome import Refusal, Reporter
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
 from billing.usage.services.token_dimensions import remembered_dimensions
+from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members
 from metering.records import LATEST, Rejected, TokenUsage
@@ -96,21 +97,34 @@ def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
 
 def repeated(record: TokenUsage, place: int, raw: bytes) -> Refusal:
     """The refusal of a record whose key is taken by other content."""
-    error = f"id {record.id!r} of source {record.source!r} was reported before with other content; the first one stays"
-    return Refusal(place, f"{record.source}/{record.id}", error, "conflict", raw)
+    return Refusal(place, f"{record.source}/{record.id}", key_taken(record), "conflict", raw)
+
+
+def key_taken(record: TokenUsage) -> Message:
+    """What is said of a record whose key is taken by other content."""
+    return Message(
+        "id %(id)s of source %(source)s was reported before with other content; the first one stays",
+        id=repr(record.id), source=repr(record.source),
+    )
 
 
 def _inadmissible(index: int, record: TokenUsage, raw: bytes, reporter: Reporter, now: datetime) -> Refusal:
     key = f"{record.source}/{record.id}"
     if reporter.source and record.source != reporter.source:
-        error = f"source {record.source!r}: this token may report for {reporter.source!r} only"
+        error = Message(
+            "source %(source)s: this token may report for %(own)s only",
+            source=repr(record.source), own=repr(reporter.source),
+        )
         return Refusal(index, key, error, "invalid", raw)
-    error = f"time {record.time.isoformat()} lies in the future; the clock of the ledger says {now.isoformat()}"
+    error = Message(
+        "time %(time)s lies in the future; the clock of the ledger says %(now)s",
+        time=record.time.isoformat(), now=now.isoformat(),
+    )
     return Refusal(index, key, error, "future", raw)
 
 
 def _invalid(item: Rejected) -> Refusal:
     told = dict(readable_members(item.raw))
     key = visible(f"{told['source']}/{told['id']}") if {"source", "id"} <= told.keys() else ""
-    return Refusal(item.index, key[:500], str(item.error), "invalid", item.raw)
+    return Refusal(item.index, key[:500], item.error.message, "invalid", item.raw)
 
