@@ -14,8 +14,11 @@ FINANCE, OPERATOR = Membership.Role.FINANCE, Membership.Role.ADMIN
 
 @dataclass(frozen=True, slots=True)
 class ExceptionKind:
-    """`owner`: the role that solves it. `page`: name of the portal page where. `solution`: what settles it."""
+    """`label`: what pages call it. `owner`: the role that solves it. `page`: name of the portal page where. `solution`: what
+    settles it.
+    """
 
+    label: Any
     owner: Membership.Role
     page: str
     solution: Any
@@ -27,36 +30,80 @@ class ExceptionKind:
 
 
 KINDS: Final[Mapping[str, ExceptionKind]] = {
-    "period_not_ended": ExceptionKind(FINANCE, "close", _("Wait until the month has ended")),
-    "unbilled_month": ExceptionKind(FINANCE, "close", _("Close the earlier month")),
-    "unowned_namespace": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the namespace")),
-    "unowned_consumer": ExceptionKind(OPERATOR, "ownership", _("Declare the owner of the consumer")),
-    "unpriced": ExceptionKind(FINANCE, "prices", _("Publish a price version that covers it")),
-    "shared_cost_unknown": ExceptionKind(FINANCE, "close", _("Enter what the month cost")),
-    "metering_gap": ExceptionKind(OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True),
-    "sequence_gap": ExceptionKind(OPERATOR, "sources", _("Send the missing records again"), waivable=True),
-    "silent_source": ExceptionKind(OPERATOR, "sources", _("Look whether its reporter runs"), waivable=True),
-    "silent_cluster": ExceptionKind(OPERATOR, "sources", _("Start its agent, or import its usage"), waivable=True),
-    "agent_problem": ExceptionKind(OPERATOR, "sources", _("Mend what the agent cannot meter"), waivable=True),
-    "unknown_resource": ExceptionKind(OPERATOR, "sources", _("Declare whether it is a device"), waivable=True),
-    "unknown_share": ExceptionKind(OPERATOR, "sources", _("Declare how much of a device it is"), waivable=True),
-    "quarantine": ExceptionKind(OPERATOR, "quarantine", _("Correct or dismiss the record"), waivable=True),
-    "conflict": ExceptionKind(OPERATOR, "quarantine", _("Decide which of the two records holds"), waivable=True),
-    "overlap": ExceptionKind(OPERATOR, "close", _("Correct the double hold at its source"), waivable=True),
-    "estimated_end": ExceptionKind(OPERATOR, "close", _("Report the end if it is known")),
-    "engine_difference": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it"), waivable=True),
-    "engine_difference_day": ExceptionKind(OPERATOR, "close", _("Find the side that lacks, correct it")),
-    "energy_difference": ExceptionKind(OPERATOR, "close", _("Find what the meter or the power misses"), waivable=True),
-    "scan_difference": ExceptionKind(OPERATOR, "close", _("Find what the agent missed"), waivable=True),
-    "team_held": ExceptionKind(OPERATOR, "close", _("Repair what the message names, then close again")),
-    "team_unrated": ExceptionKind(OPERATOR, "close", _("Repair what the message names; the close holds this team")),
-    "other_legal_entity": ExceptionKind(
-        FINANCE, "close", _("Have the ERP invoice it, or correct its legal entity"), waivable=True
+    "period_not_ended": ExceptionKind(_("The month has not ended"), FINANCE, "close", _("Wait until the month has ended")),
+    "unbilled_month": ExceptionKind(_("Month that was not closed"), FINANCE, "close", _("Close the earlier month")),
+    "unowned_namespace": ExceptionKind(
+        _("Namespace without owner"), OPERATOR, "ownership", _("Declare the owner of the namespace"),
     ),
-    "journal_unacknowledged": ExceptionKind(FINANCE, "close", _("Ask the ledger, then record its reference")),
-    "upheld_uncredited": ExceptionKind(FINANCE, "corrections", _("Approve and issue its correction")),
-    "upheld_repeatedly": ExceptionKind(OPERATOR, "disputes", _("Mend what makes it wrong again")),
-    "over_capacity": ExceptionKind(OPERATOR, "close", _("Check reports of capacity and device fractions"), waivable=True),
+    "unowned_consumer": ExceptionKind(
+        _("Consumer without owner"), OPERATOR, "ownership", _("Declare the owner of the consumer"),
+    ),
+    "unpriced": ExceptionKind(_("No price"), FINANCE, "prices", _("Publish a price version that covers it")),
+    "shared_cost_unknown": ExceptionKind(_("Shared cost not entered"), FINANCE, "close", _("Enter what the month cost")),
+    "metering_gap": ExceptionKind(
+        _("Metering gap"), OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True,
+    ),
+    "sequence_gap": ExceptionKind(
+        _("Numbered records that never arrived"), OPERATOR, "sources", _("Send the missing records again"), waivable=True,
+    ),
+    "silent_source": ExceptionKind(
+        _("Source without usage lately"), OPERATOR, "sources", _("Look whether its reporter runs"), waivable=True,
+    ),
+    "silent_cluster": ExceptionKind(
+        _("Owned cluster without any report"), OPERATOR, "sources", _("Start its agent, or import its usage"), waivable=True,
+    ),
+    "agent_problem": ExceptionKind(
+        _("Not metered by its agent"), OPERATOR, "sources", _("Mend what the agent cannot meter"), waivable=True,
+    ),
+    "unknown_resource": ExceptionKind(
+        _("Extended resource that nobody knows"), OPERATOR, "sources", _("Declare whether it is a device"), waivable=True,
+    ),
+    "unknown_share": ExceptionKind(
+        _("Share of a device unknown"), OPERATOR, "sources", _("Declare how much of a device it is"), waivable=True,
+    ),
+    "quarantine": ExceptionKind(
+        _("Quarantined records"), OPERATOR, "quarantine", _("Correct or dismiss the record"), waivable=True,
+    ),
+    "conflict": ExceptionKind(
+        _("Conflicting records"), OPERATOR, "quarantine", _("Decide which of the two records holds"), waivable=True,
+    ),
+    "overlap": ExceptionKind(_("Held twice"), OPERATOR, "close", _("Correct the double hold at its source"), waivable=True),
+    "estimated_end": ExceptionKind(_("End estimated"), OPERATOR, "close", _("Report the end if it is known")),
+    "engine_difference": ExceptionKind(
+        _("Gateways and inference servers differ"), OPERATOR, "close", _("Find the side that lacks, correct it"),
+        waivable=True,
+    ),
+    "engine_difference_day": ExceptionKind(
+        _("Gateways and inference servers differ on a day"), OPERATOR, "close", _("Find the side that lacks, correct it"),
+    ),
+    "energy_difference": ExceptionKind(
+        _("Meter and charges differ"), OPERATOR, "close", _("Find what the meter or the power misses"), waivable=True,
+    ),
+    "scan_difference": ExceptionKind(
+        _("Scans differ from what was watched"), OPERATOR, "close", _("Find what the agent missed"), waivable=True,
+    ),
+    "team_held": ExceptionKind(
+        _("Team that cannot be billed"), OPERATOR, "close", _("Repair what the message names, then close again"),
+    ),
+    "team_unrated": ExceptionKind(
+        _("Team that cannot be rated"), OPERATOR, "close", _("Repair what the message names; the close holds this team"),
+    ),
+    "other_legal_entity": ExceptionKind(
+        _("Team of another legal entity"), FINANCE, "close", _("Have the ERP invoice it, or correct its legal entity"),
+        waivable=True,
+    ),
+    "journal_unacknowledged": ExceptionKind(
+        _("Journal that the ledger has not confirmed"), FINANCE, "close", _("Ask the ledger, then record its reference"),
+    ),
+    "upheld_uncredited": ExceptionKind(
+        _("Upheld dispute without its credit"), FINANCE, "corrections", _("Approve and issue its correction"),
+    ),
+    "upheld_repeatedly": ExceptionKind(
+        _("Reason upheld repeatedly"), OPERATOR, "disputes", _("Mend what makes it wrong again"),
+    ),
+    "over_capacity": ExceptionKind(
+        _("Above capacity"), OPERATOR, "close", _("Check reports of capacity and device fractions"), waivable=True,
+    ),
 }
 WAIVABLE: Final = tuple(kind for kind, facts in KINDS.items() if facts.waivable)
 

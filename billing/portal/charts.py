@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from billing.budgets.models import BudgetStatus
 from billing.portal.bridge import Bridge
 from billing.portal.selectors import TrendPoint
-from billing.portal.templatetags.portal import gpu_hours, money, quantity, signed_money, word, word_of
+from billing.portal.templatetags.portal import gpu_hours, label, money, quantity, signed_money
 from pricing.money import round_price
 
 Value = Decimal | tuple[Decimal, Decimal] | None
@@ -101,7 +101,7 @@ def bridge_chart(bridge: Bridge, currency: str) -> Chart:
     texts = [money(bridge.before), *(signed_money(effect.amount) for effect in bridge.effects), money(bridge.after)]
     colours = ["gpu", *("unowned" if effect.amount > 0 else "jade" for effect in bridge.effects), "gpu"]
     series = Series("", "bars", "gpu", values, texts, colours)
-    return Chart([str(word_of(name, "effect")) for name in names], [series], currency)
+    return Chart([str(label(name, "effect")) for name in names], [series], currency)
 
 
 Ends = tuple[Fraction, Fraction]
@@ -111,7 +111,7 @@ def waterfall_chart(steps: Sequence[tuple[str, Ends, str]], currency: str) -> Ch
     """(component, from and to, amount as text): bars one behind the other; what is lost and what is earned stand out."""
     colours = ["jade" if name == "markup" else "unowned" if name in ("unsold", "spares") else "gpu" for name, *_ in steps]
     series = Series("", "bars", "gpu", [_places(ends) for _, ends, _ in steps], [text for *_, text in steps], colours)
-    return Chart([str(word(name)) for name, *_ in steps], [series], currency, lying=True)
+    return Chart([str(label(name, "price_part")) for name, *_ in steps], [series], currency, lying=True)
 
 
 def tornado_chart(swings: Sequence[tuple[str, Ends, str]], price: Fraction, currency: str) -> Chart:

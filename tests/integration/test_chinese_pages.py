@@ -12,7 +12,8 @@ from django.test import Client
 from django.utils.translation import gettext, override
 
 from billing.invoices.documents import labels
-from billing.portal.templatetags.portal import word
+from billing.invoices.labels import CORRECTION_REASON, NOTE_STYLE
+from billing.rating.labels import LINE_KIND, LINE_REASON, TOKEN_CLASS
 from tests.catalogue import PO, read_po
 from tests.full_scenario import build_scenario, pleasant
 from tests.site_walk import one_of_each
@@ -105,21 +106,21 @@ def test_the_words_of_the_trade_are_the_same_everywhere() -> None:
 
 
 SAME = (
-    (labels.KINDS, ("efficiency", "interruption", "idle", "shared", "commitment", "credit")),
-    (labels.TOKEN_CLASSES, ("input", "output", "cache_read", "cache_creation")),
-    (labels.REASONS, tuple(labels.REASONS)),
-    (labels.STYLES, tuple(labels.STYLES)),
-    (labels.NOTE_REASONS, tuple(labels.NOTE_REASONS)),
+    (labels.KINDS, LINE_KIND, ("efficiency", "interruption", "idle", "shared", "commitment", "credit")),
+    (labels.TOKEN_CLASSES, TOKEN_CLASS, tuple(TOKEN_CLASS)),
+    (labels.REASONS, LINE_REASON, tuple(labels.REASONS)),
+    (labels.STYLES, NOTE_STYLE, tuple(labels.STYLES)),
+    (labels.NOTE_REASONS, CORRECTION_REASON, tuple(labels.NOTE_REASONS)),
 )
 """Codes that documents and pages both put into words."""
 NAMES = ("Invoice", "Credit note", "Rebill", "Price version", "Corrects", "Issued by", "Billed to")
 
 
-@pytest.mark.parametrize("table", SAME, ids=lambda table: table[1][0])
+@pytest.mark.parametrize("table", SAME, ids=lambda table: table[2][0])
 def test_documents_and_pages_put_a_code_into_the_same_words(table: Any) -> None:
-    words, codes = table
+    words, shown, codes = table
     with override("zh-hans"):
-        assert {code: str(word(code)) for code in codes} == {code: words[code][0] for code in codes}
+        assert {code: str(shown[code]) for code in codes} == {code: words[code][0] for code in codes}
 
 
 def test_documents_and_pages_name_things_alike() -> None:

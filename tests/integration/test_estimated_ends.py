@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from billing.closing.exception_kinds import kind_of
 from billing.closing.report import Report, build_report
 from billing.invoices.selectors import period_of
-from billing.portal.templatetags.portal import word
 from billing.usage.reconciliation import estimated_ends
 from metering.intervals import Interval
 from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, ingest_allocations
@@ -45,7 +45,7 @@ def test_an_estimated_end_is_listed_with_its_bounds_and_holds_nothing(tmp_path: 
         "ended between 2026-10-10 10:00:00 and 2026-10-10 10:10:00 (absent from list); billed until 2026-10-10 10:10:00"
     )
     assert report.closable
-    assert word("estimated_end") == "End estimated"
+    assert kind_of("estimated_end").label == "End estimated"
 
 
 def test_only_what_lies_in_the_month_counts_and_what_is_certain_is_not_listed(tmp_path: Path) -> None:

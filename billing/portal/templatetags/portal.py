@@ -14,8 +14,9 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.portal.audit_words import AUDIT
 from billing.portal.input_names import input_name
+from billing.portal.labels import LABELS
+from billing.rating.labels import TOKEN_CLASS
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
 from pricing.contexts import class_and_context, priced_class
@@ -31,6 +32,8 @@ UNITS: Mapping[str, Callable[[int], str]] = {
     "tokens": lambda n: ngettext("%(n)s token", "%(n)s tokens", n),
     "units": lambda n: ngettext("%(n)s device", "%(n)s devices", n),
     "teams": lambda n: ngettext("%(n)s team", "%(n)s teams", n),
+    "disputes": lambda n: ngettext("%(n)s dispute", "%(n)s disputes", n),
+    "days": lambda n: ngettext("%(n)s day", "%(n)s days", n),
 }
 """What exceptions count, in words; time is told in hours."""
 MINUS = "\N{MINUS SIGN}"
@@ -40,250 +43,33 @@ CODE = ((mark_safe(""), mark_safe("")), (mark_safe("<code>"), mark_safe("</code>
 NEARLY = Decimal("0.8")
 LONG_NUMBER = re.compile(r"(?<![\w.,/-])\d{5,}(?![\w-])")
 
-WORDS = {
-    "gpu": _("GPU"),
-    "idle": _("Idle capacity"),
-    "shared": _("Shared cost"),
-    "proportional": _("In proportion to use"),
-    "even": _("Evenly"),
-    "fixed": _("Fixed share"),
-    "commitment": _("Commitments"),
-    "used": _("Used share of the commitment"),
-    "unused": _("Unused share of the commitment"),
-    "tokens": _("Tokens"),
-    "efficiency": _("Efficiency adjustments"),
-    "interruption": _("Interruption credits"),
-    "preempted": _("Preempted"),
-    "reclaimed": _("Reclaimed"),
-    "evicted": _("Evicted"),
-    "node lost": _("Node lost"),
-    "input": _("Input"),
-    "cache_read": _("Cache read"),
-    "cache_creation": _("Cache write"),
-    "output": _("Output"),
-    "penalty": _("Penalty"),
-    "reward": _("Reward"),
-    "neutral": _("Neutral"),
-    "neutral:short": _("Neutral: job too short"),
-    "neutral:coverage": _("Neutral: too little was measured"),
-    "neutral:inconsistent": _("Neutral: MFU above HFU"),
-    "neutral:missing": _("Neutral: not measured"),
-    "neutral:exempt": _("Neutral: exempt by the policy"),
-    "neutral:suspended": _("Neutral: rewards of this team are suspended"),
-    "admin": _("Platform admin"),
-    "finance": _("Finance"),
-    "open": _("Open"),
-    "closing": _("Closing"),
-    "closed": _("Closed"),
-    "draft": _("Draft"),
-    "approved": _("Approved"),
-    "requested": _("Waits for approval"),
-    "issued": _("Issued"),
-    "void": _("Void"),
-    "preview": _("Preview"),
-    "disputed": _("Disputed"),
-    "triaged": _("At work"),
-    "proposed": _("Proposed"),
-    "namespace": _("Owner of a namespace"),
-    "consumer": _("Owner of a consumer"),
-    "evidence": _("Evidence asked for"),
-    "escalated": _("Escalated"),
-    "upheld": _("Upheld"),
-    "hold": _("Kept off the ledger"),
-    "let_go": _("Let go to the ledger"),
-    "rejected": _("Rejected"),
-    "withdrawn": _("Withdrawn"),
-    "settled": _("Settled"),
-    "shadow": _("Shadow"),
-    "chargeback": _("Charged"),
-    "credit": _("Credits"),
-    "rebill": _("Billed again"),
-    "reversal": _("Reversed"),
-    "withdrawal": _("Credit taken back"),
-    "allowance": _("Credit"),
-    "price": _("Wrong price"),
-    "quantity": _("Wrong quantity"),
-    "ownership": _("Wrong team"),
-    "mfu": _("Wrong efficiency data"),
-    "sla": _("Fault of the platform"),
-    "duplicate": _("Billed twice"),
-    "goodwill": _("Goodwill"),
-    "write_off": _("Written off"),
-    "pending": _("In progress"),
-    "done": _("Done"),
-    "refused": _("Refused"),
-    "failed": _("Failed"),
-    "close": _("Close"),
-    "issue": _("Issue"),
-    "assess": _("Assess"),
-    "focus": _("FOCUS"),
-    "unowned_namespace": _("Namespace without owner"),
-    "unowned_consumer": _("Consumer without owner"),
-    "unpriced": _("No price"),
-    "shared_cost_unknown": _("Shared cost not entered"),
-    "team_held": _("Team that cannot be billed"),
-    "upheld_uncredited": _("Upheld dispute without its credit"),
-    "upheld_repeatedly": _("Reason upheld repeatedly"),
-    "disputes": _("disputes"),
-    "team_unrated": _("Team that cannot be rated"),
-    "other_legal_entity": _("Team of another legal entity"),
-    "energy_difference": _("Meter and charges differ"),
-    "metering_gap": _("Metering gap"),
-    "estimated_end": _("End estimated"),
-    "agent_problem": _("Not metered by its agent"),
-    "unknown_resource": _("Extended resource that nobody knows"),
-    "unknown_share": _("Share of a device unknown"),
-    "unbilled_month": _("Month that was not closed"),
-    "scan_difference": _("Scans differ from what was watched"),
-    "quarantine": _("Quarantined records"),
-    "conflict": _("Conflicting records"),
-    "period_not_ended": _("The month has not ended"),
-    "overlap": _("Held twice"),
-    "over_capacity": _("Above capacity"),
-    "sequence_gap": _("Numbered records that never arrived"),
-    "silent_source": _("Source without usage lately"),
-    "silent_cluster": _("Owned cluster without any report"),
-    "engine_difference": _("Gateways and inference servers differ"),
-    "engine_difference_day": _("Gateways and inference servers differ on a day"),
-    "invalid": _("Breaks the contract"),
-    "future": _("Lies in the future"),
-    "dismissed": _("Dismissed"),
-    "actual": _("Spending"),
-    "forecast": _("Forecast"),
-    "threshold": _("Threshold reached"),
-    "burn": _("Spends too fast"),
-    "anomaly": _("Unusual day"),
-    "info": _("Information"),
-    "warning": _("Warning"),
-    "urgent": _("Urgent"),
-    "true": _("Was unusual"),
-    "false": _("False alarm"),
-    "planned": _("Was planned"),
-    "month": _("per month"),
-    "quarter": _("per quarter"),
-    "plan": _("plan with monthly amounts"),
-    "line": _("Mean rate of the period"),
-    "weekday": _("Median of each weekday"),
-    "recent": _("Mean of the last 14 days"),
-    "pace": _("Mean of the last 3 days"),
-    "trend": _("Trend of the last 4 weeks"),
-    "notify": _("tell"),
-    "require_approver": _("new jobs need an approver"),
-    "lower_priority": _("lower priority"),
-    "rate_limit": _("limit tokens a minute"),
-    "cap": _("refuse new requests"),
-    "hardware": _("Hardware"),
-    "capital": _("Capital"),
-    "power": _("Power"),
-    "hosting": _("Hosting"),
-    "operations": _("Operations"),
-    "maintenance": _("Maintenance"),
-    "demand_charge": _("Demand charge"),
-    "fabric": _("Fabric"),
-    "scratch": _("Scratch storage"),
-    "spares": _("Spares"),
-    "unsold": _("Unsold hours"),
-    "reserve": _("Reserve"),
-    "markup": _("Markup"),
-    "licences": _("Licences"),
-    "energy_gap": _("Shared energy"),
-    "currency": _("Currency"),
-    "exchange_rate": _("Exchange rate"),
-    "rate_date": _("Day of the rate"),
-    "true_up_per_gpu_hour": _("True-up of last year, per GPU-hour"),
-    "on_demand": _("On demand"),
-    "reserved": _("Reserved"),
-    "preemptible": _("Pre-emptible"),
-    "kwh": _("kWh at the meter"),
-    "kg_operational": _("kg of CO2, by location"),
-    "kg_operational_market": _("kg of CO2, by contract"),
-    "kg_embodied": _("kg of CO2 of making the card"),
-    "kg_co2": _("kg of CO2, location and making"),
-    "ratio": _("R, fixed ratios"),
-    "phase": _("T, phase time"),
-    "least-squares": _("L, least squares"),
-    "price_draft": _("Being written"),
-    "price_submitted": _("Waits for approval"),
-    "price_approved": _("Published"),
-    "price_rejected": _("Sent back"),
-    "price_withdrawn": _("Given up"),
-    "price_step_created": _("made the draft"),
-    "price_step_edited": _("changed it"),
-    "price_step_submitted": _("submitted it"),
-    "price_step_approved": _("approved and published it"),
-    "price_step_rejected": _("sent it back"),
-    "price_step_withdrawn": _("gave it up"),
-    "price_per_gpu_hour": _("price per GPU-hour"),
-    "price_per_slice_hour": _("price per slice-hour"),
-    "cost_sheet": _("cost sheet"),
-    "by_team": _("Team"),
-    "by_namespace": _("Namespace"),
-    "by_workload": _("Workload"),
-    "by_queue": _("Queue"),
-    "by_model": _("Model"),
-    "by_consumer": _("Consumer"),
-    "by_accelerator": _("Accelerator"),
-    "by_site": _("Cluster"),
-    "nameless_team": _("Without a team"),
-    "nameless_namespace": _("Tokens, which have no namespace"),
-    "nameless_workload": _("Not of one workload: tokens, late usage"),
-    "nameless_queue": _("Without a queue"),
-    "nameless_consumer": _("Devices, which have no consumer"),
-    "nameless_model": _("Devices, which have no model"),
-    "nameless_accelerator": _("Tokens, which have no accelerator"),
-    "nameless_site": _("Tokens, which have no cluster"),
-    "effect_before": _("Before"),
-    "effect_after": _("Now"),
-    "effect_price": _("Price"),
-    "effect_usage": _("Usage"),
-    "effect_begun": _("Use begun"),
-    "effect_ended": _("Use ended"),
-    "effect_efficiency": _("Efficiency"),
-    "effect_interruption": _("Interruptions"),
-    "effect_late": _("Late usage"),
-    "effect_other": _("Other"),
-    "document_invoice": _("Invoice"),
-    "document_shadow": _("Shadow"),
-    "document_credit": _("Credit note"),
-    "document_rebill": _("Rebill"),
-    "step_billing": _("Billing set-up"),
-    "step_teams": _("Teams"),
-    "step_cluster": _("First cluster"),
-    "step_gateway": _("First gateway"),
-    "step_owners": _("Owners"),
-    "step_price": _("First price"),
-    "up_to_tokens": _("Prompts up to"),
-    "heat_devices": _("Devices in use, on average"),
-    "heat_tokens": _("Tokens an hour, on average"),
-    **{f"audit_{kind}": words for kind, words in AUDIT.items()},
-}
+@register.filter
+def label(code: str, table: str) -> Any:
+    """What a code of one table (`billing.portal.labels`) is called; one that has no label, or goes on after a colon, as far
+    as it has one.
+    """
+    labels = LABELS[table]
+    return labels.get(code) or labels.get(code.partition(":")[0], code)
 
 
 @register.filter
-def word(code: str) -> Any:
-    """The words for a code; a code nobody translated is shown as it is. A class of tokens names its bucket of prompts."""
-    token_class, context = class_and_context(code)
-    if context:
-        return _("%(class)s, prompts of %(tokens)s tokens") % {"class": word(token_class), "tokens": context}
-    return WORDS.get(code) or WORDS.get(code.partition(":")[0], code)
+def token_class(code: str) -> Any:
+    """What a class of tokens is called, with its bucket of prompts where it has one."""
+    name, context = class_and_context(code)
+    words = TOKEN_CLASS.get(name, name)
+    return _("%(class)s, prompts of %(tokens)s tokens") % {"class": words, "tokens": context} if context else words
 
 
 @register.filter
-def in_context(token_class: str, context: str) -> Any:
-    """The words for a class of tokens in a bucket of prompt lengths."""
-    return word(priced_class(token_class, context))
+def in_context(name: str, context: str) -> Any:
+    """What a class of tokens in a bucket of prompt lengths is called."""
+    return token_class(priced_class(name, context))
 
 
 @register.filter
 def step_words(step: str) -> str:
     """What a runner of an operation is at."""
     return gettext(STEPS.get(step, step))
-
-
-@register.filter
-def word_of(code: str, family: str) -> Any:
-    """The words for a code of one family, where the same code says something else elsewhere."""
-    return WORDS.get(f"{family}_{code}") or code
 
 
 @register.filter

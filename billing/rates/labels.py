@@ -1,0 +1,70 @@
+"""What pages call the states of price drafts and commitments, and the parts of a price."""
+
+from typing import Final
+
+from django.utils.translation import gettext_lazy as _
+
+from billing.rates.models import CommitmentDraft, PriceDraft, PriceDraftStep
+
+PRICE_DRAFT_STATE: Final = {
+    PriceDraft.State.DRAFT: _("Being written"),
+    PriceDraft.State.SUBMITTED: _("Waits for approval"),
+    PriceDraft.State.APPROVED: _("Published"),
+    PriceDraft.State.REJECTED: _("Sent back"),
+    PriceDraft.State.WITHDRAWN: _("Given up"),
+}
+PRICE_DRAFT_ACTION: Final = {
+    PriceDraftStep.Action.CREATED: _("made the draft"),
+    PriceDraftStep.Action.EDITED: _("changed it"),
+    PriceDraftStep.Action.SUBMITTED: _("submitted it"),
+    PriceDraftStep.Action.APPROVED: _("approved and published it"),
+    PriceDraftStep.Action.REJECTED: _("sent it back"),
+    PriceDraftStep.Action.WITHDRAWN: _("gave it up"),
+}
+COMMITMENT_STATE: Final = {
+    CommitmentDraft.State.PROPOSED: _("Proposed"),
+    CommitmentDraft.State.APPROVED: _("Approved"),
+    CommitmentDraft.State.REJECTED: _("Rejected"),
+    CommitmentDraft.State.WITHDRAWN: _("Withdrawn"),
+}
+PRICE_SOURCE: Final = {
+    "price_per_gpu_hour": _("price per GPU-hour"),
+    "price_per_slice_hour": _("price per slice-hour"),
+    "cost_sheet": _("cost sheet"),
+}
+PRICE_PART: Final = {
+    "hardware": _("Hardware"),
+    "capital": _("Capital"),
+    "power": _("Power"),
+    "hosting": _("Hosting"),
+    "operations": _("Operations"),
+    "maintenance": _("Maintenance"),
+    "demand_charge": _("Demand charge"),
+    "fabric": _("Fabric"),
+    "scratch": _("Scratch storage"),
+    "spares": _("Spares"),
+    "unsold": _("Unsold hours"),
+    "reserve": _("Reserve"),
+    "markup": _("Markup"),
+    "licences": _("Licences"),
+    "energy_gap": _("Shared energy"),
+    "currency": _("Currency"),
+    "exchange_rate": _("Exchange rate"),
+    "rate_date": _("Day of the rate"),
+    "true_up_per_gpu_hour": _("True-up of last year, per GPU-hour"),
+    "on_demand": _("On demand"),
+    "reserved": _("Reserved"),
+    "preemptible": _("Pre-emptible"),
+    "kwh": _("kWh at the meter"),
+    "kg_operational": _("kg of CO2, by location"),
+    "kg_operational_market": _("kg of CO2, by contract"),
+    "kg_embodied": _("kg of CO2 of making the card"),
+    "kg_co2": _("kg of CO2, location and making"),
+}
+"""Components of a cost sheet, what its list price is made with, and its footprint."""
+TOKEN_METHOD: Final = {
+    "ratio": _("R, fixed ratios"),
+    "phase": _("T, phase time"),
+    "least-squares": _("L, least squares"),
+    "output-only": _("O, output only"),
+}
