@@ -19,7 +19,7 @@ def test_months_killed_at_every_step_have_no_gap_no_double_document_and_no_half_
     assert done.returncode == 0, done.stderr[-3000:]
     deaths = {name: int(count) for name, count in (pair.split("=") for pair in done.stdout.split())}
     assert deaths.keys() == {
-        "prepare/worker", "prepare/database", "close/worker", "close/database", "issue/worker", "issue/database",
+        "close/worker", "close/database", "issue/worker", "issue/database",
         "export/worker", "export/database", "export/writing", "correct/worker", "correct/database",
     }  # fmt: skip
     assert all(1 <= count <= MONTHS for count in deaths.values()), deaths
