@@ -15,13 +15,13 @@ from fractions import Fraction
 from typing import Final
 
 from metering.messages import Message, UserError
+from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import Number, fraction_of, round_amount, split_amount
 from pricing.rating import AMOUNT, Charge, LineKey
 
 IDLE: Final = "idle"
 SHARED: Final = "shared"
 ALLOCATED: Final = (IDLE, SHARED)
-MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 
 
 class Method(StrEnum):

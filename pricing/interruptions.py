@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from pricing.rating import MICROSECONDS_PER_HOUR
+from pricing.meters import MICROSECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)

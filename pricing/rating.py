@@ -13,21 +13,19 @@ from fractions import Fraction
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii as _json
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
 from pricing.carbon import kg_co2
+from pricing.meters import GPU_TIME, METERS, TOKENS, OfKind
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
-from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
+from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
 
-MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 AMOUNT: Final = "Amount"
 """The unit of what is allocated: its quantity is money, split to the cent, at a price of 1."""
-DIVISOR: Final = {
-    GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR, MILLION_TOKENS: 1_000_000, AMOUNT: 1,
-}  # fmt: skip
+DIVISOR: Final = {unit: size for meter in METERS.values() for unit, size in meter.units.items()} | {AMOUNT: 1}
 """How many base units (microseconds or tokens) make one pricing unit."""
 
 
@@ -62,7 +60,7 @@ class TokenSum(msgspec.Struct, frozen=True):
 _FLAG: Final = {True: "true", False: "false"}
 
 
-class LineKey(msgspec.Struct, frozen=True, order=True, gc=False):
+class LineKey(OfKind, msgspec.Struct, frozen=True, order=True, gc=False):
     """Everything that tells one line from another; sorts as the lines of an invoice do."""
 
     team: str
@@ -80,6 +78,11 @@ class LineKey(msgspec.Struct, frozen=True, order=True, gc=False):
     price_version: str = ""
     policy: str = ""
     reason: str = ""
+
+    @classmethod
+    def of(cls, row: Any, **others: Any) -> "LineKey":
+        """The key of anything that has the fields of a key as attributes; `others`: those that it has not."""
+        return cls(**{name: others[name] if name in others else getattr(row, name) for name in cls.__struct_fields__})
 
     def changed(self, **fields: str) -> "LineKey":
         """The same key with other fields."""
@@ -222,7 +225,7 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
         try:
             priced.append((gpu_line(usage, card), usage))
         except UnpricedError as error:
-            sums.miss(error, usage.device_us, "device-microseconds", usage.team)
+            sums.miss(error, usage.device_us, GPU_TIME.base_unit, usage.team)
     return Rated(gpu_charges(priced, carbon_at), sums.rated().unpriced)
 
 
@@ -246,7 +249,7 @@ def gpu_line(usage: GpuUsage, card: RateCard) -> tuple[LineKey, GpuPrice]:
     """The line that a piece of device usage belongs to, and its price.  Raises UnpricedError."""
     version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
     key = LineKey(  # by place, which is made in a third of the time
-        usage.team, usage.platform, usage.correction, usage.charge_period, "gpu", usage.cluster, usage.namespace, "",
+        usage.team, usage.platform, usage.correction, usage.charge_period, GPU_TIME.name, usage.cluster, usage.namespace, "",
         price.accelerator, price.sku, "", price.unit, version.name,
     )  # fmt: skip
     return key, price
@@ -267,7 +270,7 @@ def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
             try:
                 key, price = token_line(usage, token_class, card)
             except UnpricedError as error:
-                sums.miss(error, Decimal(count), "tokens", usage.team)
+                sums.miss(error, Decimal(count), TOKENS.base_unit, usage.team)
                 continue
             sums.add(key, Decimal(count), price)
     return sums.rated()
@@ -277,7 +280,7 @@ def token_line(usage: TokenSum, token_class: str, card: RateCard) -> tuple[LineK
     """The line that tokens of a class belong to, and their price.  Raises UnpricedError."""
     version, price = card.token_price(usage.model, token_class, usage.at)
     key = LineKey(
-        usage.team, False, usage.correction, usage.charge_period, "tokens", "", "", usage.consumer, "", usage.model,
+        usage.team, False, usage.correction, usage.charge_period, TOKENS.name, "", "", usage.consumer, "", usage.model,
         token_class, MILLION_TOKENS, version.name,
     )  # fmt: skip
     return key, price

@@ -21,7 +21,7 @@ from billing.rating.walk import Slice, cover_of
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval, billing_month, month_of, next_month
 from pricing.commitments import KIND, CommitmentBook
-from pricing.rating import MICROSECONDS_PER_HOUR
+from pricing.meters import MICROSECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from billing.usage.scope import UsageScope
 from metering.intervals import Interval, billing_month, month_of, next_month, previous_month
+from pricing.meters import TOKENS, line_kind
 
 
 class Spending(Protocol):
@@ -46,13 +47,14 @@ class Scope:
 
     def covers(self, item: Spending) -> bool:
         """Whether the spending counts. What a pattern asks for and the spending does not have, does not match."""
+        meter = line_kind(item.kind).meter
         return (
             item.team in self.teams
             and _fits(self.cluster, item.cluster)
             and _fits(self.namespace, item.namespace)
             and _fits(self.consumer, item.consumer)
-            and (not self.accelerator or (item.kind != "tokens" and self.accelerator in (item.accelerator, item.sku)))
-            and (not self.model or (item.kind == "tokens" and _fits(self.model, item.sku)))
+            and (not self.accelerator or (meter is not TOKENS and self.accelerator in (item.accelerator, item.sku)))
+            and (not self.model or (meter is TOKENS and _fits(self.model, item.sku)))
         )
 
     def covers_tokens(self, team: str, consumer: str, model: str) -> bool:

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Final
 
 from billing.closing.exceptions import ReportedException
-from billing.invoices.lines import CONSUMING
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult
 from metering.messages import Message
@@ -63,7 +62,7 @@ def energy_compared(period: BillingPeriod, assessment: RatingResult) -> list[Ene
     charged: dict[str, Fraction] = defaultdict(Fraction)
     unknown: dict[str, set[str]] = defaultdict(set)
     for charge in assessment.charges if readings else ():
-        if charge.key.kind in CONSUMING and charge.key.cluster and not charge.key.correction:
+        if charge.key.what.takes_energy and charge.key.cluster and not charge.key.correction:
             if charge.energy_kwh is None:
                 unknown[charge.key.cluster].add(charge.key.sku)
             else:

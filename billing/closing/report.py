@@ -62,7 +62,7 @@ from billing.usage.token_sums import rollup_difference
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from metering.messages import Message
-from pricing.allocation import IDLE
+from pricing.meters import Explanation
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.number_text import amount_text
 from pricing.rating import DIVISOR
@@ -343,7 +343,7 @@ def _all_tokens_accounted(assessment: RatingResult) -> Check:
     charged = sum(
         int(charge.usage_quantity)
         for charge in assessment.charges
-        if charge.key.kind == "tokens" and not charge.key.correction
+        if charge.key.counts_tokens and not charge.key.correction
     )
     left, held = assessment.tokens_left, assessment.tokens_held
     counts = {"n": f"{reported:,}", "charged": f"{charged:,}", "left": f"{left:,}"}
@@ -388,7 +388,7 @@ def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]
     """Per pool the idle GPU-seconds that fall to each team, and the amount of them that a policy bills, or None."""
     billed: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for charge in assessment.charges:
-        if charge.key.kind == IDLE and not charge.key.correction:
+        if charge.key.what.explained_by is Explanation.POOL and not charge.key.correction:
             billed[charge.key.cluster, charge.key.accelerator] += charge.amount
     return {
         (pool.cluster, pool.accelerator): {

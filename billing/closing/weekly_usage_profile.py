@@ -38,9 +38,9 @@ def named_by(keys: Iterable[LineKey]) -> tuple[set[tuple[str, str]], set[str]]:
     """The namespaces (with their clusters) and consumers of lines; what corrects other months names no use of this one."""
     places, consumers = set(), set()
     for key in keys:
-        if not key.correction and key.kind == "gpu":
+        if not key.correction and key.what.on_demand and not key.counts_tokens:
             places.add((key.cluster, key.namespace))
-        elif not key.correction and key.kind == "tokens":
+        elif not key.correction and key.counts_tokens:
             consumers.add(key.consumer)
     return places, consumers
 

@@ -30,12 +30,7 @@ def document_numbered(number: str) -> Invoice | Note:
 
 def row_key(row: InvoiceLine | NoteLine, team: str, *, correction: bool) -> LineKey:
     """The key of the charge behind a stored line."""
-    return LineKey(
-        team=team, platform=False, correction=correction, charge_period=row.charge_period, kind=row.kind,
-        cluster=row.cluster, namespace=row.namespace, consumer=row.consumer, accelerator=row.accelerator, sku=row.sku,
-        token_class=row.token_class, unit=row.unit, price_version=row.price_version, policy=row.policy,
-        reason=row.reason,
-    )  # fmt: skip
+    return LineKey.of(row, team=team, platform=False, correction=correction)
 
 
 def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = None) -> list[BilledLine]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from billing.invoices.lines import CONSUMING, KIND_ORDER, energy_told, token_class_fields
+from billing.invoices.lines import energy_told, token_class_fields
 from metering.messages import UserError
+from pricing.meters import line_kind
 from pricing.money import round_to
 from pricing.number_text import (
     ENERGY_PLACES,
@@ -141,7 +142,7 @@ def rebill(charge: Charge, closing: int, known: int) -> NoteEntry:
 
     `known`: the last change of closed time that its price and owner follow from.
     """
-    energy = charge.energy_kwh if charge.key.kind in CONSUMING else None
+    energy = charge.energy_kwh if charge.key.what.takes_energy else None
     return NoteEntry(
         REBILL, charge.key, closing, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
         unit_price=charge.unit_price, usage_quantity=charge.usage_quantity, facility_kw=charge.facility_kw,
@@ -165,7 +166,7 @@ def ordered(entries: Sequence[NoteEntry]) -> list[NoteEntry]:
     """In the order of the document: by month of usage, kind and name."""
     return sorted(
         entries,
-        key=lambda entry: (entry.key.charge_period, KIND_ORDER.get(entry.kind, 9), STYLE_ORDER[entry.style],
+        key=lambda entry: (entry.key.charge_period, line_kind(entry.kind).order, STYLE_ORDER[entry.style],
                            entry.key, entry.closing),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
+from pricing.meters import OfKind
 
 WASTING_SHOWN: Final = 10
 LOW_HFU: Final = Decimal("0.30")
@@ -62,7 +63,7 @@ class Charged(Protocol):
     def amount(self) -> Decimal: ...
 
 
-class LineRollup(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class LineRollup(OfKind, msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Rounded lines of one team, added up; `quantity` in `unit`."""
 
     team: str

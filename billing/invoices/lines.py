@@ -124,22 +124,15 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
     ]
 
 
-KIND_ORDER = {
-    "gpu": 0, "commitment": 1, "tokens": 2, "efficiency": 3, "interruption": 4, "idle": 5, "shared": 6, "credit": 7,
-}  # fmt: skip
-CONSUMING = ("gpu", "commitment")
-"""Kinds of lines whose usage takes energy."""
-
-
 def _order(charge: Charge) -> tuple[Any, ...]:
     key = charge.key
     if SEPARATOR in key.token_class:
         key = key.changed(token_class=in_order(key.token_class))
-    return (key.correction, key.charge_period if key.correction else "", KIND_ORDER.get(key.kind, 9), key)
+    return (key.correction, key.charge_period if key.correction else "", key.what.order, key)
 
 
 def _energy(charge: Charge) -> Decimal | None:
-    if charge.key.kind not in CONSUMING or charge.energy_kwh is None:
+    if not charge.key.what.takes_energy or charge.energy_kwh is None:
         return None
     return round_to(charge.energy_kwh, ENERGY_PLACES)
 

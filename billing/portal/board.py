@@ -92,7 +92,7 @@ class Board:
         """The lines shared out over their jobs.  Raises TooManyJobsError."""
         if not self.sums:
             return []
-        if not self.patient and sum(line.key.kind != "tokens" for line in self.sums) > JOBS_OF:
+        if not self.patient and sum(not line.key.counts_tokens for line in self.sums) > JOBS_OF:
             raise TooManyJobsError
         pieces = by_job(self._lines_of(self.whole), self._seen(self.reference_data), self.verdicts)
         return [piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue)]
@@ -136,8 +136,8 @@ class Board:
         found: dict[str, set[str] | None] = {
             "site": {key.cluster for key in keys if key.cluster},
             "namespace": {namespace for _cluster, namespace in places},
-            "accelerator": {key.sku for key in keys if key.kind != "tokens"},
-            "model": {key.sku for key in keys if key.kind == "tokens"},
+            "accelerator": {key.device for key in keys if key.device},
+            "model": {key.model for key in keys if key.model},
             "consumer": {key.consumer for key in keys if key.consumer},
             "queue": queues_of(Interval(self.period.start, self.period.end), places) if len(places) <= OFFERED else None,
         }

@@ -13,6 +13,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from billing.invoices.line_rollups import Charged
+from pricing.meters import Role
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
 
 ZERO = Decimal("0.00")
@@ -128,7 +129,7 @@ class _Side:
 def _other(line: Charged) -> str:
     if line.key.correction:
         return "late"
-    return line.key.kind if line.key.kind in ("efficiency", "interruption") else "other"
+    return line.key.kind if line.key.what.role is Role.ADJUSTMENT else "other"
 
 
 def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:

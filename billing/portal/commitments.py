@@ -12,10 +12,10 @@ from billing.rates.selectors import commitment_book, rate_card
 from billing.tenancy.models import Team
 from metering.intervals import Interval
 from pricing.commitment_pace import Pace, pace_of
-from pricing.commitments import KIND, UNUSED, USED, Commitment
+from pricing.commitments import UNUSED, USED, Commitment
 from pricing.money import round_amount
-from pricing.rate_card import RateCard
-from pricing.rating import DIVISOR, GPU_HOURS
+from pricing.rate_card import GPU_HOURS, RateCard
+from pricing.rating import DIVISOR
 
 ZERO = Decimal(0)
 
@@ -71,11 +71,11 @@ def commitment_uses(
 def _use(
     team: Team, one: Commitment, window: Interval, lines: list[StatementLine], card: RateCard, now: datetime, *, paced: bool
 ) -> CommitmentUse:
-    of_it = [line for line in lines if line.key.kind == KIND and line.key.policy == one.name]
+    of_it = [line for line in lines if line.key.what.bought and line.key.policy == one.name]
     parts = {reason: [line for line in of_it if line.key.reason == reason] for reason in (USED, UNUSED)}
     beyond = [
         line for line in lines
-        if (line.key.kind, line.key.accelerator, line.key.unit) == ("gpu", one.accelerator, GPU_HOURS)
+        if line.key.what.on_demand and (line.key.accelerator, line.key.unit) == (one.accelerator, GPU_HOURS)
     ]  # fmt: skip
     bought, used, unused = one.bought(window) / DIVISOR[GPU_HOURS], _hours(parts[USED]), _hours(parts[UNUSED])
     part = one.part_of(window)

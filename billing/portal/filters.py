@@ -50,9 +50,9 @@ class Filters:
             and self.site in ("", key.cluster)
             and self.namespace in ("", key.namespace)
             and self.consumer in ("", key.consumer)
-            and (not self.accelerator or (key.kind != "tokens" and self.accelerator in (key.accelerator, key.sku)))
-            and (not self.model or (key.kind == "tokens" and self.model == key.sku))
-            and (key.kind != "tokens" or not self.of_jobs)
+            and (not self.accelerator or self.accelerator in (key.accelerator, key.device))
+            and self.model in ("", key.model)
+            and not (key.counts_tokens and self.of_jobs)
         )
 
     def keeps_job(self, job: str, queue: str) -> bool:

@@ -142,7 +142,7 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
         for name in names
     ]
     tokens = TokenPool(
-        sum((line.amount for line in lines if line.key.kind == "tokens"), ZERO), _platform_cost(pools)
+        sum((line.amount for line in lines if line.key.counts_tokens), ZERO), _platform_cost(pools)
     )
     unpooled = sum((amount for name, amount in billed.items() if name not in names), ZERO)
     return Recovery(pools, tokens, _margins(lines, period), unpooled)
@@ -168,9 +168,9 @@ def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, 
     cards: dict[tuple[str, str, str], dict[str, Decimal]] | None = None
     for line in lines:
         key = line.key
-        if key.kind == "tokens":
+        if key.counts_tokens:
             continue
-        if key.accelerator or key.kind != "gpu":
+        if key.accelerator or not key.what.on_demand:
             billed[key.cluster, key.accelerator] += line.amount
             continue
         cards = cards if cards is not None else _cards(period)
@@ -244,7 +244,7 @@ def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
 def _margins(lines: Iterable[Charged], period: BillingPeriod) -> list[TokenMargin]:
     sums: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), ZERO])
     for line in lines:
-        if line.key.kind == "tokens":
+        if line.key.counts_tokens:
             found = sums[line.key.sku, line.key.token_class]
             found[0] += line.quantity
             found[1] += line.amount

@@ -19,6 +19,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, Verdicts, adjusting, rated_usage
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
+from pricing.meters import GPU_TIME
 from pricing.money import EXACT, round_to, split_amount
 from pricing.rating import LineKey
 
@@ -60,8 +61,8 @@ NAMES: Mapping[str, Callable[[Piece], str]] = {
     "workload": lambda piece: piece.job,
     "queue": lambda piece: piece.queue,
     "consumer": lambda piece: piece.line.key.consumer,
-    "model": lambda piece: piece.line.key.sku if piece.line.key.kind == "tokens" else "",
-    "accelerator": lambda piece: piece.line.key.sku if piece.line.key.kind != "tokens" else "",
+    "model": lambda piece: piece.line.key.model,
+    "accelerator": lambda piece: piece.line.key.device,
     "site": lambda piece: piece.line.key.cluster,
 }
 BY_JOB = frozenset({"workload", "queue"})
@@ -80,10 +81,10 @@ def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
             row = rows[label] = SplitRow(label, line, amount)
         elif amount > row.largest:
             row.line, row.largest = line, amount
-        kind = line.key.kind
-        if kind == "gpu":
+        what = line.key.what
+        if what.on_demand and what.meter is GPU_TIME:
             row.gpu += amount
-        elif kind == "tokens":
+        elif what.on_demand:
             row.tokens += amount
         else:
             row.adjustments += amount

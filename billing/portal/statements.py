@@ -18,7 +18,7 @@ from billing.closing.models import ProvisionalStatement
 from billing.closing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
 from billing.closing.services.previews import preview_keep
 from billing.closing.services.previews import statement_line as previewed
-from billing.invoices.lines import KIND_ORDER, invoice_lines
+from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult, rate_period
@@ -30,6 +30,7 @@ from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal
 from metering.intervals import Interval
+from pricing.meters import Role, line_kind
 from pricing.number_text import price_text
 from pricing.rating import LineKey
 
@@ -65,7 +66,7 @@ class Section:
     @property
     def quantities(self) -> list[tuple[str, Decimal]]:
         """Total quantity per unit. An adjustment counts no usage of its own."""
-        if self.kind in ("efficiency", "interruption", "idle", "shared"):
+        if line_kind(self.kind).role is not Role.USAGE:
             return []
         sums: dict[str, Decimal] = defaultdict(Decimal)
         for group in self.groups:
@@ -109,7 +110,7 @@ class Statement:
     @property
     def sections(self) -> list[Section]:
         """The lines by kind, then by place, in the order of the document."""
-        ordered = sorted(self.lines, key=lambda line: (KIND_ORDER.get(line.key.kind, 9), line.place, line.position))
+        ordered = sorted(self.lines, key=lambda line: (line.key.what.order, line.place, line.position))
         return [
             Section(kind, [LineGroup(*place, list(group)) for place, group in groupby(lines, lambda x: x.place)])
             for kind, lines in groupby(ordered, lambda line: line.key.kind)
@@ -298,11 +299,6 @@ def _of_assessment(period: BillingPeriod, assessment: RatingResult, teams: Seque
 
 
 def _stored(row: InvoiceLine, team: str) -> StatementLine:
-    key = LineKey(
-        team=team, platform=False, correction=row.correction, charge_period=row.charge_period, kind=row.kind,
-        cluster=row.cluster, namespace=row.namespace, consumer=row.consumer, accelerator=row.accelerator, sku=row.sku,
-        token_class=row.token_class, unit=row.unit, price_version=row.price_version, policy=row.policy,
-        reason=row.reason,
-    )  # fmt: skip
+    key = LineKey.of(row, team=team, platform=False)
     price = Decimal(price_text(row.unit_price))  # with the digits that the document shows, before and after the close
     return StatementLine(key, row.position, row.quantity, price, row.amount, row.energy_kwh)

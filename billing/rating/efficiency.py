@@ -29,10 +29,11 @@ from billing.usage.selectors import JobName, Sample, job_queues, scored
 from metering.intervals import Interval, union
 from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
 from pricing.efficiency import Verdict as Judgement
+from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.neutral_pool import Payout, paid_out, payout_of
 from pricing.rate_card import UnpricedError
-from pricing.rating import MICROSECONDS_PER_HOUR, Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
+from pricing.rating import Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
 
 LEAST_PLACES = 4
 """Of a multiplier as a reason shows it."""

@@ -4,8 +4,40 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
+from pricing.rating import LineKey
 
-class Charge(models.Model):
+
+class LineDimensions(models.Model):
+    """What tells one line from another, as `pricing.rating.LineKey` has it; team, month and correction stand beside it."""
+
+    kind = models.CharField(max_length=16)
+    cluster = models.CharField(max_length=512, blank=True)
+    namespace = models.CharField(max_length=512, blank=True)
+    consumer = models.CharField(max_length=512, blank=True)
+    accelerator = models.CharField(max_length=512, blank=True)
+    sku = models.CharField(max_length=512)
+    token_class = models.CharField(max_length=32, blank=True)
+    charge_period = models.CharField(max_length=7)
+    unit = models.CharField(max_length=16)
+    price_version = models.CharField(max_length=200)
+    policy = models.CharField(max_length=200, blank=True)
+    reason = models.CharField(max_length=32, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The fields of a key that every line has."""
+        return tuple(field.name for field in LineDimensions._meta.get_fields())
+
+    @classmethod
+    def of(cls, key: LineKey) -> dict[str, str]:
+        """These fields of a key."""
+        return {name: getattr(key, name) for name in cls.names()}
+
+
+class Charge(LineDimensions):
     """One priced sum of usage: the future invoice line, before rounding.
 
     `closing` is the ordinal of the close that billed it; `charge_period` the month in which the usage happened, which
@@ -16,23 +48,11 @@ class Charge(models.Model):
     line_key = models.CharField(max_length=64, help_text="hash of everything that tells one line from another")
     team = models.CharField(max_length=64)
     platform = models.BooleanField(default=False)
-    kind = models.CharField(max_length=16)
-    charge_period = models.CharField(max_length=7)
     correction = models.BooleanField(default=False)
-    cluster = models.CharField(max_length=512, blank=True)
-    namespace = models.CharField(max_length=512, blank=True)
-    consumer = models.CharField(max_length=512, blank=True)
-    accelerator = models.CharField(max_length=512, blank=True)
-    sku = models.CharField(max_length=512)
-    token_class = models.CharField(max_length=32, blank=True)
-    unit = models.CharField(max_length=16)
     usage_quantity = models.DecimalField(
         max_digits=40, decimal_places=12, help_text="device-microseconds x fraction, slice-microseconds, or tokens"
     )
     unit_price = models.DecimalField(max_digits=26, decimal_places=16)
-    price_version = models.CharField(max_length=200)
-    policy = models.CharField(max_length=200, blank=True)
-    reason = models.CharField(max_length=32, blank=True)
     facility_kw = models.DecimalField(max_digits=12, decimal_places=6, null=True)
 
     class Meta:

@@ -89,7 +89,7 @@ class CorrectedRateCard(RateCard):
         for item in self.corrections:
             named = (
                 (key.sku, key.token_class) in item.tokens
-                if key.kind == "tokens"
+                if key.counts_tokens
                 else any(GpuPrice(Decimal(0), *sku).sku == key.sku and sku[0] == key.accelerator for sku in item.gpu)
             )
             if named and item.covers(instant):

@@ -12,10 +12,11 @@ from pricing.efficiency import (
     mfu_of,
     weighted_mean,
 )
+from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import round_amount, round_to
 from pricing.neutral_pool import paid_out, payout_of
 from pricing.rate_card import GPU_HOURS
-from pricing.rating import MICROSECONDS_PER_HOUR, Charge, LineKey
+from pricing.rating import Charge, LineKey
 from tests.golden.registry import BANDS, case
 
 

@@ -316,12 +316,9 @@ def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, Not
     return NoteLine(
         note=note, position=position, style=entry.style, closing=entry.closing, known=entry.known,
         invoice_line=row if isinstance(row, InvoiceLine) else None,
-        note_line=row if isinstance(row, NoteLine) else None, kind=key.kind, cluster=key.cluster,
-        namespace=key.namespace, consumer=key.consumer, accelerator=key.accelerator, sku=key.sku,
-        token_class=key.token_class, charge_period=key.charge_period, quantity=entry.quantity, unit=key.unit,
-        unit_price=entry.unit_price, amount=entry.amount, usage_quantity=entry.usage_quantity,
-        facility_kw=entry.facility_kw, price_version=key.price_version, policy=key.policy, reason=key.reason,
-        energy_kwh=entry.energy_kwh,
+        note_line=row if isinstance(row, NoteLine) else None, quantity=entry.quantity, unit_price=entry.unit_price,
+        amount=entry.amount, usage_quantity=entry.usage_quantity, facility_kw=entry.facility_kw,
+        energy_kwh=entry.energy_kwh, **NoteLine.of(key),
     )  # fmt: skip
 
 

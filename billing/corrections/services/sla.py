@@ -15,11 +15,10 @@ from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
 from billing.invoices.models import Correction
 from metering.messages import Message
-from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import USED
+from pricing.meters import GPU_TIME, Explanation
 from pricing.money import round_amount, round_to
 from pricing.number_text import QUANTITY_PLACES
-from pricing.rate_card import MILLION_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,9 @@ def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Want
             raise NoteError(Message(
                 "line %(line)s: %(number)s charges no line of that position", line=position, number=number
             ))
-        covered = (line.key.kind, line.key.reason) == (COMMITMENT, USED)  # paid for at the committed price
-        if not (covered or line.key.kind == "gpu") or line.key.unit == MILLION_TOKENS:
+        what = line.key.what
+        covered = what.bought and line.key.reason == USED  # paid for at the committed price
+        if not (covered or what.on_demand) or what.meter is not GPU_TIME:
             raise NoteError(Message(
                 "line %(position)s of %(number)s charges no GPU hours: credit an amount instead",
                 position=position, number=number,
@@ -75,7 +75,7 @@ def _refuse_carried_twice(line: BilledLine, of_document: Sequence[BilledLine], l
     place = line.key.changed(kind="interruption", policy="", reason="")
     carried = -sum(
         (one.amount for one in of_document
-         if one.key.kind == "interruption" and one.key.changed(policy="", reason="") == place), Decimal(0)
+         if one.key.what.explained_by is Explanation.ENDS and one.key.changed(policy="", reason="") == place), Decimal(0)
     )  # fmt: skip
     wanted = round_amount(lost.gpu_hours * Fraction(line.unit_price))
     if carried and wanted > line.amount - carried:

@@ -17,10 +17,10 @@ from billing.exports.focus.columns import COST_AND_USAGE
 from billing.exports.focus.shares import Evidence, Share, is_usage
 from billing.rating.grains import Place
 from metering.allocation import INTERRUPTIONS
-from pricing.allocation import ALLOCATED, IDLE, SHARED, Method
-from pricing.commitments import KIND as COMMITMENT
+from pricing.allocation import Method
 from pricing.commitments import UNUSED, USED
 from pricing.contexts import priced_class
+from pricing.meters import Explanation, Role, line_kind
 from pricing.money import EXACT
 from pricing.number_text import fixed_text, quantity_text
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS
@@ -183,7 +183,7 @@ def _allocation(item: SplitLine) -> dict[str, Any]:
         "AllocatedMethodDetails": details,
         "AllocatedResourceId": allocated_resource(line),
         "AllocatedResourceName": line["sku"],
-        "ResourceType": "Pool" if line["kind"] == IDLE else "Shared Service",
+        "ResourceType": "Pool" if of_pool(line) else "Shared Service",
     }
 
 
@@ -253,7 +253,7 @@ def description(line: Mapping[str, Any]) -> str:
     elif line["reason"] == USED:
         text = f"Used share of commitment {line['policy']} on {line['sku']} for {subject}"
     elif of_allocation(line):
-        told = f"Idle time of {line['sku']} in {line['cluster']}" if line["kind"] == IDLE else f"Shared cost {line['sku']}"
+        told = f"Idle time of {line['sku']} in {line['cluster']}" if of_pool(line) else f"Shared cost {line['sku']}"
         text = f"{told}, {line['reason']} part by policy {line['policy']}"
     elif line["reason"] in INTERRUPTIONS:
         text = f"Carried by the platform, {line['reason']}, by policy {line['policy']} on {line['sku']} for {subject}"
@@ -270,12 +270,17 @@ def description(line: Mapping[str, Any]) -> str:
 
 def of_commitment(line: Mapping[str, Any]) -> bool:
     """Whether the line bills a part of a commitment; an amount credited of one is a plain credit."""
-    return bool(line["kind"] == COMMITMENT)
+    return line_kind(line["kind"]).bought
 
 
 def of_allocation(line: Mapping[str, Any]) -> bool:
     """Whether the line is a part of idle time or shared cost."""
-    return line["kind"] in ALLOCATED
+    return line_kind(line["kind"]).role is Role.ALLOCATED
+
+
+def of_pool(line: Mapping[str, Any]) -> bool:
+    """Whether the line is a part of a pool's idle time."""
+    return line_kind(line["kind"]).explained_by is Explanation.POOL
 
 
 def allocated_resource(line: Mapping[str, Any]) -> str:
@@ -290,7 +295,7 @@ def of_tokens(line: Mapping[str, Any]) -> bool:
 
 def service(line: Mapping[str, Any]) -> dict[str, Any]:
     """Which service it is, and its SKU."""
-    if line["kind"] == SHARED:
+    if of_allocation(line) and not of_pool(line):
         return {
             "ServiceCategory": "Management and Governance", "ServiceSubcategory": "Other (Management and Governance)",
             "ServiceName": "Shared Services", "SkuMeter": "Shared Cost", "ResourceType": "Shared Service",

@@ -21,6 +21,7 @@ from billing.rating.walk import RatedUsage, Slice, adjusting, rated_usage
 from billing.usage.selectors import EpochFilter, late_epochs, late_windows
 from metering.intervals import Interval, month_of
 from pricing.allocation import ALLOCATED
+from pricing.meters import Explanation
 from pricing.money import EXACT
 from pricing.rating import LineKey
 
@@ -96,7 +97,7 @@ class UsageOfClose:
         found.add(key, item.place, item.quantity)
         if item.list_price is not None:
             found.list_prices[key] = item.list_price
-        if key.kind == "efficiency":
+        if key.what.explained_by is Explanation.VERDICTS:
             job = item.place.resource
             verdict = self._verdicts[key.team, key.cluster, key.namespace, job, key.policy]
             found.evidence[key][job] = Evidence(verdict.mfu, verdict.hfu, verdict.coverage)

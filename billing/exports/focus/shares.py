@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from billing.rating.grains import Place
 from metering.intervals import Interval
-from pricing.commitments import KIND as COMMITMENT
+from pricing.meters import Role, line_kind
 from pricing.money import EXACT, split_amount
 from pricing.number_text import ENERGY_PLACES, QUANTITY_PLACES
 from pricing.rate_card import MILLION_TOKENS
@@ -69,7 +69,7 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
 
 def is_usage(line: Mapping[str, Any]) -> bool:
     """Whether the line charges (or reverses) usage; what only changes an amount has no quantity of its own."""
-    return line["kind"] in ("gpu", "tokens", COMMITMENT)
+    return line_kind(line["kind"]).role is Role.USAGE
 
 
 def _list_cost(price: Decimal | None, quantity: Decimal | None, amount: Decimal) -> Decimal:

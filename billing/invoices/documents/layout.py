@@ -33,6 +33,7 @@ from billing.invoices.documents.labels import (
     words,
 )
 from billing.invoices.documents.text import figure, fragments, visible
+from pricing.meters import line_kind
 
 MISSING = "–"
 SMALLEST_ABACUS = 9
@@ -223,7 +224,7 @@ def _laid(line: Line, wording: Wording) -> dict[str, Any]:
         ),
         "notes": _notes(
             wording,
-            **{"commitment" if line.kind == "commitment" else "policy": line.policy},
+            **{"commitment" if line_kind(line.kind).bought else "policy": line.policy},
             correction_of=line.charge_period if line.is_correction else None,
             credits_line=line.credited_line,
         ),

@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.invoices.models.draft_text import DraftField
+from billing.rating.models import LineDimensions
 from billing.tenancy.models import Team
 
 
@@ -129,27 +130,15 @@ class Invoice(models.Model):
         return self.number or f"draft {self.period_id}/{self.team_id}"
 
 
-class InvoiceLine(models.Model):
+class InvoiceLine(LineDimensions):
     """One line of an invoice, as its document states it."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines", db_index=False)
     position = models.IntegerField()
-    kind = models.CharField(max_length=16)
-    cluster = models.CharField(max_length=512, blank=True)
-    namespace = models.CharField(max_length=512, blank=True)
-    consumer = models.CharField(max_length=512, blank=True)
-    accelerator = models.CharField(max_length=512, blank=True)
-    sku = models.CharField(max_length=512)
-    token_class = models.CharField(max_length=32, blank=True)
-    charge_period = models.CharField(max_length=7)
     correction = models.BooleanField(default=False)
     quantity = models.DecimalField(max_digits=30, decimal_places=6)
-    unit = models.CharField(max_length=16)
     unit_price = models.DecimalField(max_digits=26, decimal_places=16)
     amount = models.DecimalField(max_digits=20, decimal_places=2)
-    price_version = models.CharField(max_length=200)
-    policy = models.CharField(max_length=200, blank=True)
-    reason = models.CharField(max_length=32, blank=True)
     energy_kwh = models.DecimalField(max_digits=20, decimal_places=3, null=True)
 
     class Meta:

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.invoices.models.invoices import BillingPeriod, Invoice, InvoiceLine
-from billing.rating.models import RetroactiveChange
+from billing.rating.models import LineDimensions, RetroactiveChange
 from billing.tenancy.models import Team
 
 
@@ -116,7 +116,7 @@ class Note(models.Model):
         return self.number or f"{self.kind} draft {self.pk}"
 
 
-class NoteLine(models.Model):
+class NoteLine(LineDimensions):
     """One line of a note, with the line that it takes from; the database refuses to credit more than was charged.
 
     `closing` is the close that charged the usage first, `known` the last change of closed time that its price and owner
@@ -137,23 +137,11 @@ class NoteLine(models.Model):
     note_line = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="credits")
     closing = models.IntegerField()
     known = models.IntegerField(default=0)
-    kind = models.CharField(max_length=16)
-    cluster = models.CharField(max_length=512, blank=True)
-    namespace = models.CharField(max_length=512, blank=True)
-    consumer = models.CharField(max_length=512, blank=True)
-    accelerator = models.CharField(max_length=512, blank=True)
-    sku = models.CharField(max_length=512)
-    token_class = models.CharField(max_length=32, blank=True)
-    charge_period = models.CharField(max_length=7)
     quantity = models.DecimalField(max_digits=30, decimal_places=6, null=True)
-    unit = models.CharField(max_length=16)
     unit_price = models.DecimalField(max_digits=26, decimal_places=16, null=True)
     amount = models.DecimalField(max_digits=20, decimal_places=2)
     usage_quantity = models.DecimalField(max_digits=40, decimal_places=12, null=True)
     facility_kw = models.DecimalField(max_digits=12, decimal_places=6, null=True)
-    price_version = models.CharField(max_length=200)
-    policy = models.CharField(max_length=200, blank=True)
-    reason = models.CharField(max_length=32, blank=True)
     energy_kwh = models.DecimalField(max_digits=20, decimal_places=3, null=True)
 
     class Meta:

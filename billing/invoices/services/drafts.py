@@ -16,6 +16,7 @@ from billing.invoices.lines import (
 )
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.invoices.showback import billing_modes
+from billing.rating.models import LineDimensions
 from billing.runtime.bulk_copy import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
@@ -76,10 +77,7 @@ def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow
     )  # fmt: skip
 
 
-KEY: Final = (
-    "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period", "correction", "unit",
-    "price_version", "policy", "reason",
-)  # fmt: skip
+KEY: Final = (*LineDimensions.names(), "correction")
 
 
 _named: Final = attrgetter(*KEY)

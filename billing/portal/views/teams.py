@@ -27,7 +27,7 @@ from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
-from pricing.allocation import IDLE
+from pricing.meters import GPU_TIME, Explanation
 
 
 @require_safe
@@ -111,9 +111,9 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         "may_dispute": access_of(request.user).may(Right.DISPUTE, found),
         "fresh": page_freshness(request, period, scope_of_team(found.code), unbilled=month.unbilled, as_of=month.as_of),
     }  # fmt: skip
-    if shown.key.kind == IDLE:
+    if shown.key.what.explained_by is Explanation.POOL:
         context |= _idle(month, found, shown, period)
-    if shown.key.kind == "tokens":
+    if shown.key.counts_tokens:
         context |= _token_levels(request, shown, period, month)
     else:
         context |= _device_levels(request, shown, period, month, month.verdicts(found))
@@ -121,7 +121,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         return file
     if (by_day := context.get("by_day")) is not None:
         days = [(part.facts["day"], part.quantity, part.amount) for part in by_day.parts]
-        colour = "tokens" if shown.key.kind == "tokens" else "gpu"
+        colour = (shown.key.what.meter or GPU_TIME).name
         context["days_chart"] = days_chart(days, shown.key.unit, setup.currency, colour)
     return render(request, "portal/line.html", context)
 
@@ -140,7 +140,7 @@ def _device_levels(
 ) -> dict[str, Any]:
     scope = drilldown.scope_of(line, period, month.reference_data, kept=month.as_of is not None)
     verdicts = [verdict for verdict in judged if _made(verdict, line)]
-    jobs = [verdict.job for verdict in verdicts] if line.key.kind == "efficiency" else None
+    jobs = [verdict.job for verdict in verdicts] if line.key.what.explained_by is Explanation.VERDICTS else None
     by_workload = drilldown.workloads(line, scope, jobs)
     found: dict[str, Any] = {"by_workload": drilldown.first_rows(by_workload), "verdicts": verdicts}
     chosen = request.GET.get("workload")

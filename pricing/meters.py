@@ -1,0 +1,135 @@
+"""PURE: what is metered, and the kinds of line that are billed of it, as data.
+
+Another metered thing (storage, egress, requests) is a row of METERS and one of LINE_KINDS, beside its price in the rate card
+and what reports it. Whoever needs to know what a line is about asks its row; nobody compares names of kinds.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, TOKEN_CLASSES
+
+MICROSECONDS_PER_HOUR: Final = 3_600_000_000
+
+
+class Meter(msgspec.Struct, frozen=True):
+    """A thing that is counted exactly and priced per unit.
+
+    `base_unit`: what is counted, in integers or exact decimals; `units`: each pricing unit with the base units in one.
+    `keyed_by`: the dimensions of a line that say who used it; `sku`: what the SKU of its lines names; `classes`: the classes
+    that have prices of their own.
+    """
+
+    name: str
+    base_unit: str
+    units: Mapping[str, int]
+    keyed_by: tuple[str, ...]
+    sku: str
+    classes: tuple[str, ...] = ()
+
+
+GPU_TIME: Final = Meter(
+    "gpu", "device-microseconds", {GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR},
+    ("cluster", "namespace"), "accelerator",
+)  # fmt: skip
+TOKENS: Final = Meter("tokens", "tokens", {MILLION_TOKENS: 1_000_000}, ("consumer",), "model", TOKEN_CLASSES)
+METERS: Final = {meter.name: meter for meter in (GPU_TIME, TOKENS)}
+
+
+class Role(Enum):
+    """What a line does: charge usage, change what usage costs, split a cost among teams, or give back an amount."""
+
+    USAGE = "usage"
+    ADJUSTMENT = "adjustment"
+    ALLOCATED = "allocated"
+    CREDIT = "credit"
+
+
+class Explanation(Enum):
+    """What explains a line beside usage and price: verdicts on jobs, ends of allocations, or the time of a pool."""
+
+    VERDICTS = "verdicts"
+    ENDS = "ends"
+    POOL = "pool"
+
+
+class LineKind(msgspec.Struct, frozen=True):
+    """A kind of line. `order`: its place on an invoice; `bought`: paid for ahead; `on_demand`: at the list price of the day;
+    `takes_energy`: its usage is where the energy of the devices is counted.
+    """
+
+    name: str
+    order: int
+    role: Role
+    meter: Meter | None = None
+    explained_by: Explanation | None = None
+    on_demand: bool = False
+    bought: bool = False
+    takes_energy: bool = False
+
+
+LINE_KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        LineKind("gpu", 0, Role.USAGE, GPU_TIME, on_demand=True, takes_energy=True),
+        LineKind("commitment", 1, Role.USAGE, GPU_TIME, bought=True, takes_energy=True),
+        LineKind("tokens", 2, Role.USAGE, TOKENS, on_demand=True),
+        LineKind("efficiency", 3, Role.ADJUSTMENT, GPU_TIME, Explanation.VERDICTS),
+        LineKind("interruption", 4, Role.ADJUSTMENT, GPU_TIME, Explanation.ENDS),
+        LineKind("idle", 5, Role.ALLOCATED, None, Explanation.POOL),
+        LineKind("shared", 6, Role.ALLOCATED),
+        LineKind("credit", 7, Role.CREDIT),
+    )
+}
+"""Kinds of lines in the order of an invoice."""
+
+
+def line_kind(name: str) -> LineKind:
+    """The row of a kind.  Raises KeyError for a name that no line has.
+
+    >>> line_kind("tokens").meter.sku, line_kind("idle").role
+    ('model', <Role.ALLOCATED: 'allocated'>)
+    """
+    return LINE_KINDS[name]
+
+
+def kinds_of(meter: Meter | None = None, *, role: Role | None = None) -> tuple[str, ...]:
+    """Names of the kinds of a meter, or of a role, in the order of an invoice.
+
+    >>> kinds_of(GPU_TIME, role=Role.USAGE)
+    ('gpu', 'commitment')
+    """
+    return tuple(
+        kind.name for kind in LINE_KINDS.values() if (meter is None or kind.meter is meter) and role in (None, kind.role)
+    )
+
+
+class OfKind:
+    """What the kind and the SKU of a line or a sum of lines say."""
+
+    __slots__ = ()
+    kind: str
+    sku: str
+
+    @property
+    def what(self) -> LineKind:
+        """The row of its kind."""
+        return line_kind(self.kind)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether it is about tokens."""
+        return self.what.meter is TOKENS
+
+    @property
+    def model(self) -> str:
+        """The model of its tokens, "" where it counts none."""
+        return self.sku if self.counts_tokens else ""
+
+    @property
+    def device(self) -> str:
+        """What it bills but tokens: a device, a slice, or a shared cost; "" where it counts tokens."""
+        return "" if self.counts_tokens else self.sku
