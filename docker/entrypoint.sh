@@ -26,8 +26,9 @@ case "$part" in
         ;;
     receiver)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"
-        exec uvicorn --host 0.0.0.0 --port 8002 --http billing.api.report_connection:ReportConnection --loop uvloop --ws none \
-            --no-access-log --no-server-header --timeout-graceful-shutdown 20 billing.settings.token_receiver:application "$@"
+        exec uvicorn --host 0.0.0.0 --port 8002 --http billing.api.limited_connection:LimitedConnection --loop uvloop --ws none \
+            --timeout-keep-alive 75 --timeout-graceful-shutdown 20 --no-access-log --no-server-header \
+            billing.settings.asgi:application "$@"
         ;;
     counter)
         exec python manage.py budget_counter --follow "$@"

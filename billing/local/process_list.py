@@ -119,12 +119,14 @@ def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
 
 
 def receiver_argv(port: int) -> list[str]:
-    """How the receiver of token records is served on `port`. At its end it waits longer than a report waits for its turn:
-    what was heard is answered.
+    """How the receiver is served on `port`. At its end it waits longer than a report waits for its turn: what was heard is
+    answered.
     """
     return [
-        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *ONE_THREAD, "--timeout-graceful-shutdown", "20",
-        "billing.settings.token_receiver:application",
+        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port),
+        "--http", "billing.api.limited_connection:LimitedConnection", "--loop", "uvloop", "--ws", "none",
+        "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "20", "--no-access-log", "--no-server-header",
+        "--log-level", "error", "billing.settings.asgi:application",
     ]  # fmt: skip
 
 

@@ -13,8 +13,8 @@ import uvicorn
 from django.db import connection
 
 from billing.api.admission import gate
-from billing.api.report_connection import ReportConnection
-from billing.api.token_receiver import TokenReceiver
+from billing.api.limited_connection import LimitedConnection
+from billing.api.receiver import Receiver
 from billing.local.process_list import free_port
 from billing.tenancy.tokens import api_token_create
 from tests.factories.token_endpoint import body
@@ -29,11 +29,11 @@ def token(transactional_db: None) -> str:
 
 @pytest.fixture
 def port(transactional_db: None) -> Iterator[int]:
-    """Of a receiver in this process, served as the house serves it."""
+    """Of a receiver in this process, served as `up` serves it."""
     port = free_port()
     config = uvicorn.Config(
-        TokenReceiver(), host="127.0.0.1", port=port, http=ReportConnection, loop="uvloop", ws="none", log_level="error",
-        server_header=False, timeout_graceful_shutdown=20,
+        Receiver(), host="127.0.0.1", port=port, http=LimitedConnection, loop="uvloop", ws="none", log_level="error",
+        server_header=False, timeout_graceful_shutdown=20, timeout_keep_alive=75,
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

@@ -14,7 +14,7 @@ from billing.usage.epochs import ENTER
 from billing.usage.models import Close
 from billing.usage.services import Reporter, token_wire, tokens
 from billing.usage.services.token_batch import TokenBatch, token_batch
-from billing.usage.services.token_wire import at_once, copy_in_epoch
+from billing.usage.services.token_wire import copy_in_epoch
 from metering.records import TokenUsage
 from tests.factories import ingest_tokens, token_record
 
@@ -37,7 +37,7 @@ def query(statement: str) -> list[tuple[Any, ...]]:
 
 
 def copied(enter: str, epoch: int, copies: list[tuple[str, bytes]]) -> int:
-    return at_once(connection.connection, copy_in_epoch(enter, epoch, copies))
+    return copy_in_epoch(connection.connection, enter, epoch, copies)
 
 
 def close_once() -> None:
@@ -72,7 +72,7 @@ def test_a_connection_that_was_lost_is_told_as_such(table: None) -> None:
     lost = psycopg.connect(connection.connection.info.dsn, password=connection.connection.info.password, autocommit=True)
     query(f"SELECT pg_terminate_backend({lost.info.backend_pid})")
     with pytest.raises(psycopg.OperationalError) as error:
-        at_once(lost, copy_in_epoch(ENTER, 0, [(INTO, b"1\n")]))
+        copy_in_epoch(lost, ENTER, 0, [(INTO, b"1\n")])
     assert error.value.sqlstate in (None, "57P01")
     assert query("SELECT count(*) FROM copied") == [(0,)]
 

@@ -234,9 +234,9 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
         ),
         (
             ["receiver"],
-            "uvicorn --host 0.0.0.0 --port 8002 --http billing.api.report_connection:ReportConnection --loop uvloop --ws "
-            "none --no-access-log --no-server-header --timeout-graceful-shutdown 20 "
-            "billing.settings.token_receiver:application",
+            "uvicorn --host 0.0.0.0 --port 8002 --http billing.api.limited_connection:LimitedConnection --loop uvloop --ws "
+            "none --timeout-keep-alive 75 --timeout-graceful-shutdown 20 --no-access-log --no-server-header "
+            "billing.settings.asgi:application",
         ),
         (["worker"], "celery -A billing.settings.celery worker --loglevel INFO --concurrency 2"),
         (["scheduler"], "celery -A billing.settings.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
@@ -275,12 +275,14 @@ def test_the_modules_that_are_served_exist() -> None:
     served = set(re.findall(r"billing\.[a-z_.]+(?::\w+)?", ENTRYPOINT))
     assert served == {
         "billing.settings.wsgi:application", "billing.settings.budget_check:application", "billing.settings.celery",
-        "billing.settings.token_receiver:application", "billing.api.report_connection:ReportConnection",
+        "billing.settings.asgi:application", "billing.api.limited_connection:LimitedConnection",
+        "billing.api.report_connection:ReportConnection",
     }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
         assert callable(import_module("billing.settings.wsgi").application)
-    assert callable(import_module("billing.settings.token_receiver").application)
+    assert callable(import_module("billing.settings.asgi").application)
+    assert callable(import_module("billing.api.limited_connection").LimitedConnection)
     assert callable(import_module("billing.api.report_connection").ReportConnection)
     assert import_module("billing.settings.celery").app.main == "suanpan"
 
@@ -289,7 +291,7 @@ def test_the_modules_that_are_served_exist() -> None:
     ("command", "options"),
     [
         (["granian"], ["--interface", "--host", "--port", "--workers", "--blocking-threads", "--respawn-failed-workers"]),
-        (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-graceful-shutdown"]),
+        (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-keep-alive", "--timeout-graceful-shutdown"]),
         (["uvicorn"], ["--no-access-log", "--no-server-header"]),
         (["celery", "worker"], ["--loglevel", "--concurrency"]),
         (["celery", "beat"], ["--loglevel", "--schedule"]),

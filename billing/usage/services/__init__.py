@@ -11,9 +11,8 @@ from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.token_files import token_files_note
-from billing.usage.services.token_group import Result
-from billing.usage.services.token_writer import TokenWriter
-from billing.usage.services.tokens import batch_ingest, report_ingest, rollups_fold, tokens_ingest, tokens_writer
+from billing.usage.services.token_group import LoopGroupCommit
+from billing.usage.services.tokens import batch_ingest, loop_group_commit, report_ingest, rollups_fold, tokens_ingest
 from billing.usage.services.watermarks import (
     ScanInput,
     Watched,
@@ -26,11 +25,10 @@ from billing.usage.services.watermarks import (
 __all__ = [
     "DeclarationError",
     "IngestOutcome",
+    "LoopGroupCommit",
     "ReplayError",
     "Reporter",
-    "Result",
     "ScanInput",
-    "TokenWriter",
     "Watched",
     "agent_notes_add",
     "allocations_ingest",
@@ -39,6 +37,7 @@ __all__ = [
     "cluster_scans_add",
     "efficiency_ingest",
     "engine_readings_ingest",
+    "loop_group_commit",
     "no_accelerators_note",
     "quarantine_dismiss",
     "quarantine_replay",
@@ -49,7 +48,6 @@ __all__ = [
     "token_batch",
     "token_files_note",
     "tokens_ingest",
-    "tokens_writer",
     "watch_notes_add",
     "watermark_advance",
 ]

@@ -6,21 +6,23 @@ Small reports are also read by the writer of their group: a thread for each of t
 Python's one lock.
 """
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
-from django.db import DataError, OperationalError, connection
+from django.db import DatabaseError, DataError, OperationalError, close_old_connections, connection, connections
 
 from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
 
 QUEUE_SECONDS = 15
+LOOK_EVERY_SECONDS = 1.0
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
 Read = Callable[[], TokenBatch]
 Result = IngestOutcome | Exception
-Turn = Callable[[int], AbstractContextManager[object]]
 
 
 class _Waiting:
@@ -43,15 +45,12 @@ class _Waiting:
 class GroupCommit:
     """One per process; `writers` transactions at a time, each of about `most` records beyond its first batch.
 
-    `turn`: what the writer of so many records waits for, so that groups of other processes do not come in between.
     Whoever waits does so because all writers are at work, and each of them hands over to the head of the queue when
     it is done: nobody is left waiting.
     """
 
-    def __init__(
-        self, write: Write, *, writers: int, most: int, turn: Turn = nullcontext
-    ) -> None:
-        self._write, self._writers, self._most, self._turn = write, writers, most, turn
+    def __init__(self, write: Write, *, writers: int, most: int) -> None:
+        self._write, self._writers, self._most = write, writers, most
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._writing = 0
@@ -90,17 +89,15 @@ class GroupCommit:
         with self._lock:
             if mine in self._queue:
                 self._queue.remove(mine)
-                raise OperationalError(f"no report was written for {QUEUE_SECONDS} s: the database may be slow")
+                raise _late()
         mine.gate.acquire()  # somebody is writing it: what becomes of it will be known
 
     def _lead(self, leader: _Waiting) -> None:
-        """Write the leader's group, with what came in until its turn; then the head of the queue writes the next."""
+        """Write the leader's group, with what came in by now; then the head of the queue writes the next."""
         group = leader.group
         try:
             self._join(group)
-            with self._turn(sum(waiting.size for waiting in group)):
-                self._join(group)
-                self._write_group([waiting for waiting in group if waiting.batch is not None])
+            self._write_group([waiting for waiting in group if waiting.batch is not None])
         finally:
             with self._lock:
                 following = self._take()
@@ -138,6 +135,84 @@ class GroupCommit:
                 waiting.outcome = result
             else:
                 waiting.error = result
+
+
+class LoopGroupCommit:
+    """The same for an event loop, whose reports wait as futures: it reads the next ones while one thread writes a group.
+
+    Made and called in the running loop.
+    """
+
+    def __init__(self, write: Write, *, most: int) -> None:
+        self._write, self._most = write, most
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "token-writer")
+        self._queue: deque[tuple[TokenBatch, asyncio.Future[IngestOutcome], float]] = deque()
+        self._is_busy = self._is_looking = False
+
+    async def submit(self, batch: TokenBatch) -> IngestOutcome:
+        """What became of the batch, once that is durable.
+
+        Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
+        """
+        outcome = self._loop.create_future()
+        self._queue.append((batch, outcome, monotonic()))
+        if not self._is_busy:
+            self._is_busy = True
+            self._loop.call_soon(self._begin)  # with whatever else came in by then
+        elif not self._is_looking:
+            self._look()
+        return await outcome
+
+    async def stop(self) -> None:
+        """End the thread and its connection; whoever waited was answered before."""
+        self._thread.submit(connections.close_all)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _begin(self) -> None:
+        """Write the next group, if one waits."""
+        group, size = list[tuple[TokenBatch, asyncio.Future[IngestOutcome]]](), 0
+        while self._queue and (not group or size + len(self._queue[0][0].records) <= self._most):
+            batch, outcome, _ = self._queue.popleft()
+            group.append((batch, outcome))
+            size += len(batch.records)
+        self._is_busy = bool(group)
+        if group:
+            batches, outcomes = zip(*group, strict=True)
+            written = self._loop.run_in_executor(self._thread, self._written, batches)
+            written.add_done_callback(lambda written: self._end(outcomes, written))
+
+    def _written(self, batches: Sequence[TokenBatch]) -> list[Result]:
+        """What became of each, in the thread that writes."""
+        results = write_group(self._write, batches)
+        if any(isinstance(result, DatabaseError) for result in results):
+            close_old_connections()
+        return results
+
+    def _end(self, outcomes: Sequence[asyncio.Future[IngestOutcome]], written: asyncio.Future[list[Result]]) -> None:
+        """The next group is on its way before this one is answered."""
+        self._begin()
+        for outcome, result in zip(outcomes, written.result(), strict=True):
+            if outcome.done():  # nobody waits for it any more
+                continue
+            if isinstance(result, IngestOutcome):
+                outcome.set_result(result)
+            else:
+                outcome.set_exception(result)
+
+    def _look(self) -> None:
+        """Send away what waited for too long, once a second while something waits."""
+        while self._queue and self._queue[0][2] < monotonic() - QUEUE_SECONDS:
+            _, outcome, _ = self._queue.popleft()
+            if not outcome.done():
+                outcome.set_exception(_late())
+        self._is_looking = bool(self._queue)
+        if self._is_looking:
+            self._loop.call_later(LOOK_EVERY_SECONDS, self._look)
+
+
+def _late() -> OperationalError:
+    return OperationalError(f"no report was written for {QUEUE_SECONDS} s: the database may be slow")
 
 
 def write_group(write: Write, batches: Sequence[TokenBatch]) -> list[Result]:

@@ -1,17 +1,17 @@
-"""What the token ledger is told, over libpq itself: no cursor, no adapting, as few round trips as there can be.
+"""What the token ledger asks of PostgreSQL over libpq itself: no cursor, no adapting, as few round trips as there can be.
 
 For a handful of records a cursor that adapts ten arguments and waits in Python for the answer costs as much as all the
 rest. A small group is one prepared statement (`token_take`). A large one is one script that enters the epoch and takes two
 COPY; a script of several statements is a transaction by itself, which ends with it.
 
-Nothing here waits: what is said over a connection yields the events of its socket that it waits for, and is sent those that
-came. `at_once` waits in its thread, `token_writer` in an event loop.
+All of it waits in its thread, while other threads work. Raises what psycopg does; OperationalError without a state where
+the connection was lost.
 """
 
 import select
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -25,34 +25,9 @@ PIECE_BYTES: Final = 256 * 1024
 _GOOD: Final = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_IN})
 _prepared_on: WeakKeyDictionary[psycopg.Connection[Any], set[bytes]] = WeakKeyDictionary()
 
-T = TypeVar("T")
 Connection = psycopg.Connection[Any]
-PgResponse = Generator[int, int, T]
 Copied = tuple[str, bytes]
 """A COPY statement, and what it reads."""
-SOON: Final = 1 << 16
-"""Beside the events that are waited for: they come in less time than it takes to begin something else."""
-
-
-@dataclass(frozen=True, slots=True)
-class PgRequest(Generic[T]):
-    """What is to be said over a connection that nothing else is said over meanwhile.  Raises what psycopg does;
-    OperationalError without a state where the connection was lost.
-    """
-
-    said: Callable[[Connection], PgResponse[T]]
-
-
-def at_once(connection: Connection, what: PgRequest[T]) -> T:
-    """Say it, and wait for the answer; other threads work meanwhile."""
-    said, socket = what.said(connection), select.poll()
-    try:
-        wanted = next(said)
-        while True:
-            socket.register(connection.pgconn.socket, wanted & ~SOON)
-            wanted = said.send(socket.poll()[0][1])
-    except StopIteration as end:
-        return end.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,81 +50,69 @@ _TAKE: Final = Prepared(
 )
 
 
-def token_take(arguments: Sequence[bytes]) -> PgRequest[str]:
+def token_take(connection: Connection, arguments: Sequence[bytes]) -> str:
     """Write the records; gives the keys that were known, in hex with commas between.
 
     `arguments`: as `token_rows.narrow_columns` gives them. Outside of a transaction it is one by itself.
     """
-
-    def said(connection: Connection) -> PgResponse[str]:
-        result = yield from _answered(connection, _TAKE, arguments)
-        return (result.get_value(0, 0) or b"").decode().strip("{}").replace("-", "")
-
-    return PgRequest(said)
+    result = _answer(connection, _TAKE, arguments)
+    return (result.get_value(0, 0) or b"").decode().strip("{}").replace("-", "")
 
 
-def rows_of(statement: Prepared, arguments: Sequence[bytes]) -> PgRequest[list[tuple[Any, ...]]]:
+def rows_of(connection: Connection, statement: Prepared, arguments: Sequence[bytes]) -> list[tuple[Any, ...]]:
     """The rows with which the statement answers."""
-
-    def said(connection: Connection) -> PgResponse[list[tuple[Any, ...]]]:
-        rows = Transformer(connection)
-        rows.set_pgresult((yield from _answered(connection, statement, arguments)))
-        return rows.load_rows(0, rows.pgresult.ntuples if rows.pgresult else 0, tuple)
-
-    return PgRequest(said)
+    rows = Transformer(connection)
+    rows.set_pgresult(_answer(connection, statement, arguments))
+    return rows.load_rows(0, rows.pgresult.ntuples if rows.pgresult else 0, tuple)
 
 
-def _answered(connection: Connection, statement: Prepared, arguments: Sequence[bytes]) -> PgResponse[pq.abc.PGresult]:
+def _answer(connection: Connection, statement: Prepared, arguments: Sequence[bytes]) -> pq.abc.PGresult:
     wire, known = connection.pgconn, _prepared_on.setdefault(connection, set())
     if statement.name not in known:
         wire.send_prepare(statement.name, statement.statement)
-        yield from _only_result(wire)
+        _only_result(wire)
         known.add(statement.name)
     wire.send_query_prepared(statement.name, arguments, [pq.Format.BINARY] * statement.binary or None)
-    return (yield from _only_result(wire))
+    return _only_result(wire)
 
 
-def copy_in_epoch(enter: str, epoch: int, copies: Sequence[Copied]) -> PgRequest[int]:
+def copy_in_epoch(connection: Connection, enter: str, epoch: int, copies: Sequence[Copied]) -> int:
     """`enter`, which answers with the current epoch, and the copies in one transaction; gives the current epoch.
 
     Where it is not `epoch`, for which the copies were made, nothing is written. The connection is in no transaction.
     """
-
-    def said(connection: Connection) -> PgResponse[int]:
-        wire = connection.pgconn
-        wire.send_query("; ".join([enter, *(statement for statement, _ in copies)]).encode())
-        pending, failed, current, refused = [rows for _, rows in copies], None, b"", False
-        while (result := (yield from _next_result(wire, soon=bool(pending)))) is not None:
-            if result.status == pq.ExecStatus.COPY_IN:
-                refused = current != str(epoch).encode()
-                yield from _feed(wire, pending.pop(0), refused=refused)
-            elif result.status not in _GOOD:
-                failed = failed or result
-            elif result.status == pq.ExecStatus.TUPLES_OK and result.ntuples:
-                current = result.get_value(0, 0) or b""  # that of the last statement before the first copy stays
-        if refused:
-            return int(current)
-        if failed is not None:
-            _check(wire, failed)
-        return epoch
-
-    return PgRequest(said)
+    wire = connection.pgconn
+    wire.send_query("; ".join([enter, *(statement for statement, _ in copies)]).encode())
+    pending, failed, current, refused = [rows for _, rows in copies], None, b"", False
+    while (result := _next_result(wire)) is not None:
+        if result.status == pq.ExecStatus.COPY_IN:
+            refused = current != str(epoch).encode()
+            _feed(wire, pending.pop(0), refused=refused)
+        elif result.status not in _GOOD:
+            failed = failed or result
+        elif result.status == pq.ExecStatus.TUPLES_OK and result.ntuples:
+            current = result.get_value(0, 0) or b""  # that of the last statement before the first copy stays
+    if refused:
+        return int(current)
+    if failed is not None:
+        _check(wire, failed)
+    return epoch
 
 
-def _feed(wire: pq.abc.PGconn, rows: bytes, *, refused: bool) -> PgResponse[None]:
+def _feed(wire: pq.abc.PGconn, rows: bytes, *, refused: bool) -> None:
     if refused:
         wire.put_copy_end(b"made for another epoch")
         return
     for start in range(0, len(rows), PIECE_BYTES):
         wire.put_copy_data(rows[start : start + PIECE_BYTES])
-        yield from _send(wire)
+        _send(wire)
     wire.put_copy_end()
 
 
-def _only_result(wire: pq.abc.PGconn) -> PgResponse[pq.abc.PGresult]:
+def _only_result(wire: pq.abc.PGconn) -> pq.abc.PGresult:
     """The first result of what was sent, which is the only one.  Raises what it says was wrong."""
-    result = yield from _next_result(wire)
-    while (yield from _next_result(wire)) is not None:
+    result = _next_result(wire)
+    while _next_result(wire) is not None:
         pass
     if result is None:
         raise psycopg.OperationalError("the connection to the database was lost")
@@ -157,19 +120,27 @@ def _only_result(wire: pq.abc.PGconn) -> PgResponse[pq.abc.PGresult]:
     return result
 
 
-def _next_result(wire: pq.abc.PGconn, *, soon: bool = False) -> PgResponse[pq.abc.PGresult | None]:
+def _next_result(wire: pq.abc.PGconn) -> pq.abc.PGresult | None:
     """The next result of what was sent."""
-    yield from _send(wire)
+    _send(wire)
     while wire.is_busy():
-        yield select.POLLIN | SOON if soon else select.POLLIN
+        _wait(wire, select.POLLIN)
         wire.consume_input()
     return wire.get_result()
 
 
-def _send(wire: pq.abc.PGconn) -> PgResponse[None]:
+def _send(wire: pq.abc.PGconn) -> None:
+    """Send all of it; what the server says meanwhile is read, else both would wait for each other."""
     while wire.flush():
-        if (yield select.POLLIN | select.POLLOUT) & ~select.POLLOUT:
+        if _wait(wire, select.POLLIN | select.POLLOUT) & ~select.POLLOUT:
             wire.consume_input()
+
+
+def _wait(wire: pq.abc.PGconn, events: int) -> int:
+    """The events of the socket that came, of those that are waited for."""
+    waiting = select.poll()
+    waiting.register(wire.socket, events)
+    return waiting.poll()[0][1]
 
 
 def _check(wire: pq.abc.PGconn, result: pq.abc.PGresult) -> None:

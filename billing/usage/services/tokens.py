@@ -9,13 +9,12 @@ came that nobody remembered.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -40,12 +39,9 @@ from billing.usage.services.token_columns import (
     token_columns,
 )
 from billing.usage.services.token_dimensions import dimension_names, dimensions_put, remembered_dimensions
-from billing.usage.services.token_group import GroupCommit, Result
+from billing.usage.services.token_group import GroupCommit, LoopGroupCommit
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
-from billing.usage.services.token_steps import Writing, afresh, here
-from billing.usage.services.token_wire import PgRequest, Prepared, copy_in_epoch, rows_of, token_take
-from billing.usage.services.token_writer import TokenWriter
-from billing.usage.services.writing_turn import WritingTurn
+from billing.usage.services.token_wire import Connection, Prepared, copy_in_epoch, rows_of, token_take
 from metering.records import Dimension, Rejected, TokenUsage
 
 logger = logging.getLogger(__name__)
@@ -57,8 +53,6 @@ WRITERS, GROUPED_RECORDS = 1, 5_000
 LOOK_AHEAD = 50
 """In so many groups at most all keys are looked for after some were missed: in one for each of them."""
 SMALL = 60
-PATIENCE_SECONDS, SMALL_PATIENCE_SECONDS = 0.1, 0.004
-"""Several times what a group takes to be written."""
 COUNT_FIELDS = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
     "reasoning_output_tokens",
@@ -72,7 +66,6 @@ KNOWN_ROWS = Prepared(
         FROM token_entry WHERE key = ANY($1::uuid[])""".encode(),  # as bytes, which cost least to read
 )
 
-T = TypeVar("T")
 Indexed = tuple[int, TokenUsage, bytes]
 Known = tuple[Any, ...]
 
@@ -104,12 +97,12 @@ def report_ingest(read: Callable[[], TokenBatch], *, size: int) -> IngestOutcome
     return _groups.submit_unread(read, size)
 
 
+def loop_group_commit() -> LoopGroupCommit:
+    """The same for reports that come in through an event loop: made once for each loop."""
+    return LoopGroupCommit(_write_batches, most=GROUPED_RECORDS)
+
+
 def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
-    """All batches in one transaction, in this thread."""
-    return here(_writing(batches))
-
-
-def _writing(batches: Sequence[TokenBatch]) -> Writing[list[IngestOutcome]]:
     """All batches in one transaction, which is repeated when another writer came first.
 
     It is repeated also where the connection was dead, as after a restart of the database. Writing again is safe even if the
@@ -120,14 +113,15 @@ def _writing(batches: Sequence[TokenBatch]) -> Writing[list[IngestOutcome]]:
     for attempt in range(ATTEMPTS):
         group = _Group(batches, doubtful)
         try:
-            missed = yield from _written(group, look_first=attempt > 0 or _look_first > 0)
+            with connection.wrap_database_errors:
+                missed = _write(group, look_first=attempt > 0 or _look_first > 0)
         except (IntegrityError, OperationalError) as error:
             lost = attempt == 0 and _is_lost(error)
             if attempt == ATTEMPTS - 1 or not (lost or isinstance(error.__cause__, ANOTHER_CAME_FIRST)):
                 raise
             doubtful = group.doubtful
             if lost:
-                yield afresh
+                connection.close()
         else:
             _look_first = min(LOOK_AHEAD, max(_look_first - 1, missed))
             return group.outcomes
@@ -141,36 +135,21 @@ def _is_lost(error: Exception) -> bool:
     return not connection.in_atomic_block and (state is None or state.startswith(CONNECTION_STATES))
 
 
-@cache
-def _writing_turn() -> WritingTurn | None:
-    """The turn among the processes of this machine; without a place for it each writes when it likes."""
-    try:
-        return WritingTurn(Path(f"{settings.INGEST_DEDUP_CACHE_PATH}.turn"))
-    except OSError as error:
-        logger.warning("ingest takes no turns, reports will share fewer commits: %s", error)
-        return None
+_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS)
 
 
-def _turn_of(records: int) -> AbstractContextManager[object]:
-    turn = _writing_turn()
-    patience = SMALL_PATIENCE_SECONDS if records <= SMALL else PATIENCE_SECONDS
-    return turn.taken(patience) if turn else nullcontext()
+def _wire() -> Connection:
+    """The connection of this thread, as psycopg knows it."""
+    connection.ensure_connection()
+    return connection.connection
 
 
-_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS, turn=_turn_of)
-
-
-def tokens_writer(done: Callable[[Sequence[tuple[T, Result]]], None]) -> TokenWriter[T]:
-    """The writer of the running event loop; `done` is told what became of each report."""
-    return TokenWriter(_writing, done, most=GROUPED_RECORDS)
-
-
-def _written(group: "_Group", *, look_first: bool) -> Writing[int]:
+def _write(group: "_Group", *, look_first: bool) -> int:
     """Everything of these batches; returns how many keys the ledger knew that this machine did not remember."""
     if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
-        yield from _take(group)
+        _take(group)
         return 0
-    return (yield from _copy(group, look_first=look_first))
+    return _copy(group, look_first=look_first)
 
 
 class _Group:
@@ -233,7 +212,7 @@ class _Group:
             quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
 
 
-def _take(group: _Group) -> Writing[None]:
+def _take(group: _Group) -> None:
     """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer."""
     records, wanted = group.records, dict[bytes, int]()
     for number, record in enumerate(records):
@@ -243,30 +222,30 @@ def _take(group: _Group) -> Writing[None]:
     if wanted:
         kept = records if len(wanted) == len(records) else [records[number] for number in wanted.values()]
         dimensions = list(map(_dimension, kept))
-        ids = yield from _known_dimensions(dimensions)
+        ids = _known_dimensions(dimensions)
         memory = _recent_keys()
         if memory:
             memory.add_few(wanted)
-        known = yield token_take(narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
+        known = token_take(_wire(), narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
         if known:
-            yield from _count_known(group, (yield _known_rows(known)), wanted)
+            _count_known(group, _known_rows(known), wanted)
     group.accept()
     if any(outcome.refusals for outcome in group.outcomes):
-        yield partial(_write_with_others, group)
+        _write_with_others(group)
 
 
-def _copy(group: _Group, *, look_first: bool) -> Writing[int]:
+def _copy(group: _Group, *, look_first: bool) -> int:
     """With COPY. Returns how many keys were found that were not remembered.
 
     Rows are never changed, so a key that is found before the transaction is found for ever.
     """
     columns = group.columns() if group.records else None
-    rows, missed = (yield from _sort_out(group, columns, look_first=look_first)) if columns else (None, 0)
+    rows, missed = _sort_out(group, columns, look_first=look_first) if columns else (None, 0)
     group.accept()
     if group.is_numbered or connection.in_atomic_block or any(outcome.refusals for outcome in group.outcomes):
-        yield partial(_write_with_others, group, columns, rows)
+        _write_with_others(group, columns, rows)
     elif columns is not None and rows is not None and len(rows):
-        yield from _copy_alone(columns, rows)
+        _copy_alone(columns, rows)
     return missed
 
 
@@ -284,7 +263,7 @@ def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows:
         group.keep_refused()
 
 
-def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writing[tuple[Rows, int]]:
+def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tuple[Rows, int]:
     """The rows that are new as far as is known, and how many keys were found that were not remembered."""
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
@@ -292,7 +271,7 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writ
     if group.doubtful is None:
         group.doubtful = _remembered(columns, rows)
     asked = rows if look_first else columns.among(rows, group.doubtful)
-    found = (yield _known_rows(columns.hex_keys(asked))) if len(asked) else []
+    found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
     if found:
         at = columns.rows_by_key(asked)
         taken = np.fromiter((at[key] for key, *_ in found), np.intp, len(found))
@@ -300,7 +279,7 @@ def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> Writ
         group.repeat_same(columns.place[taken[same]])
         others = [row for row, alike in zip(found, same.tolist(), strict=True) if not alike]
         if others:
-            yield from _count_known(group, others, columns.numbers_by_key(asked))
+            _count_known(group, others, columns.numbers_by_key(asked))
         known = set(columns.place[taken].tolist())
         rows, missed = columns.without(rows, known), len(known - group.doubtful)
     return rows, missed
@@ -314,14 +293,14 @@ def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) 
     return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
-def _copy_alone(columns: TokenColumns, rows: Rows) -> Writing[None]:
+def _copy_alone(columns: TokenColumns, rows: Rows) -> None:
     """The rows and what they add to the hours, in a transaction of nothing else."""
     global _epoch
     new = columns.new_dimensions()
-    ids = dimension_ids(columns, (yield partial(dimensions_put, new)) if new else {})
+    ids = dimension_ids(columns, dimensions_put(new) if new else {})
     for _ in range(ATTEMPTS):
         epoch = _epoch
-        current = yield copy_in_epoch(ENTER, epoch, _copies(columns, rows, ids, epoch))
+        current = copy_in_epoch(_wire(), ENTER, epoch, _copies(columns, rows, ids, epoch))
         if current == epoch:
             return
         _epoch = current
@@ -353,30 +332,30 @@ def _recent_keys() -> RecentKeys | None:
         return None
 
 
-def _known_rows(keys: str) -> PgRequest[list[Known]]:
+def _known_rows(keys: str) -> list[Known]:
     """What the ledger has under these keys, in hex with commas between."""
-    return rows_of(KNOWN_ROWS, [f"{{{keys}}}".encode()])
+    return rows_of(_wire(), KNOWN_ROWS, [f"{{{keys}}}".encode()])
 
 
-def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> Writing[None]:
+def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
     """Count each of these records, found by their keys, as duplicate or conflict."""
     numbered = [(numbers[key], dimension, row) for key, dimension, *row in known]
     remembered = remembered_dimensions()
     names = {remembered.get(name): name for name in {group.records[number].dimension for number, *_ in numbered}}
     others = {dimension for _, dimension, _ in numbered} - names.keys()
     if others:
-        names |= yield partial(dimension_names, others)
+        names |= dimension_names(others)
     for number, dimension, row in numbered:
         content = group.records[number].content
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
 
 
-def _known_dimensions(wanted: Sequence[Dimension]) -> Writing[Mapping[Dimension, int]]:
+def _known_dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
     """Ids of at least these dimensions; hardly ever is one of them new."""
     remembered = remembered_dimensions()
     if all(map(remembered.__contains__, wanted)):
         return remembered
-    return (yield partial(dimensions_put, wanted))
+    return dimensions_put(wanted)
 
 
 def rollups_fold() -> int:

@@ -1,4 +1,4 @@
-"""The ASGI entry point of the receiver of token records, which runs beside the web workers."""
+"""The ASGI entry point of the receiver, which runs beside the web workers."""
 
 import gc
 import logging
@@ -12,7 +12,7 @@ from django.conf import settings
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
 django.setup()
 
-from billing.api.token_receiver import TokenReceiver  # noqa: E402 - Django has to be set up first
+from billing.api.receiver import Receiver  # noqa: E402 - Django has to be set up first
 
 logger = logging.getLogger(__name__)
 NEW_OBJECTS: Final = 10_000
@@ -32,7 +32,7 @@ def allow_files(number: int) -> None:
         logger.warning("%d files may be open, not %d: raise ulimit -n or lower INGEST_MAX_CONNECTIONS", wanted, number)
 
 
-application = TokenReceiver()
+application = Receiver()
 allow_files(settings.INGEST_MAX_CONNECTIONS + OTHER_FILES)
 
 gc.collect()

@@ -1,0 +1,75 @@
+"""Uvicorn's own HTTP connection with limits that it does not set: how many, how long for a request, how much around a body.
+
+Uvicorn reads no body before the application asks for it. But it waits for a request for ever, keeps a head however long
+it is, and adds the trailers of a body to the headers. Without these limits a client stops the process, and needs no token.
+It is chosen with `--http billing.api.limited_connection:LimitedConnection`.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from django.conf import settings
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+REQUEST_SECONDS = 60.0
+"""How long a client may take for a request, head and body, at least; at most twice as long."""
+MOST_HEAD: Final = 64 * 1024
+"""Bytes of a request before its body."""
+FRAMING: Final = 8
+"""How many bytes a client may send for one of the body: chunks of a byte each take six."""
+TOO_MANY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 2\r\ncontent-type: text/plain\r\n"
+    b"content-length: 27\r\n\r\ntoo many connections: retry"
+)
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """One connection."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _came = _body = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Who comes beyond INGEST_MAX_CONNECTIONS is sent away; whoever is here is served on."""
+        super().connection_made(transport)
+        if len(self.connections) > settings.INGEST_MAX_CONNECTIONS:
+            transport.write(TOO_MANY)
+            transport.close()
+        else:
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self._look, None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look(self, before: Any) -> None:
+        """Close a connection that has brought no whole request since the look before; one at rest is Uvicorn's to close."""
+        is_whole = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        if is_whole or self.cycle is not before or self.timeout_keep_alive_task is not None:
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self._look, self.cycle)
+        else:
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of one or more requests."""
+        self._came += len(data)
+        super().data_received(data)
+        if self._came > MOST_HEAD + FRAMING * self._body and not self.transport.is_closing():
+            self.send_400_response("There is more around the body than any request needs.")
+
+    def on_headers_complete(self) -> None:
+        """The body is next; what its trailers say is no header."""
+        super().on_headers_complete()
+        self.scope["headers"] = self.headers.copy()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body."""
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is here; what follows belongs to the next request."""
+        self._came = self._body = 0
+        super().on_message_complete()

@@ -1,0 +1,180 @@
+"""`POST usage/tokens` over ASGI, for gateways that report each request by itself, thousands in a second.
+
+A stock server speaks HTTP. One thread reads and answers, another writes what waits in one transaction. It is the same code
+with the same answers as in the web process (`token_door`), which gives every request a thread of its own that waits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections
+from django.utils import timezone
+from prometheus_client import CONTENT_TYPE_LATEST
+from rest_framework.exceptions import APIException
+
+from billing.api.admission import Admitted, gate
+from billing.api.authentication import token_of
+from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, read_body
+from billing.api.health import database_state
+from billing.api.metrics import process_metrics
+from billing.api.token_door import NOT_OURS, PATH, is_ours, refused, report_read, report_read_now, reporter_of, taken
+from billing.tenancy.models import ApiToken
+from billing.tenancy.tokens import api_token_recent
+from billing.usage.services import LoopGroupCommit, Reporter, loop_group_commit
+from billing.usage.services.token_batch import TokenBatch
+
+logger = logging.getLogger(__name__)
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+HERE_BYTES: Final = 512 * 1024
+"""What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
+META: Final = {
+    b"authorization": "HTTP_AUTHORIZATION", b"content-encoding": "HTTP_CONTENT_ENCODING", b"host": "HTTP_HOST",
+    b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"expect": "HTTP_EXPECT",
+}  # fmt: skip
+"""What is read of the head, under the names that the web process has for it."""
+_SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+class ClientGone(Exception):
+    """Nobody waits for an answer any more."""
+
+
+class Received:
+    """What of a request the endpoints read."""
+
+    __slots__ = ("META", "body")
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        headers = reversed(scope["headers"])  # of two the first counts
+        self.META: dict[str, Any] = {META[name]: value.decode("latin-1") for name, value in headers if name in META}
+        self.body = b""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes of the body."""
+        return self.body[:size]
+
+
+class Receiver:
+    """The ASGI application."""
+
+    _commits: LoopGroupCommit
+    _asking: ThreadPoolExecutor
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        request = Received(scope)
+        try:
+            answer = await self._answer(scope, request, receive)
+        except ClientGone:
+            return None
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
+            answer = _failed(error)
+        return await _send(send, answer, closing="HTTP_EXPECT" in request.META)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Begin and end with the server, which answers what it heard before it ends."""
+        await receive()
+        self._commits = loop_group_commit()
+        self._asking = ThreadPoolExecutor(1, "receiver-database")
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._commits.stop()
+        self._asking.submit(connections.close_all)
+        await asyncio.to_thread(self._asking.shutdown)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
+        """What to say to this request.  Raises what `_failed` makes an answer of."""
+        path, method = scope["path"], scope["method"]
+        if path == PATH and method == "POST":
+            return await self._report(request, receive) if is_ours(request.META.get("HTTP_HOST", "")) else NOT_OURS
+        if path == "/healthz":
+            return 200, "application/json", b'{"status":"ok"}', []
+        if path == "/readyz":
+            state = await self._ask(database_state)
+            body = {"status": "ok" if state == "ok" else "unavailable", "database": state}
+            return 200 if state == "ok" else 503, "application/json", msgspec.json.encode(body), []
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, process_metrics(), []
+        if path == PATH:
+            return problem_answer(405, f"{method} is not for this endpoint", ("Allow", "POST"))
+        return problem_answer(404, f"no endpoint at {path[:200]} in this process: ask the web process")
+
+    async def _report(self, request: Received, receive: Receive) -> Answer:
+        """Nothing of the body is read before the token is known, and only what came of it is counted."""
+        reporter = reporter_of(await self._token(request))
+        declared_bytes(request)
+        with gate.admit(0) as admitted:
+            request.body = await _body(receive, admitted)
+            if len(request.body) <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META:
+                batch = _read(report_read_now, request, admitted, reporter)
+            else:
+                batch = await asyncio.to_thread(_read, report_read, request, admitted, reporter)
+            return taken(await self._commits.submit(batch))
+
+    async def _token(self, request: Received) -> ApiToken | None:
+        """Whose token this is; the database is asked where it was not asked lately.  Raises AuthenticationFailed."""
+        _, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        known = api_token_recent(presented=presented.strip(), now=timezone.now())
+        return known or await self._ask(token_of, request.META)
+
+    async def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        """What the database says, in a thread that may wait."""
+        return await asyncio.get_running_loop().run_in_executor(self._asking, _asked, question, *arguments)
+
+
+async def _body(receive: Receive, admitted: Admitted) -> bytes:
+    """All of it.  Raises TooLarge, Busy or ClientGone."""
+    limit, parts = settings.INGEST_MAX_BYTES, list[bytes]()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        body = message.get("body", b"")
+        if admitted.held + len(body) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
+        admitted.grow(len(body))
+        parts.append(body)
+        if not message.get("more_body"):
+            return body if len(parts) == 1 else b"".join(parts)
+
+
+def _read(
+    read: Callable[[bytes, Reporter], TokenBatch], request: Received, admitted: Admitted, reporter: Reporter
+) -> TokenBatch:
+    return read(read_body(request, admitted, RECORD_BODIES), reporter)
+
+
+def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return question(*arguments)
+    finally:
+        close_old_connections()
+
+
+def _failed(error: Exception) -> Answer:
+    if isinstance(error, APIException | DatabaseError | InterfaceError):
+        with suppress(DatabaseError):  # one of programming is raised again
+            return refused(error)
+    logger.error("a request could not be answered", exc_info=error)
+    return problem_answer(500, "nothing is acknowledged: the log of the receiver says why")
+
+
+async def _send(send: Send, answer: Answer, *, closing: bool) -> None:
+    """`closing`: end the connection, where the client may not send a body that was asked for."""
+    status, kind, body, extra = answer
+    head = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *_SAFE]
+    head += [(name.lower().encode(), value.encode("latin-1")) for name, value in extra]
+    if closing and status >= 400:
+        head.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": int(status), "headers": head})
+    await send({"type": "http.response.body", "body": body})
