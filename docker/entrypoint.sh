@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts one part of Suanpan: web, check, receiver, counter, worker, scheduler, migrate, or any command of manage.py.
+# Starts one part of Suanpan: web, receiver, counter, worker, scheduler, migrate, or any command of manage.py.
 set -eu
 
 # Without these the parts would look for servers inside their own container, or sign with a key each of its own.
@@ -19,10 +19,6 @@ case "$part" in
         exec granian --interface wsgi --host 0.0.0.0 --port 8000 \
             --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-16}" --respawn-failed-workers \
             billing.settings.wsgi:application "$@"
-        ;;
-    check)
-        exec uvicorn --host 0.0.0.0 --port 8001 --http billing.api.report_connection:ReportConnection --loop uvloop --ws none \
-            --no-access-log --no-server-header --timeout-graceful-shutdown 5 billing.settings.budget_check:application "$@"
         ;;
     receiver)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"
@@ -47,7 +43,7 @@ case "$part" in
         exec python manage.py "$@"
         ;;
     *)
-        echo "error: $part is none of web, check, receiver, counter, worker, scheduler, migrate, manage" >&2
+        echo "error: $part is none of web, receiver, counter, worker, scheduler, migrate, manage" >&2
         exit 2
         ;;
 esac

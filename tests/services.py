@@ -62,7 +62,7 @@ def _settings_follow(database_url: str, broker_url: str) -> None:
         NAME=address.path.lstrip("/"), USER=address.username, PASSWORD=address.password, HOST=address.hostname,
         PORT=str(address.port),
     )  # fmt: skip
-    settings.CELERY_BROKER_URL = current_app.conf.broker_url = broker_url
+    settings.CELERY_BROKER_URL = settings.CACHE_URL = current_app.conf.broker_url = broker_url
 
 
 def _divides(early_config: pytest.Config) -> bool:

@@ -1,10 +1,10 @@
-"""The doors of budgets: the list, and the check, which the web process passes on to the process that answers it."""
+"""The endpoints of budgets: the list, and the check with its reservations."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, ClassVar
 
-import httpx
-from django.conf import settings
+import msgspec
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
@@ -23,15 +23,12 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
-from billing.api.problems import PROBLEM_JSON, problem
+from billing.api.budget_check import MOST_BODY, SCOPE, budget_check, read_fields, reservation_release
+from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
 from billing.budgets.models import Budget
 from billing.budgets.selectors import standing_now
 from billing.tenancy.models import ApiToken
-
-TIMEOUT_SECONDS = 2.0
-PASSED_ON = ("Content-Type", "Retry-After", "WWW-Authenticate", "Cache-Control")
-_client: list[httpx.Client] = []
 
 
 class StandingSerializer(serializers.Serializer[Any]):
@@ -120,38 +117,27 @@ QUESTION = {
 
 
 class BearsToken(BasePermission):
-    """Only programs ask before they spend: the other process knows tokens, not sessions."""
+    """Only programs ask before they spend: what they may ask about is the token's."""
 
     message = "this needs an API token with the scope budgets:read"
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, ApiToken) and "budgets:read" in request.auth.scopes
+        return isinstance(request.auth, ApiToken) and SCOPE in request.auth.scopes
 
 
-class Passed(APIView):
-    """What the process of the budget check answers, as it answers it."""
+class Asked(APIView):
+    """What a budget allows, to a token."""
 
     parser_classes: ClassVar = [AnyBody]
     permission_classes: ClassVar[list[type[BasePermission]]] = [BearsToken]
 
-    def pass_on(self, request: Request, path: str) -> HttpResponse:
-        """The other process's answer; 503 where it cannot be reached."""
-        if not settings.BUDGET_CHECK_URL:
-            return _unavailable("BUDGET_CHECK_URL is not set: start the process of the budget check")
-        url = f"{settings.BUDGET_CHECK_URL}/api/v1/budgets/{path}"
-        query = request.META.get("QUERY_STRING", "")
-        headers = {"Authorization": request.headers.get("Authorization", ""), "Content-Type": "application/json"}
-        try:
-            answer = _connection().request(
-                str(request.method), f"{url}?{query}" if query else url, content=request.body, headers=headers
-            )
-        except httpx.TransportError:
-            return _unavailable("the process of the budget check does not answer: ask again in a second")
-        passed = {name: answer.headers[name] for name in PASSED_ON if name in answer.headers}
-        return HttpResponse(answer.content, status=answer.status_code, headers=passed)
+    def answer(self, request: Request, fields: Mapping[str, Any]) -> HttpResponse:
+        """The answer to this question."""
+        found = msgspec.json.encode(budget_check(request.auth, fields))
+        return HttpResponse(found, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-class BudgetCheckDoor(Passed):
+class BudgetCheckDoor(Asked):
     """May this consumer spend on this model? Reserves what the request may cost until it is in the ledger."""
 
     @extend_schema(
@@ -163,10 +149,10 @@ class BudgetCheckDoor(Passed):
         responses={200: ANSWER, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
     )
     def get(self, request: Request) -> HttpResponse:
-        return self.pass_on(request, "check")
+        return self.answer(request, request.query_params)
 
 
-class ReservationsDoor(Passed):
+class ReservationsDoor(Asked):
     """The same question as JSON, always with a reservation."""
 
     @extend_schema(
@@ -177,10 +163,10 @@ class ReservationsDoor(Passed):
         responses={200: ANSWER, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
     )
     def post(self, request: Request) -> HttpResponse:
-        return self.pass_on(request, "reservations")
+        return self.answer(request, read_fields(request._request.read(MOST_BODY + 1)))
 
 
-class ReservationDoor(Passed):
+class ReservationDoor(Asked):
     """One reservation."""
 
     @extend_schema(
@@ -188,17 +174,5 @@ class ReservationDoor(Passed):
         responses={204: None, (404, PROBLEM_JSON): OpenApiTypes.OBJECT, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
     )
     def delete(self, request: Request, identity: str) -> HttpResponse:
-        return self.pass_on(request, f"reservations/{identity}")
-
-
-def _unavailable(detail: str) -> HttpResponse:
-    answer = problem(503, "Service Unavailable", detail)
-    answer.headers["Retry-After"] = "1"
-    return answer
-
-
-def _connection() -> httpx.Client:
-    """One client per worker process: its connections stay open."""
-    if not _client:
-        _client.append(httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False))
-    return _client[0]
+        reservation_release(identity)
+        return HttpResponse(status=204)

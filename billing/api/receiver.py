@@ -1,7 +1,7 @@
-"""`POST usage/tokens` over ASGI, for gateways that report each request by itself, thousands in a second.
+"""What gateways ask and report for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`.
 
 A stock server speaks HTTP. One thread reads and answers, another writes what waits in one transaction. It is the same code
-with the same answers as in the web process (`token_door`), which gives every request a thread of its own that waits.
+with the same answers as in the web process, which gives every request a thread of its own that waits.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,12 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from django.utils import timezone
 from prometheus_client import CONTENT_TYPE_LATEST
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, NotAuthenticated, PermissionDenied
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, read_body
+from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
 from billing.api.health import database_state
 from billing.api.metrics import process_metrics
 from billing.api.token_door import NOT_OURS, PATH, is_ours, refused, report_read, report_read_now, reporter_of, taken
@@ -33,6 +35,7 @@ logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
+ASKED: Final = ("/api/v1/budgets/check", "/api/v1/budgets/reservations")
 HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
 META: Final = {
@@ -67,6 +70,7 @@ class Receiver:
 
     _commits: LoopGroupCommit
     _asking: ThreadPoolExecutor
+    _checking: ThreadPoolExecutor
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -84,23 +88,29 @@ class Receiver:
         """Begin and end with the server, which answers what it heard before it ends."""
         await receive()
         self._commits = loop_group_commit()
-        self._asking = ThreadPoolExecutor(1, "receiver-database")
+        self._asking, self._checking = ThreadPoolExecutor(1, "tokens"), ThreadPoolExecutor(1, "budgets")
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._commits.stop()
-        self._asking.submit(connections.close_all)
-        await asyncio.to_thread(self._asking.shutdown)
+        for thread in (self._asking, self._checking):
+            thread.submit(connections.close_all)
+            await asyncio.to_thread(thread.shutdown)
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
         """What to say to this request.  Raises what `_failed` makes an answer of."""
         path, method = scope["path"], scope["method"]
+        is_budget = path.startswith(ASKED)
+        if (is_budget or (path == PATH and method == "POST")) and not is_ours(request.META.get("HTTP_HOST", "")):
+            return NOT_OURS
+        if is_budget:
+            return await self._budget(scope, request, receive)
         if path == PATH and method == "POST":
-            return await self._report(request, receive) if is_ours(request.META.get("HTTP_HOST", "")) else NOT_OURS
+            return await self._report(request, receive)
         if path == "/healthz":
             return 200, "application/json", b'{"status":"ok"}', []
         if path == "/readyz":
-            state = await self._ask(database_state)
+            state = await self._ask(self._asking, database_state)
             body = {"status": "ok" if state == "ok" else "unavailable", "database": state}
             return 200 if state == "ok" else 503, "application/json", msgspec.json.encode(body), []
         if path == "/metrics":
@@ -114,7 +124,7 @@ class Receiver:
         reporter = reporter_of(await self._token(request))
         declared_bytes(request)
         with gate.admit(0) as admitted:
-            request.body = await _body(receive, admitted)
+            request.body = await _body(receive, admitted, settings.INGEST_MAX_BYTES)
             if len(request.body) <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META:
                 batch = _read(report_read_now, request, admitted, reporter)
             else:
@@ -123,18 +133,31 @@ class Receiver:
 
     async def _token(self, request: Received) -> ApiToken | None:
         """Whose token this is; the database is asked where it was not asked lately.  Raises AuthenticationFailed."""
-        _, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if kind.lower() != "bearer":
+            return None
         known = api_token_recent(presented=presented.strip(), now=timezone.now())
-        return known or await self._ask(token_of, request.META)
+        return known or await self._ask(self._asking, token_of, request.META)
 
-    async def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """What the database says, in a thread that may wait."""
-        return await asyncio.get_running_loop().run_in_executor(self._asking, _asked, question, *arguments)
+    async def _budget(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
+        token = await self._token(request)
+        if token is None:
+            raise NotAuthenticated
+        if SCOPE not in token.scopes:
+            raise PermissionDenied(f"this needs the scope {SCOPE}")
+        with gate.admit(0) as admitted:
+            body = await _body(receive, admitted, MOST_BODY)
+        query = scope["query_string"].decode("latin-1")
+        return await self._ask(self._checking, budget_answer, token, scope["method"], scope["path"], query, body)
+
+    async def _ask(self, thread: ThreadPoolExecutor, question: Callable[..., Any], *arguments: Any) -> Any:
+        """What database or Valkey say, in a thread that may wait."""
+        return await asyncio.get_running_loop().run_in_executor(thread, _asked, question, *arguments)
 
 
-async def _body(receive: Receive, admitted: Admitted) -> bytes:
+async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
     """All of it.  Raises TooLarge, Busy or ClientGone."""
-    limit, parts = settings.INGEST_MAX_BYTES, list[bytes]()
+    parts = list[bytes]()
     while True:
         message = await receive()
         if message["type"] != "http.request":
@@ -172,7 +195,8 @@ def _failed(error: Exception) -> Answer:
 async def _send(send: Send, answer: Answer, *, closing: bool) -> None:
     """`closing`: end the connection, where the client may not send a body that was asked for."""
     status, kind, body, extra = answer
-    head = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *_SAFE]
+    has_body = status != HTTPStatus.NO_CONTENT
+    head = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *_SAFE] if has_body else [*_SAFE]
     head += [(name.lower().encode(), value.encode("latin-1")) for name, value in extra]
     if closing and status >= 400:
         head.append((b"connection", b"close"))

@@ -7,7 +7,6 @@ import socket
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import httpx
 from django.contrib.auth.models import User
@@ -41,19 +40,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-ONE_THREAD: Final = (
-    "--http", "billing.api.report_connection:ReportConnection", "--loop", "uvloop", "--ws", "none", "--no-access-log",
-    "--no-server-header", "--log-level", "error",
-)  # fmt: skip
-"""How Uvicorn serves what answers in the thread that reads."""
-
-
 def children(port: int, receiver: int | None = None) -> list[Child]:
-    """Web on `port`, the budget check and its counter, one worker process per core but at most two, and the scheduler.
+    """Web on `port`, the counter of budgets, one worker process per core but at most two, and the scheduler.
 
     With `receiver` also the process that takes token records on that port.
     """
-    check = free_port()
     run, static = home_dir() / "run", home_dir() / "static"
     for directory in (run, static):
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,7 +52,6 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "billing.settings.base",
         "STATIC_ROOT": str(static),
-        "BUDGET_CHECK_URL": f"http://127.0.0.1:{check}",
         "MALLOC_ARENA_MAX": "2",  # else every thread keeps what its largest body needed
         # a private installation may well be root's
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
@@ -78,12 +68,6 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
             env=environment,
             ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
         ),
-        Child(
-            name="check",
-            argv=check_argv(check),
-            env=environment,
-            ready=lambda: _answers(f"http://127.0.0.1:{check}/healthz"),
-        ),
         *_receiver(receiver, environment),
         Child(
             name="counter",
@@ -96,18 +80,6 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
             argv=[*celery, "beat", "--schedule", str(run / "beat"), "--pidfile=", "--loglevel", "warning"],
             env=environment,
         ),
-    ]  # fmt: skip
-
-
-def check_argv(port: int, application: str = "billing.settings.budget_check:application") -> list[str]:
-    """How the budget check is served on `port`: in one thread, which reads, decides and writes.
-
-    A server that hands each request from a thread of its own to Python's was measured to take twice as long for half of
-    the requests, and three times for one in a hundred.
-    """
-    return [
-        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port), *ONE_THREAD, "--timeout-graceful-shutdown", "5",
-        application,
     ]  # fmt: skip
 
 

@@ -17,9 +17,8 @@
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
-| BUDGET_CHECK_URL | where the budget check listens, to which the web process passes budgets/check on | none |
+| CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
 | INGEST_DEDUP_CACHE_PATH | file (16 MB, may be lost) of the keys that were written lately | run/recent-keys of the home |
-| BUDGET_RESERVATION_DIR | folder in which the budget check keeps its reservations | run/budget-holds of the home |
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
@@ -66,6 +65,18 @@ def _count(name: str, default: int) -> int:
 
 def _list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+
+
+def _cache(url: str, broker: str) -> str:
+    """The Valkey that keeps reservations: its own, or the broker where that is one."""
+    chosen = url or broker
+    if chosen and urlsplit(chosen).scheme not in ("redis", "rediss", "unix"):
+        name = "CACHE_URL" if url else "BROKER_URL"
+        raise ImproperlyConfigured(
+            f"{name} has scheme {urlsplit(chosen).scheme!r}; reservations of budgets are kept in Valkey or Redis:"
+            " set CACHE_URL to redis://host:6379/0"
+        )
+    return chosen
 
 
 def _database(url: str) -> dict[str, object]:
@@ -194,7 +205,6 @@ except ValueError as error:
 
 RENAMED = {
     "HOUSE_LANGUAGE": "DEFAULT_LANGUAGE",
-    "BUDGET_HOLDS": "BUDGET_RESERVATION_DIR",
     "INGEST_RECENT_KEYS": "INGEST_DEDUP_CACHE_PATH",
 }
 for _old, _new in RENAMED.items():
@@ -236,9 +246,7 @@ INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
-BUDGET_CHECK_URL = os.environ.get("BUDGET_CHECK_URL", "")
 INGEST_DEDUP_CACHE_PATH = os.environ.get("INGEST_DEDUP_CACHE_PATH", str(home_dir() / "run" / "recent-keys"))
-BUDGET_RESERVATION_DIR = os.environ.get("BUDGET_RESERVATION_DIR", str(home_dir() / "run" / "budget-holds"))
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 MAIL_FROM = os.environ.get("MAIL_FROM", "")
 MAIL_CONFIGURED = bool(os.environ.get("MAIL_URL"))
@@ -284,6 +292,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 CELERY_BROKER_URL = os.environ.get("BROKER_URL", "")
+CACHE_URL = _cache(os.environ.get("CACHE_URL", ""), CELERY_BROKER_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True

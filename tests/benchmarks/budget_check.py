@@ -1,5 +1,5 @@
-"""`budgets/check` at a paced 400 requests/s, idle and while two senders fill the ledger, against an empty application of the
-same server.
+"""`budgets/check` at a paced 400 requests/s by a receiver and by the web process, idle and while two senders fill the ledger
+through the web process, against an empty application of the receiver's server.
 
 Every answer is right or the run fails: the spent of an answer is a counter that the ledger had, nothing passes the limit by
 more than the stated reservation.
@@ -9,7 +9,7 @@ import multiprocessing
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,9 +20,9 @@ import httpx
 
 RATE = 400
 SECONDS, ROUNDS = 5.0, 5
-"""Of each round, in which the check and the empty application have their turns."""
+"""Of each round, in which the receiver, the web process and the empty application have their turns."""
 CLIENTS = 4
-SENDING_SECONDS = ROUNDS * (2 * SECONDS + 2)
+SENDING_SECONDS = ROUNDS * (3 * SECONDS + 3)
 EMPTY = "tests.benchmarks.empty_application:application"
 Times = list[float]
 
@@ -34,21 +34,25 @@ def measure(home: Path) -> list[tuple[str, ...]]:
 
     _set_up(home)
     _, token = api_token_create(name="bench gateway", scopes=["usage:write", "budgets:read"], actor="bench")
-    port = free_port()
-    parts = {child.name: child for child in children(port)}
-    with _running(parts["web"]), _running(parts["check"]), _running(parts["counter"]), _empty(parts["check"].env) as empty:
-        address = f"{(parts['web'].env or {})['BUDGET_CHECK_URL']}/api/v1/budgets/check"
-        _wait(lambda: _probe(address, token) == 200)
-        rows = [_row("idle", _in_turns(address, empty, token), "<= 1 ms")]
+    port, asked = free_port(), free_port()
+    parts = {child.name: child for child in children(port, asked)}
+    with _running(parts["web"]), _running(parts["receiver"]), _running(parts["counter"]), _empty(parts["web"].env) as empty:
+        addresses = {
+            name: f"http://127.0.0.1:{where}/api/v1/budgets/check" for name, where in (("receiver", asked), ("web", port))
+        }
+        for address in addresses.values():
+            _wait(lambda address=address: _probe(address, token) == 200)
+        urls = [*addresses.values(), empty]
+        rows = _rows(addresses, "idle", _in_turns(urls, token))
         senders = _senders(f"http://127.0.0.1:{port}", token)
         time.sleep(1)
-        loaded = _in_turns(address, empty, token)
+        loaded = _in_turns(urls, token)
         busy = all(sender.is_alive() for sender in senders)
         for sender in senders:
             sender.join()
         assert busy, "the senders must outlast the measurement"
-        rows.append(_row("under ingest by two senders", loaded, "<= 10 ms"))
-        rows.append(_overshoot(address, token))
+        rows += _rows(addresses, "under ingest by two senders through the web process", loaded)
+        rows.append(_overshoot(list(addresses.values()), token))
     return rows
 
 
@@ -86,10 +90,10 @@ def _running(child: Any) -> Iterator[None]:
 
 @contextmanager
 def _empty(environment: Any) -> Iterator[str]:
-    from billing.local.process_list import check_argv, free_port
+    from billing.local.process_list import free_port, receiver_argv
 
     port = free_port()
-    process = subprocess.Popen(check_argv(port, EMPTY), env=dict(environment or {}), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*receiver_argv(port)[:-1], EMPTY], env=dict(environment or {}), stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/"
         _wait(lambda: _probe(url, "nobody") == 200)
@@ -115,9 +119,9 @@ def _wait(ready: Any) -> None:
         time.sleep(0.1)
 
 
-def _in_turns(address: str, empty: str, token: str) -> list[tuple[Times, Times]]:
-    """Milliseconds of each request to both, round by round."""
-    return [(_paced(address, token), _paced(empty, token)) for _ in range(ROUNDS)]
+def _in_turns(urls: Sequence[str], token: str) -> list[list[Times]]:
+    """Milliseconds of each request to each, round by round."""
+    return [[_paced(url, token) for url in urls] for _ in range(ROUNDS)]
 
 
 def _paced(url: str, token: str) -> Times:
@@ -196,28 +200,35 @@ def _send(url: str, token: str, number: int) -> None:
             batch += 1
 
 
-def _row(what: str, rounds: Sequence[tuple[Times, Times]], target: str) -> tuple[str, ...]:
-    (mine, mine_half), (raw, raw_half) = (
-        [statistics.median(_quantile(times, share) for times in column) for share in (0.99, 0.5)]
+def _rows(names: Iterable[str], what: str, rounds: Sequence[Sequence[Times]]) -> list[tuple[str, ...]]:
+    """One for each that was asked; the last column of the rounds is the empty application."""
+    *columns, raw = (
+        tuple(statistics.median(_quantile(times, share) for times in column) for share in (0.99, 0.5))
         for column in zip(*rounds, strict=True)
     )
-    return (
-        f"budgets/check at {RATE}/s, {what}: p99 (p50), medians of {len(rounds)} rounds",
-        f"{mine:.2f} ms ({mine_half:.2f} ms)", f"empty application {raw:.2f} ms ({raw_half:.2f} ms)",
-        f"{mine / raw:.1f}", target,
-    )  # fmt: skip
+    return [
+        (
+            f"budgets/check at {RATE}/s, the {name}, {what}: p99 (p50), medians of {len(rounds)} rounds",
+            f"{mine:.2f} ms ({half:.2f} ms)", f"empty application {raw[0]:.2f} ms ({raw[1]:.2f} ms)", f"{mine / raw[0]:.1f}",
+            "",
+        )
+        for name, (mine, half) in zip(names, columns, strict=True)
+    ]  # fmt: skip
 
 
 def _quantile(times: Times, share: float) -> float:
     return sorted(times)[int(share * (len(times) - 1))]
 
 
-def _overshoot(address: str, token: str) -> tuple[str, ...]:
-    """A burst on a budget of 1.00: what passes is at most one reservation more."""
+def _overshoot(addresses: Sequence[str], token: str) -> tuple[str, ...]:
+    """A burst on a budget of 1.00, half of it to each: what passes is at most one reservation more."""
     reservation = Decimal("0.0300")
     params = {"source": "bench", "consumer": "key-0", "model": "llama-3-8b", "reserve": str(reservation), "seconds": 600}
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10) as client:
-        answers = [client.get(address, params={**params, "id": f"burst-{number}"}).json() for number in range(200)]
+        answers = [
+            client.get(addresses[number % len(addresses)], params={**params, "id": f"burst-{number}"}).json()
+            for number in range(200)
+        ]
     last = answers[-1]
     used = Decimal(last["spent"]) + Decimal(last["held"])
     over = max(Decimal(0), used - Decimal(last["budget"])) if last["name"] == "tight" else Decimal(0)

@@ -142,7 +142,7 @@ def _hundreds(takers: Mapping[str, Server], plain: Server, rounds: int, count: i
     return [
         row for name in takers for row in (
             (f"{said}, the {name}", _rate(statistics.median(rates[name])),
-             f"REST serializers and bulk_create: {rest}", f"{_ratio(rates[name], rates['plain']):.1f} x", ">= 10 x"),
+             f"REST serializers and bulk_create: {rest}", f"{_ratio(rates[name], rates['plain']):.1f} x", ">= 6 x"),
             watched[name].row(f"B2 the {name},"),
         )
     ]  # fmt: skip
@@ -175,7 +175,7 @@ def _singles(
         *(row for name in takers for row in (
             (f"B3 single events, {MANY_CONNECTIONS} connections, the {name}", _rate(statistics.median(rates[name])), beside,
              f"{_ratio(rates[name], rates['litellm']):.1f} x; {_ratio(rates[name], rates['empty']):.1f} x the view",
-             ">= 15 x of LiteLLM"),
+             ">= 10 x of LiteLLM"),
             watched[name].row(f"B3 the {name},"),
         )),
         watched["empty"].row("B3 the view that does nothing,"),

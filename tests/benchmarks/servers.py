@@ -38,7 +38,7 @@ def plain_server() -> Iterator[Server]:
 
 @contextmanager
 def receiver_server() -> Iterator[Server]:
-    """The house's receiver of token records."""
+    """The receiver, as `up` starts it."""
     from billing.local.process_list import free_port, receiver_argv
 
     port = free_port()

@@ -9,8 +9,10 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from billing.budgets.counter import Ask, Counter
+from billing.budgets.check import Ask, check
 from billing.budgets.models import Budget, CapOverride
+from billing.budgets.reference import reference_read
+from billing.budgets.reservations import reservations
 from billing.budgets.services import (
     BudgetError,
     cap_override_approve,
@@ -18,7 +20,6 @@ from billing.budgets.services import (
     cap_override_end,
     standings_refresh,
 )
-from billing.budgets.snapshot import snapshot_read
 from billing.invoices.approval_limits import AuthorityError
 from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money, person
@@ -47,12 +48,9 @@ def asked(budget: Budget, amount: str = "50.00", actor: str = "tom", **changed: 
 
 
 def passes(now: datetime) -> tuple[bool, str, list[str]]:
-    snapshot = snapshot_read(now)
-    assert snapshot is not None
-    counter = Counter(remember=list, forget=list, new_id=str, waits_for=list)  # nothing is held here
-    counter.replace(snapshot, now)
-    answer = counter.check(ASK, now, hold=False)
-    assert answer is not None
+    reference = reference_read(now)
+    assert reference is not None
+    answer = check(ASK, reference, reservations(), now, reserve=False)
     return answer.allowed, answer.reason, [action.action for action in answer.actions]
 
 

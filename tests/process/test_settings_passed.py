@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -25,9 +26,9 @@ IN_THE_IMAGE = {"STATIC_ROOT"}
 """The image has collected its static files where it looks for them."""
 NEVER_IN_PRODUCTION = {"SUANPAN_DEBUG"}
 """Tracebacks in the browser; extraEnv can still set it for a moment."""
-SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
-MADE_BY_THE_CHART = {"BUDGET_CHECK_URL", "BUDGET_RESERVATION_DIR", "INGEST_DEDUP_CACHE_PATH"}
-"""Addresses and folders inside the release, which nobody has to choose."""
+SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "CACHE_URL", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
+MADE_BY_THE_CHART = {"INGEST_DEDUP_CACHE_PATH"}
+"""A file inside the container, which nobody has to choose."""
 FILLED = {"SECRET_KEY": "x", "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker:6379/0"}
 SHOWN = """from importlib import import_module
 import os
@@ -108,9 +109,39 @@ def test_the_settings_load_with_all_of_identity_and_mail() -> None:
     assert loaded(environment) == "True ['oidc'] zh-hans 10 smtp {'gpu-finance': [('finance', None)]}"
 
 
-def loaded(environment: dict[str, str]) -> str:
+RESERVED_IN = "import billing.settings.base as s; print(s.CACHE_URL)"
+RABBIT = "amqp://u:p@rabbit:5672/"
+
+
+@pytest.mark.parametrize(("given", "chosen"), [
+    ({}, "redis://:p@broker:6379/0"),
+    ({"CACHE_URL": "rediss://:p@cache:6379/2"}, "rediss://:p@cache:6379/2"),
+    ({"BROKER_URL": RABBIT, "CACHE_URL": "redis://cache:6379/0"}, "redis://cache:6379/0"),
+])  # fmt: skip
+def test_reservations_are_kept_in_the_broker_or_in_a_valkey_of_their_own(given: dict[str, str], chosen: str) -> None:
+    assert loaded({**FILLED, **given}, RESERVED_IN) == chosen
+
+
+@pytest.mark.parametrize(("given", "named"), [
+    ({"BROKER_URL": RABBIT}, "BROKER_URL has scheme 'amqp'"),
+    ({"BROKER_URL": RABBIT, "CACHE_URL": RABBIT}, "CACHE_URL has scheme 'amqp'"),
+])  # fmt: skip
+def test_no_process_starts_where_reservations_cannot_be_kept(given: dict[str, str], named: str) -> None:
+    done = started({**FILLED, **given}, RESERVED_IN)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"django.core.exceptions.ImproperlyConfigured: {named}; reservations of budgets are kept in Valkey or Redis:"
+        " set CACHE_URL to redis://host:6379/0"
+    )
+
+
+def loaded(environment: dict[str, str], shown: str = SHOWN) -> str:
     """What a process of its own makes of these variables."""
-    own = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": SETTINGS.__name__, **environment}
-    done = subprocess.run([sys.executable, "-c", SHOWN], cwd=PROJECT, env=own, capture_output=True, text=True)
+    done = started(environment, shown)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def started(environment: dict[str, str], shown: str) -> subprocess.CompletedProcess[str]:
+    own = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": SETTINGS.__name__, **environment}
+    return subprocess.run([sys.executable, "-c", shown], cwd=PROJECT, env=own, capture_output=True, text=True)

@@ -13,7 +13,7 @@ from django.db import transaction
 from billing.budgets.minimum_commitment import contracted_ahead
 from billing.budgets.models import Alert, BudgetStatus, Channel, Delivery
 from billing.budgets.selectors import scope_of, team_tree
-from billing.budgets.services.standings import standings_refresh
+from billing.budgets.services.counters import counters_refresh
 from billing.budgets.spending import Spent, by_team, covered, spent_in
 from billing.budgets.thresholds import BURN_RULES, BurnRule, burning, reached
 from billing.rates.selectors import commitment_book
@@ -30,7 +30,7 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
 
     Any number of calls at once, or again, fire each cause once: threshold x period x revision of the amount.
     """
-    standings = standings_refresh(now=now, past=True)
+    standings = counters_refresh(now=now, past=True)
     tree, book, zone = team_tree(), commitment_book(), billing_setup().zone
 
     def ahead(standing: BudgetStatus) -> Decimal:

@@ -13,7 +13,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from billing.budgets.models import BudgetStatus
-from billing.budgets.services import standings_refresh
+from billing.budgets.services import counters_refresh
 from billing.tenancy.app_command import AppCommand, amount_text, fail
 from billing.tenancy.selectors import NoSetupError
 
@@ -38,7 +38,7 @@ class Command(AppCommand):
             return 0
         before = {(row.budget_id, row.period): row.spent for row in BudgetStatus.objects.all()}
         try:
-            standings = standings_refresh(now=timezone.now())
+            standings = counters_refresh(now=timezone.now())
         except NoSetupError as error:
             fail(str(error))
         rows = [_row(standing, before.get((standing.budget_id, standing.period))) for standing in standings]
@@ -61,7 +61,7 @@ class Command(AppCommand):
             started = time.monotonic()
             try:
                 close_old_connections()
-                standings_refresh(now=timezone.now())
+                counters_refresh(now=timezone.now())
             except NoSetupError:
                 pause = SHORTEST_PAUSE  # nothing to count yet
                 continue

@@ -15,7 +15,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "suanpan.parts" -}}
 web: {port: 8000, grace: 60}
 receiver: {port: 8002, grace: 60}
-check: {port: 8001, grace: 30, single: true}
 counter: {grace: 30, single: true}
 worker: {grace: 60}
 scheduler: {grace: 30, single: true}
@@ -70,10 +69,6 @@ DATABASE_URL as JSON. */}}
 {{- end }}
 {{- end }}
 {{- $_ := set $settings "INGEST_DEDUP_CACHE_PATH" "/tmp/recent-keys" -}}
-{{- if .Values.check.enabled }}
-{{- $_ := set $settings "BUDGET_CHECK_URL" (printf "http://%s-check:8001" .Release.Name) -}}
-{{- $_ := set $settings "BUDGET_RESERVATION_DIR" "/var/lib/suanpan/reservations" -}}
-{{- end -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: DATABASE_URL

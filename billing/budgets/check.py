@@ -1,0 +1,178 @@
+"""May this request spend? A reservation is kept for it until its usage is in the ledger.
+
+The counter of a budget is what the ledger says (`spent`) plus what is reserved for requests that were let through and are
+not in the ledger yet. A request passes while that is below the limit and takes its own reservation in the same step, so
+a burst passes the limit by at most one reservation, as long as each request costs no more than its own.
+
+A reservation ends when its record is in the ledger and in the counter (it was named by the record's id), when it is
+released, or when its time is over. Until then it counts, also in part twice: the counter is never too low, at times a
+little too high.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from billing.budgets.reference import BudgetLine, Reference, Route
+from billing.budgets.reservations import Counted, Reservation, Reservations, Wanted
+from billing.budgets.thresholds import ActionAsked, actions_asked
+from pricing.money import round_to
+
+SECONDS: Final = 60
+NAMED_SECONDS: Final = 900
+MOST_SECONDS: Final = 3600
+ASSUMED_INPUT_TOKENS: Final = 8_000
+ASSUMED_OUTPUT_TOKENS: Final = 1_000
+PLACES: Final = 4
+SMALLEST: Final = Decimal("0.0001")
+MOST_ROUTES: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request of a gateway. `key` names its record in the ledger; tokens and amount make the reservation."""
+
+    source: str
+    consumer: str
+    model: str = ""
+    key: bytes | None = None
+    amount: Decimal | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a gateway gets. `budget` is the one that refuses, or the one with the least left; None where none applies."""
+
+    allowed: bool
+    reason: str
+    team: str | None = None
+    budget: BudgetLine | None = None
+    reserved: Decimal = Decimal(0)
+    reservation: Reservation | None = None
+    actions: Sequence[ActionAsked] = ()
+
+
+State = tuple[BudgetLine, Decimal]
+"""A budget as it stands now, and what is reserved on it."""
+
+
+def check(
+    ask: Ask, reference: Reference, kept: Reservations, now: datetime, *, reserve: bool = True
+) -> Answer:
+    """Decide and reserve in one step.  Raises ReservationsAwayError."""
+    route = _route(reference, ask, now)
+    if route.team is None:
+        return Answer(True, "unknown_consumer")
+    if not route.budgets:
+        return Answer(True, "no_budget", route.team)
+    amount = _reservation_amount(reference, route, ask, now) if reserve else None
+    seconds = ask.seconds or (SECONDS if ask.key is None else NAMED_SECONDS)
+    wanted = Wanted(amount, min(seconds, MOST_SECONDS), ask.key)
+    taken = kept.take([(line, _limit(line)) for line in route.budgets], wanted)
+    states = [_state(line, counted) for line, counted in zip(route.budgets, taken.counters, strict=True)]
+    refused = [state for state in states if _is_capped(*state)]
+    line, reserved = min(refused or states, key=_left)
+    actions = _actions(line, reserved)
+    if taken.reservation is not None and not taken.is_new:
+        return Answer(True, "within_budget", route.team, line, reserved, taken.reservation, actions)
+    if refused:
+        reason = "budget_used_up" if _is_capped(line, Decimal(0)) else "budget_reserved"
+        return Answer(False, reason, route.team, line, reserved, None, actions)
+    reason = "within_budget" if line.spent + reserved < line.amount else "over_budget"
+    after = reserved if amount is None else reserved + amount
+    return Answer(True, reason, route.team, line, after, taken.reservation, actions)
+
+
+def _state(line: BudgetLine, counted: Counted) -> State:
+    return replace(line, spent=counted.spent, as_of=counted.as_of), counted.reserved
+
+
+def _left(state: State) -> Decimal:
+    line, reserved = state
+    return line.amount - line.spent - reserved
+
+
+def _actions(line: BudgetLine, reserved: Decimal) -> Sequence[ActionAsked]:
+    used = line.spent + reserved
+    first = min(rung.percent for rung in line.ladder)
+    if used * 100 < line.amount * first:
+        return ()
+    asked = actions_asked(used, line.amount, line.ladder)
+    return asked if _is_capped(line, reserved) else [action for action in asked if action.action != "cap"]
+
+
+def _limit(line: BudgetLine) -> Decimal | None:
+    """What spent and reserved have to stay below; None where the ladder has no cap.
+
+    Exact in four places: an amount has two, and its percent two more.
+    """
+    caps = [rung.percent for rung in line.ladder if rung.action == "cap"]
+    return line.amount * min(caps) / 100 + line.cap_raise if caps else None
+
+
+def _is_capped(line: BudgetLine, reserved: Decimal) -> bool:
+    limit = _limit(line)
+    return limit is not None and line.spent + reserved >= limit
+
+
+def _route(reference: Reference, ask: Ask, now: datetime) -> Route:
+    key = (ask.source, ask.consumer, ask.model)
+    known = reference.routes.get(key)
+    if known is None:
+        owner = reference.consumers.owner(ask.source, ask.consumer, now)
+        team = None if owner is None else owner.team
+        fitting = (line for line in reference.budgets if team and line.scope.covers_tokens(team, ask.consumer, ask.model))
+        known = Route(team, tuple(fitting))
+        if len(reference.routes) < MOST_ROUTES:
+            reference.routes[key] = known
+    return known
+
+
+def _reservation_amount(reference: Reference, route: Route, ask: Ask, now: datetime) -> Decimal | None:
+    """What the request asks for, what its budget states, or what it is estimated to cost; None where nothing is known."""
+    stated = next((line.reservation for line in route.budgets if line.reservation is not None), None)
+    amount = ask.amount
+    if amount is None:
+        amount = stated if not _says_tokens(ask) and stated else _estimate(reference, ask, now)
+    return None if amount is None else max(amount, SMALLEST)
+
+
+def _says_tokens(ask: Ask) -> bool:
+    return ask.input_tokens is not None or ask.output_tokens is not None
+
+
+def _estimate(reference: Reference, ask: Ask, now: datetime) -> Decimal | None:
+    """The request at list price, or of an ordinary request of the model; of an unknown model the dearest.
+
+    None where nothing is priced: what a price is missing for is never guessed.
+    """
+    if _says_tokens(ask):
+        return _cost(reference, ask, now)
+    if ask.model not in reference.estimates:
+        if len(reference.estimates) >= MOST_ROUTES:
+            return _cost(reference, ask, now)
+        reference.estimates[ask.model] = _cost(reference, ask, now)
+    return reference.estimates[ask.model]
+
+
+def _cost(reference: Reference, ask: Ask, now: datetime) -> Decimal | None:
+    version = reference.prices.version_at(now)
+    if version is None:
+        return None
+    counts = {
+        "input": ASSUMED_INPUT_TOKENS if ask.input_tokens is None else ask.input_tokens,
+        "output": ASSUMED_OUTPUT_TOKENS if ask.output_tokens is None else ask.output_tokens,
+    }
+    models = [ask.model] if ask.model else sorted({model for model, _ in version.tokens})
+    costs = [
+        sum(Fraction(count) * Fraction(version.tokens[model, name]) for name, count in counts.items())
+        for model in models
+        if all((model, name) in version.tokens for name in counts)
+    ]
+    return round_to(Fraction(max(costs)) / 1_000_000, PLACES) if costs else None

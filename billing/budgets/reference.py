@@ -1,0 +1,123 @@
+"""What a budget check needs from the database beside the reservations, read again after a few seconds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from threading import Lock
+from typing import Final
+
+from django.db.models import Q
+
+from billing.budgets.models import BudgetStatus
+from billing.budgets.scope import Scope
+from billing.budgets.selectors import cap_raises, ladder_of, scope_of, team_tree
+from billing.budgets.thresholds import Rung
+from billing.rates.selectors import rate_card
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.ownership import OwnershipBook
+from billing.tenancy.selectors import consumer_book
+from pricing.rate_card import RateCard
+
+AGAIN_AFTER: Final = timedelta(seconds=3)
+TOO_OLD_AFTER: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """A budget with its counter as of one refresh; `generation` orders refreshes, `cap_raise` is added to its cap."""
+
+    id: int
+    name: str
+    scope: Scope
+    period: str
+    amount: Decimal
+    spent: Decimal
+    as_of: datetime
+    generation: int
+    ladder: Sequence[Rung]
+    end: datetime
+    reservation: Decimal | None = None
+    cap_raise: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who pays for a consumer and which budgets watch over it."""
+
+    team: str | None
+    budgets: tuple[BudgetLine, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Budgets, owners and prices as of one instant; `routes` and `estimates` remember what was asked.
+
+    `until`: when the first period of a budget ends. `teams`: each with all below it.
+    """
+
+    as_of: datetime
+    currency: str
+    budgets: Sequence[BudgetLine]
+    consumers: OwnershipBook
+    prices: RateCard
+    teams: Mapping[str, frozenset[str]]
+    until: datetime | None = None
+    routes: dict[tuple[str, str, str], Route] = field(default_factory=dict)
+    estimates: dict[str, Decimal | None] = field(default_factory=dict)
+
+    def is_current(self, now: datetime, age: timedelta) -> bool:
+        """Whether it was read less than `age` ago, and no period of a budget has ended since."""
+        return self.as_of <= now < self.as_of + age and (self.until is None or now < self.until)
+
+
+def reference_read(now: datetime) -> Reference | None:
+    """Everything as of now; None before any set-up."""
+    setup = BillingSetup.objects.first()
+    if setup is None:
+        return None
+    budgets = counters_read(now)
+    until = min((line.end for line in budgets), default=None)
+    return Reference(now, setup.currency, budgets, consumer_book(), rate_card(), team_tree(), until)
+
+
+def counters_read(now: datetime) -> list[BudgetLine]:
+    """The counter of every budget in force."""
+    tree, raises = team_tree(), cap_raises(now)
+    standings = (
+        BudgetStatus.objects.filter(start__lte=now, end__gt=now)
+        .filter(Q(budget__valid_from=None) | Q(budget__valid_from__lte=now))
+        .filter(Q(budget__valid_until=None) | Q(budget__valid_until__gt=now))
+        .select_related("budget__team").prefetch_related("budget__ladder").order_by("budget_id")
+    )  # fmt: skip
+    return [
+        BudgetLine(
+            id=row.budget_id, name=str(row.budget), scope=scope_of(row.budget, tree), period=row.period, amount=row.amount,
+            spent=row.spent, as_of=row.as_of, generation=row.generation, ladder=ladder_of(row.budget), end=row.end,
+            reservation=row.budget.reservation, cap_raise=raises.get(row.budget_id, Decimal(0)),
+        )
+        for row in standings
+    ]  # fmt: skip
+
+
+class CurrentReference:
+    """The newest of a process: one thread reads the next one while others go by the last, until that is too old."""
+
+    def __init__(self) -> None:
+        self._reading = Lock()
+        self._last: Reference | None = None
+
+    def at(self, now: datetime) -> Reference | None:
+        """That of now; None before any set-up."""
+        last = self._last
+        if last is not None and last.is_current(now, AGAIN_AFTER):
+            return last
+        may_wait = last is None or not last.is_current(now, TOO_OLD_AFTER)
+        if not self._reading.acquire(blocking=may_wait):
+            return last
+        try:
+            if self._last is last:  # nobody else read it meanwhile
+                self._last = reference_read(now)
+            return self._last
+        finally:
+            self._reading.release()

@@ -1,0 +1,170 @@
+"""What requests that were let through may still cost, kept in Valkey for all processes until it is in the ledger.
+
+`reservations.lua` checks and reserves in one step. Valkey may lose everything: then reservations are lost, which is at
+most what the requests of those moments cost, and counters come back from the ledger with the next question.
+"""
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from billing.budgets.reference import BudgetLine
+
+PREFIX: Final = "suanpan:{budgets}:"
+"""The braces keep all keys in one slot of a cluster."""
+PLACES: Final = 4
+CENT: Final = Decimal("0.01")
+NO_LIMIT: Final = 4 * 10**18
+"""Units that a counter of 64 bits can still go beyond without running over."""
+MOST_NAMES: Final = 5_000
+TIMEOUT_SECONDS: Final = 0.5
+AWAY_SECONDS: Final = 1.0
+"""How long nobody waits for a Valkey that did not answer."""
+
+log = logging.getLogger(__name__)
+
+
+class ReservationsAwayError(Exception):
+    """Valkey does not answer, or takes nothing: nobody knows what is reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An amount kept until an instant."""
+
+    id: str
+    amount: Decimal
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A reservation that is asked for. `key`: of the record that ends it; `amount` None: none is made."""
+
+    amount: Decimal | None
+    seconds: int
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counter as it was before the reservation: `spent` of the ledger as of an instant, `reserved` beside it."""
+
+    spent: Decimal
+    reserved: Decimal
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Counters in the order of the lines, and the reservation of the record, made now (`is_new`) or before."""
+
+    counters: Sequence[Counted]
+    reservation: Reservation | None
+    is_new: bool
+
+
+class _Answer(msgspec.Struct):
+    states: list[tuple[str, str, str]]
+    id: str
+    amount: str
+    ends: str
+    is_new: bool
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Reservations:
+    """All reservations of an installation. Every method may be called by any thread; raises ReservationsAwayError."""
+
+    def __init__(self, url: str, prefix: str = PREFIX) -> None:
+        self._prefix, self._away_until = prefix, 0.0
+        self._client = redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 1)
+        )
+        self._script = self._client.register_script(Path(__file__).with_suffix(".lua").read_text())
+
+    def take(self, lines: Sequence[tuple[BudgetLine, Decimal | None]], wanted: Wanted) -> Taken:
+        """Reserve, unless spent and reserved reach the limit of a line; `lines`: with the limit of each, None for none."""
+        amount = wanted.amount
+        arguments = {
+            "lines": [{**_line(line), "limit": _limit(limit)} for line, limit in lines],
+            "wanted": {
+                "id": secrets.token_hex(12), "amount": "" if amount is None else str(amount),
+                "units": "" if amount is None else str(_units(amount)), "seconds": wanted.seconds,
+                "name": "" if wanted.key is None else wanted.key.hex(),
+            },
+        }  # fmt: skip
+        answer = _decode(self._call("check", arguments))
+        made = None
+        if answer.id:
+            until = datetime.fromtimestamp(int(answer.ends) / 1000, UTC)
+            made = Reservation(answer.id, Decimal(answer.amount), until)
+        return Taken([_counted(*state) for state in answer.states], made, answer.is_new)
+
+    def release(self, identity: str) -> bool:
+        """End a reservation: its request came to nothing. False if there is none."""
+        return bool(self._call("release", {"id": identity}))
+
+    def waiting(self) -> list[bytes]:
+        """Keys of records to look for in the ledger, at most MOST_NAMES at a time, in turns."""
+        return [bytes.fromhex(name.decode()) for name in self._call("waiting", {"most": MOST_NAMES})]
+
+    def count(self, lines: Sequence[BudgetLine], *, landed: Sequence[bytes], since: int) -> None:
+        """Take over new counters. `landed`: keys of records that were in the ledger before a refresh above `since` began."""
+        named = [key.hex() for key in landed]
+        self._call("count", {"lines": [_line(line) for line in lines], "landed": named, "since": since})
+
+    def _call(self, operation: str, arguments: dict[str, Any]) -> Any:
+        if monotonic() < self._away_until:
+            raise ReservationsAwayError("Valkey did not answer a moment ago")
+        try:
+            return self._script(keys=[self._prefix], args=[operation, _encode(arguments)])
+        except redis.RedisError as error:
+            self._away_until = monotonic() + AWAY_SECONDS
+            log.warning("reservations: %s", error)
+            raise ReservationsAwayError(str(error)) from error
+
+
+@cache
+def reservations() -> Reservations:
+    """Those of this installation.  Raises ReservationsAwayError where none are configured."""
+    if not settings.CACHE_URL:
+        raise ReservationsAwayError("neither CACHE_URL nor a BROKER_URL of Valkey is set")
+    return Reservations(settings.CACHE_URL)
+
+
+def _line(line: BudgetLine) -> dict[str, Any]:
+    return {
+        "id": f"{line.id}:{line.period}", "generation": line.generation, "spent": str(_units(line.spent)),
+        "as_of": line.as_of.isoformat(),
+    }  # fmt: skip
+
+
+def _units(amount: Decimal) -> int:
+    """Whole ten-thousandths; every amount has at most that many places."""
+    return int(amount.scaleb(PLACES))
+
+
+def _limit(limit: Decimal | None) -> str:
+    return str(NO_LIMIT if limit is None else min(_units(limit), NO_LIMIT))
+
+
+def _counted(used: str, spent: str, as_of: str) -> Counted:
+    cost = Decimal(spent).scaleb(-PLACES).quantize(CENT)  # exact: the ledger has no smaller one
+    return Counted(cost, Decimal(used).scaleb(-PLACES) - cost, datetime.fromisoformat(as_of))

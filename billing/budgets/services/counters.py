@@ -1,0 +1,44 @@
+"""The counters of budget checks: brought from the ledger, with an end for reservations that it counts by now."""
+
+import logging
+from datetime import datetime
+
+from django.db import connection
+
+from billing.budgets.models import BudgetStatus
+from billing.budgets.reference import counters_read
+from billing.budgets.reservations import ReservationsAwayError, reservations
+from billing.budgets.services.standings import standings_refresh
+from billing.usage.selectors import known_keys
+
+log = logging.getLogger(__name__)
+
+
+def counters_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]:
+    """Recompute where budgets stand and bring that to the reservations; without Valkey the former alone.
+
+    Looks for records in the ledger first and takes the number of the last refresh second: any refresh of a higher one
+    reads the ledger later, so that it counts what was found.
+    """
+    landed = _landed()
+    since = _last_generation()
+    standings = standings_refresh(now=now, past=past)
+    try:
+        reservations().count(counters_read(now), landed=landed, since=since)
+    except ReservationsAwayError as error:
+        log.warning("counters are not brought to budget checks: %s", error)
+    return standings
+
+
+def _landed() -> list[bytes]:
+    """Keys of records in the ledger for which something is reserved."""
+    try:
+        return known_keys(reservations().waiting())
+    except ReservationsAwayError:
+        return []
+
+
+def _last_generation() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT last_value FROM budget_refresh")
+        return int(cursor.fetchone()[0])
