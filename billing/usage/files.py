@@ -1,12 +1,8 @@
-"""Files of usage: CSV, CSV.gz or Parquet -> validated records. A file is read whole before anything is written.
+"""Files of usage: CSV, CSV.gz, Parquet or XLSX -> validated records. A file is read whole before anything is written.
 
-Every error names file, line and field. Columns are those of the contract; an unknown one is refused by name, because
-what nobody reads would be lost.
+Every error names file, line or row, and field. Columns are those of the contract.
 """
 
-import csv
-import gzip
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +10,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.inspect import DecimalType, IntType, StructType, Type, UnionType, type_info
 
+from billing.runtime.tables import Columns, Row, TableError, place, table_rows
 from metering.messages import Message
 from metering.records import (
     EfficiencySample,
@@ -28,16 +26,12 @@ from metering.records import (
     hold_id,
 )
 
-MAX_LINE = 1_000_000
-"""Longest line of a CSV file, in characters; a longer one is no usage file."""
-
-
 UNKNOWN_SHARE = "unknown"
 """A device_fraction that the sender of a file does not know; an empty one is an error."""
 
 
 class UsageFileError(ValueError):
-    """One thing that is wrong with a file, told with file, line and field."""
+    """One thing that is wrong with a file of usage: file, line or row, and field."""
 
 
 R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, EngineReading)
@@ -50,10 +44,22 @@ class FileKind(Generic[R]):
     record: type[R]
     columns: tuple[str, ...]
     optional: tuple[str, ...]
-    fields: Callable[[dict[str, str | None], datetime | None], dict[str, Any]]
+    fields: Callable[[Row, datetime | None], dict[str, Any]]
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The columns of counts and decimals; every other one is text."""
+        info = type_info(self.record)
+        fields = info.fields if isinstance(info, StructType) else ()
+        return frozenset(field.encode_name for field in fields if _is_number(field.type))
 
 
-def _gpu(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
+def _is_number(kind: Type) -> bool:
+    kinds = kind.types if isinstance(kind, UnionType) else (kind,)
+    return any(isinstance(one, IntType | DecimalType) for one in kinds)
+
+
+def _gpu(row: Row, until: datetime | None) -> dict[str, Any]:
     fields: dict[str, Any] = {name: value for name, value in row.items() if value is not None}
     fields["node"] = row.get("node") or ""
     if row.get("device_fraction") == UNKNOWN_SHARE:
@@ -87,7 +93,7 @@ def _labels(text: str) -> dict[str, str]:
         ) from error
 
 
-def _plain(row: dict[str, str | None], until: datetime | None) -> dict[str, Any]:
+def _plain(row: Row, until: datetime | None) -> dict[str, Any]:
     return dict(row)
 
 
@@ -130,17 +136,22 @@ class FileRecord(Generic[R]):
     raw: bytes
 
 
-def read_records(kind: str, path: Path, until: datetime | None = None) -> Iterator[FileRecord[Any]]:
-    """Records of a file, one after the other.  Raises UsageFileError at the first that is wrong."""
+def read_records(
+    kind: str, path: Path, until: datetime | None = None, sheet: str | None = None
+) -> Iterator[FileRecord[Any]]:
+    """Records of a file, one after the other; of a workbook, those of `sheet` or of its first one.
+
+    Raises UsageFileError at the first that is wrong.
+    """
     file_kind = KINDS[kind]
-    for line, row in _rows(file_kind, path):
+    for line, row in _rows(file_kind, path, sheet):
         try:
             record = from_row(file_kind.record, file_kind.fields(row, until))
             if isinstance(record, GpuAllocation):
                 record = _with_canonical_id(record)
             check_texts(record)
         except RecordError as error:
-            raise UsageFileError(f"{path} line {line}: {_told(error, row, until)}") from error
+            raise UsageFileError(f"{place(path, line)}: {_told(error, row, until)}") from error
         yield FileRecord(line, record, msgspec.json.encode(row))
 
 
@@ -150,7 +161,7 @@ def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:
     return msgspec.structs.replace(record, allocation_id=identity)
 
 
-def _told(error: RecordError, row: dict[str, str | None], until: datetime | None) -> str:
+def _told(error: RecordError, row: Row, until: datetime | None) -> str:
     """What is wrong, in columns and options of the file: it has no `observed_until`, that is `--until`."""
     if error.field == "observed_until" and until is not None:
         return f"started_at {row['started_at']} is after --until {until.isoformat()}: give its ended_at, or a later --until"
@@ -158,108 +169,8 @@ def _told(error: RecordError, row: dict[str, str | None], until: datetime | None
     return text if error.field is None or error.field in text else f"{error.field}: {text}"
 
 
-def _rows(kind: FileKind[Any], path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UsageFileError(f"{path}: is not a regular file; it is read twice, to refuse it whole if a line is wrong")
+def _rows(kind: FileKind[Any], path: Path, sheet: str | None) -> Iterator[tuple[int, Row]]:
     try:
-        if path.suffix == ".parquet":
-            yield from _parquet_rows(kind, path)
-        else:
-            yield from _csv_rows(kind, path)
-    except OSError as error:
-        raise UsageFileError(f"{path}: {error.strerror or error}") from error
-    except EOFError as error:
-        raise UsageFileError(f"{path}: ends in the middle: {error}") from error
-    except zlib.error as error:
-        raise UsageFileError(f"{path}: is damaged: {error}") from error
-
-
-def _csv_rows(kind: FileKind[Any], path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as binary:
-        lines = _Lines(binary, path)
-        reader = csv.reader(lines, strict=True)
-        csv.field_size_limit(MAX_LINE)
-        header = _next_row(reader, path)
-        if header is None:
-            raise UsageFileError(f"{path}: is empty; the first line must name the columns")
-        _check_header(kind, header, path)
-        while (cells := _next_row(reader, path)) is not None:
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                raise UsageFileError(f"{path} line {reader.line_num}: {len(cells)} fields, the header names {len(header)}")
-            yield reader.line_num, {name: cell or None for name, cell in zip(header, cells, strict=True)}
-
-
-class _Lines:
-    """Lines of a binary file as text; bounded in length, with the line of a wrong byte."""
-
-    def __init__(self, binary: Any, path: Path) -> None:
-        self.binary, self.path, self.number = binary, path, 0
-
-    def __iter__(self) -> "_Lines":
-        return self
-
-    def __next__(self) -> str:
-        line = self.binary.readline(MAX_LINE + 1)
-        if not line:
-            raise StopIteration
-        self.number += 1
-        if len(line) > MAX_LINE:
-            raise UsageFileError(f"{self.path} line {self.number}: longer than {MAX_LINE} bytes")
-        try:
-            text: str = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageFileError(f"{self.path} line {self.number}: not UTF-8 at byte {error.start}") from error
-        if "\0" in text:
-            raise UsageFileError(f"{self.path} line {self.number}: contains a NUL byte; is this a text file?")
-        return text
-
-
-def _next_row(reader: Any, path: Path) -> list[str] | None:
-    try:
-        row: list[str] | None = next(reader, None)
-    except csv.Error as error:
-        raise UsageFileError(f"{path} line {reader.line_num}: {error}") from error
-    return row
-
-
-def _check_header(kind: FileKind[Any], header: list[str], path: Path) -> None:
-    known = (*kind.columns, *kind.optional)
-    for name in header:
-        if name not in known:
-            raise UsageFileError(f"{path} line 1: unknown column {name!r}; known are {', '.join(known)}")
-        if header.count(name) > 1:
-            raise UsageFileError(f"{path} line 1: column {name!r} stands twice")
-    for name in kind.columns:
-        if name not in header:
-            raise UsageFileError(f"{path} line 1: column {name!r} is missing")
-
-
-def _parquet_rows(kind: FileKind[Any], path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            _check_header(kind, file.schema_arrow.names, path)
-            number = 0
-            for batch in file.iter_batches(batch_size=10_000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, {name: _cell(name, value, number, path) for name, value in row.items()}
-    except pa.ArrowException as error:
-        raise UsageFileError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
-
-
-def _cell(name: str, value: object, number: int, path: Path) -> str | None:
-    if value is None or value == "":
-        return None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise UsageFileError(f"{path} row {number}: {name} {value.isoformat()} has no offset")
-        return value.isoformat()
-    if isinstance(value, float):
-        return repr(value)
-    return str(value)
+        yield from table_rows(path, Columns(kind.columns, kind.optional, kind.numbers), sheet)
+    except TableError as error:
+        raise UsageFileError(str(error)) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from openpyxl import Workbook
 
 from billing.usage.models import GpuAllocation
 from tests.factories import allocation_record, apply, ingest_allocations
@@ -44,16 +45,21 @@ def test_a_file_is_imported_once_in_every_form(manage: Manage, tmp_path: Path, k
     text = csv_text(kind)
     table = pa.table({name: [value or None] for name, value in ROWS[kind].items()})
     pq.write_table(table, tmp_path / "usage.parquet")
+    book = Workbook()
+    for cells in (ROWS[kind].keys(), ROWS[kind].values()):
+        book.active.append(list(cells))
+    book.save(tmp_path / "usage.xlsx")
     paths = [
         file(tmp_path, text),
         file(tmp_path, gzip.compress(text.encode()), "usage.csv.gz"),
         file(tmp_path, "\ufeff" + text, "bom.csv"),
         file(tmp_path, text.replace("\n", "\r\n"), "windows.csv"),
         tmp_path / "usage.parquet",
+        tmp_path / "usage.xlsx",
     ]
     first, *others = json.loads(manage("import_usage", kind, *paths, "--json").out)["files"]
     assert (first["accepted"], first["duplicates"], first["conflicts"]) == (1, 0, 0)
-    assert [(other["accepted"], other["duplicates"]) for other in others] == [(0, 1)] * 4
+    assert [(other["accepted"], other["duplicates"]) for other in others] == [(0, 1)] * 5
 
 
 def test_typed_parquet_columns_are_taken(manage: Manage, tmp_path: Path) -> None:
@@ -198,6 +204,18 @@ def test_conflicting_rows_exit_3_and_name_the_line(manage: Manage, tmp_path: Pat
     assert (done.status, done.err.count("\n")) == (3, 1)
     assert f"{path} line 3" in done.err
     assert "1 accepted, 0 duplicates, 1 conflicts" in done.out
+
+
+def test_conflicting_rows_of_a_sheet_exit_3_and_name_its_row(manage: Manage, tmp_path: Path) -> None:
+    book = Workbook()
+    sheet = book.create_sheet("October")
+    for cells in (TOKEN_ROW.keys(), TOKEN_ROW.values(), (), {**TOKEN_ROW, "output_tokens": 101}.values()):
+        sheet.append(list(cells))
+    book.save(tmp_path / "usage.xlsx")
+    done = manage("import_usage", "tokens", tmp_path / "usage.xlsx", "--sheet", "October")
+    assert (done.status, done.err.count("\n")) == (3, 1)
+    assert f"{tmp_path / 'usage.xlsx'} row 4: " in done.err
+    assert "is empty" in manage("import_usage", "tokens", tmp_path / "usage.xlsx").error
 
 
 def test_an_unknown_kind_is_bad_usage(manage: Manage, tmp_path: Path) -> None:

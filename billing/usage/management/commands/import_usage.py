@@ -3,12 +3,14 @@
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from django.utils import timezone
 
+from billing.runtime.tables import place
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, progress
 from billing.usage.files import KINDS, FileRecord, UsageFileError, read_records
 from billing.usage.services import (
@@ -27,7 +29,7 @@ BATCH = 10_000
 
 class Command(AppCommand):
     help = (
-        "Import usage from CSV, CSV.gz or Parquet. A file with an error is refused whole; what was imported before "
+        "Import usage from CSV, CSV.gz, Parquet or XLSX. A file with an error is refused whole; what was imported before "
         "is recognised and changes nothing."
     )
 
@@ -37,15 +39,16 @@ class Command(AppCommand):
         parser.add_argument(
             "--until", help="end of the file's period: how far allocations with an empty ended_at were seen (RFC 3339)"
         )
+        parser.add_argument("--sheet", metavar="NAME", help="sheet of an XLSX file (default: its first one)")
         self.add_json(parser)
 
-    def run(self, *, kind: str, files: list[Path], until: str | None, json: bool, **_: Any) -> int:
-        until_at = _instant(until)
+    def run(self, *, kind: str, files: list[Path], until: str | None, sheet: str | None, json: bool, **_: Any) -> int:
+        read = partial(read_records, kind, until=_instant(until), sheet=sheet)
         try:
-            counts = {path: self._validate(kind, path, until_at) for path in files}
+            counts = {path: self._validate(path, read(path)) for path in files}
         except UsageFileError as error:
             fail(str(error))
-        outcomes = {path: self._import(kind, path, until_at, counts[path]) for path in files}
+        outcomes = {path: self._import(kind, path, read(path), counts[path]) for path in files}
         if json:
             self.print_json({"files": [{"file": str(path), **outcome.answer()} for path, outcome in outcomes.items()]})
         for path, outcome in outcomes.items():
@@ -55,24 +58,24 @@ class Command(AppCommand):
                     f"{outcome.conflicts} conflicts"
                 )
             for refusal in outcome.refusals:
-                self.stderr.write(f"{path} line {refusal.index}: {refusal.error}")
+                self.stderr.write(f"{place(path, refusal.index)}: {refusal.error}")
         return DECIDE if any(outcome.refusals for outcome in outcomes.values()) else DONE
 
-    def _validate(self, kind: str, path: Path, until: datetime | None) -> int:
+    def _validate(self, path: Path, records: Iterator[FileRecord[Any]]) -> int:
         advance = progress(None, f"checking {path.name}")
         count = 0
         try:
-            for count, _ in enumerate(read_records(kind, path, until), start=1):
+            for count, _ in enumerate(records, start=1):
                 if count % BATCH == 0:
                     advance(BATCH)
         finally:
             advance.close()
         return count
 
-    def _import(self, kind: str, path: Path, until: datetime | None, count: int) -> IngestOutcome:
+    def _import(self, kind: str, path: Path, records: Iterator[FileRecord[Any]], count: int) -> IngestOutcome:
         total = IngestOutcome()
         advance = progress(count, f"importing {path.name}")
-        for batch in _batches(read_records(kind, path, until)):
+        for batch in _batches(records):
             outcome = _ingest(kind, batch, Reporter(name=f"file {path.name}", door=f"import_usage {kind}"))
             total.accepted += outcome.accepted
             total.duplicates += outcome.duplicates
