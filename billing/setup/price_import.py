@@ -1,4 +1,4 @@
-"""A YAML file of price lists -> drafts. Nothing is published: that takes a submission and a second person."""
+"""A file of price lists, YAML or a table -> drafts. Nothing is published: that takes a submission and a second person."""
 
 from datetime import datetime
 from pathlib import Path
@@ -8,37 +8,45 @@ from django.db import transaction
 from billing.rates.models import PriceDraft
 from billing.rates.selectors import price_draft_named
 from billing.rates.services import RateError, price_draft_create, price_draft_edit
+from billing.runtime.tables import is_table
 from billing.setup.file import Entry, SetUpFileError, read_fields
-from billing.setup.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.setup.price_entries import PriceEntry, cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.setup.price_table import price_table
+from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 
 
 def price_lists_import(
-    *, path: Path, actor: str, now: datetime, reason: str | None = None
+    *, path: Path, actor: str, now: datetime, reason: str | None = None, sheet: str | None = None
 ) -> list[tuple[PriceDraft, str]]:
-    """Store the cost sheets of a file and make or change one draft per list; each draft with what became of it.
+    """Make or change one draft per list of a file (and store the cost sheets of a YAML file); each with what became of it.
 
-    Raises SetUpFileError, with nothing changed.
+    `sheet` names a sheet of a workbook; its first one where it is None.  Raises SetUpFileError, with nothing changed.
     """
     setup = billing_setup()
-    top = Entry(read_fields(path), "", path)
-    done: list[tuple[PriceDraft, str]] = []
     try:
         with transaction.atomic():
-            for sheet in top.entries("cost_sheets"):
-                cost_sheet_store(sheet, actor)
-            for sheet in top.entries("token_cost_sheets"):
-                token_cost_sheet_store(sheet, actor)
-            for entry in top.entries("price_versions"):
-                found = price_entry(entry, zone=setup.zone, currency=setup.currency)
-                done.append(_draft(found.name, found.valid_from, found.prices.content, actor, now, reason))
-            top.where = "(top)"
-            top.finish()
+            if is_table(path) or sheet is not None:
+                lists = price_table(path, zone=setup.zone, currency=setup.currency, sheet=sheet)
+            else:
+                lists = _lists_of_yaml(path, actor, setup)
+            return [_draft(found.name, found.valid_from, found.prices.content, actor, now, reason) for found in lists]
     except RateError as error:
         raise SetUpFileError(f"{path}: {error}") from error
-    if not done:
+
+
+def _lists_of_yaml(path: Path, actor: str, setup: BillingSetup) -> list[PriceEntry]:
+    top = Entry(read_fields(path), "", path)
+    for sheet in top.entries("cost_sheets"):
+        cost_sheet_store(sheet, actor)
+    for sheet in top.entries("token_cost_sheets"):
+        token_cost_sheet_store(sheet, actor)
+    lists = [price_entry(entry, zone=setup.zone, currency=setup.currency) for entry in top.entries("price_versions")]
+    top.where = "(top)"
+    top.finish()
+    if not lists:
         raise SetUpFileError(f"{path}: price_versions: is missing, there is nothing to import")
-    return done
+    return lists
 
 
 def _draft(

@@ -43,8 +43,9 @@ class Command(AppCommand):
         chosen = actions.add_parser("export", help="write a version or draft as YAML, with its cost sheets")
         chosen.add_argument("name", metavar="NAME")
         chosen.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
-        chosen = actions.add_parser("import", help="make or change the drafts of a YAML file; publishes nothing")
-        chosen.add_argument("file", type=Path, metavar="FILE")
+        chosen = actions.add_parser("import", help="make or change the drafts of a file; publishes nothing")
+        chosen.add_argument("file", type=Path, metavar="FILE", help="YAML, or a table: CSV, XLSX, Parquet")
+        chosen.add_argument("--sheet", metavar="NAME", help="sheet of an XLSX file (default: its first one)")
         chosen.add_argument("--reason", help="why prices change")
         self.add_actor(chosen)
         chosen = actions.add_parser("diff", help="compare two lists price by price")
@@ -92,8 +93,9 @@ class Command(AppCommand):
         self.say(f"{name} is in {out}")
         return DONE
 
-    def _import(self, *, file: Path, reason: str | None, by: str | None, **_: Any) -> int:
-        for draft, told in price_lists_import(path=file, actor=actor_of(by), now=timezone.now(), reason=reason):
+    def _import(self, *, file: Path, sheet: str | None, reason: str | None, by: str | None, **_: Any) -> int:
+        made = price_lists_import(path=file, sheet=sheet, actor=actor_of(by), now=timezone.now(), reason=reason)
+        for draft, told in made:
             self.say(f"draft {draft.name}, revision {draft.revision}: {told}")
         return DONE
 
