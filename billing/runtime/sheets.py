@@ -2,8 +2,8 @@
 
 A workbook keeps numbers as binary floats, dates without a time zone, and formulas with a result that may be out of date:
 
-- A float holds every decimal of at most 15 digits apart from its neighbours, so the shortest decimal of such a cell is what
-  was typed. More digits were computed, or typed and cut by the program (Excel keeps 15), and are refused.
+- A float tells every two decimals of at most 15 digits apart, so the shortest decimal of such a cell is what was typed. More
+  digits were computed, or typed and cut by the program (Excel keeps 15), and are refused.
   Source: https://support.microsoft.com/en-us/office/excel-specifications-and-limits-1672b34d-7043-467e-8e27-269d656771c3
 - A number where a name belongs may have lost leading zeros.
 - Formulas, merged cells, errors and instants that are cells of dates are refused.
@@ -105,21 +105,21 @@ def _cell_text(cell: object, name: str, columns: Columns, where: str) -> str | N
         if isinstance(cell, str):
             return _typed(cell)
         if isinstance(cell, bool):
-            raise _CellError(f"holds {str(cell).upper()}, neither text nor number")
+            raise _CellError(f"contains {str(cell).upper()}, neither text nor number")
         if isinstance(cell, int | float):
             return _number(cell, name in columns.numbers)
         if isinstance(cell, datetime):
             return _day(cell, name in columns.days)
         if isinstance(cell, ArrayFormula | DataTableFormula):
-            raise _CellError("holds a formula: paste its value")
-        raise _CellError(f"holds a {type(cell).__name__}, neither text nor number")
+            raise _CellError("contains a formula: paste its value")
+        raise _CellError(f"contains a {type(cell).__name__}, neither text nor number")
     except _CellError as error:
         raise TableError(f"{where}: {name}: {error}") from error
 
 
 def _typed(text: str) -> str | None:
     if text.startswith("="):
-        raise _CellError(f"holds the formula {text[:60]}: paste its value")
+        raise _CellError(f"contains the formula {text[:60]}: paste its value")
     return text or None
 
 
@@ -130,7 +130,7 @@ def _number(value: float, expected: bool) -> str:
     ('0.1', '5', '0.0000005')
     """
     if value != value:
-        raise _CellError("holds an error such as #N/A")
+        raise _CellError("contains an error such as #N/A")
     text = f"{Decimal(repr(value)):f}"
     if not expected:
         raise _CellError(

@@ -29,7 +29,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table may hold. In a sheet, `numbers` may be cells of numbers, and `days` dates without a time of day."""
+    """What a table may contain. In a sheet, `numbers` may be cells of numbers, and `days` dates without a time of day."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()

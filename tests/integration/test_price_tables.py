@@ -101,8 +101,8 @@ def test_a_table_makes_the_draft_that_the_same_list_makes_as_yaml(manage: Manage
     draft = PriceDraft.objects.get()
     assert (draft.content, draft.valid_from) == (CONTENT, datetime(2098, 12, 31, 16, tzinfo=UTC))
     (tmp_path / "prices.yaml").write_text(YAML)
-    told = manage("price_version", "import", tmp_path / "prices.yaml", "--by", "ana").out
-    assert told == "draft 2099-01, revision 1: unchanged\n"
+    output = manage("price_version", "import", tmp_path / "prices.yaml", "--by", "ana").out
+    assert output == "draft 2099-01, revision 1: unchanged\n"
 
 
 def test_a_workbook_with_numbers_and_a_date_makes_the_same_draft(manage: Manage, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_workbook_with_numbers_and_a_date_makes_the_same_draft(manage: Manage,
     assert "has no sheet 'Old'; it has 'Prices'" in manage("price_version", "import", book, "--sheet", "Old").error
 
 
-def test_a_table_may_hold_several_lists(manage: Manage, tmp_path: Path) -> None:
+def test_a_table_may_contain_several_lists(manage: Manage, tmp_path: Path) -> None:
     rows = [*of_version(ROWS[5:6]), *of_version(ROWS[:1], "2099-02", "2099-02-01")]
     done = manage("price_version", "import", as_csv(tmp_path / "prices.csv", rows))
     assert done.out == "draft 2099-01, revision 1: made\ndraft 2099-02, revision 1: made\n"
@@ -179,7 +179,7 @@ def test_a_wrong_row_is_one_line_with_row_and_column_and_nothing_is_kept(
     ("index", "cells", "message"),
     [
         (1, {"price": 1 / 3}, "row 3: price: the number 0.3333333333333333 has more than 15 digits"),
-        (1, {"price": "=2*3"}, "row 3: price: holds the formula =2*3: paste its value"),
+        (1, {"price": "=2*3"}, "row 3: price: contains the formula =2*3: paste its value"),
         (0, {"version": date(2099, 1, 1)}, "row 2: version: is a date of the sheet, 2099-01-01T00:00:00, "),
         (0, {"valid_from": datetime(2099, 1, 1, 8)},  # noqa: DTZ001 - as in a sheet
          "row 2: valid_from: 2099-01-01T08:00:00 has a time of day but no time zone: write it as text, with its offset"),
@@ -209,8 +209,8 @@ def test_a_list_that_is_published_never_changes_by_a_table_either(manage: Manage
 def test_a_yaml_file_has_no_sheets(manage: Manage, tmp_path: Path) -> None:
     path = tmp_path / "prices.yaml"
     path.write_text(YAML)
-    told = manage("price_version", "import", path, "--sheet", "Prices").error
-    assert told == f"{path}: has no sheets; only a file named .xlsx has some"
+    output = manage("price_version", "import", path, "--sheet", "Prices").error
+    assert output == f"{path}: has no sheets; only a file named .xlsx has some"
 
 
 def test_the_table_of_the_documentation_is_one(manage: Manage, tmp_path: Path) -> None:

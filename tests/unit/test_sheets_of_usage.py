@@ -43,9 +43,9 @@ def workbook(path: Path, *rows: dict[str, Any], change: Callable[[Any], None] = 
 
 
 def refusal(kind: str, path: Path, **options: Any) -> str:
-    with pytest.raises(UsageFileError) as told:
+    with pytest.raises(UsageFileError) as refused:
         list(read_records(kind, path, **options))
-    return str(told.value).removeprefix(f"{path} ").removeprefix(f"{path}: ")
+    return str(refused.value).removeprefix(f"{path} ").removeprefix(f"{path}: ")
 
 
 def test_a_sheet_gives_the_records_that_the_same_rows_of_a_csv_give(path: Path) -> None:
@@ -101,7 +101,7 @@ WRONG_CELLS: list[tuple[str, dict[str, Any], str]] = [
     ("gpu", {"device_fraction": 1 / 3},
      "row 3: device_fraction: the number 0.3333333333333333 has more than 15 digits, as computed or cut ones have: "
      "write the value as text"),
-    ("gpu", {"quantity": True}, "row 3: quantity: holds TRUE, neither text nor number"),
+    ("gpu", {"quantity": True}, "row 3: quantity: contains TRUE, neither text nor number"),
     ("gpu", {"pod_uid": 7},
      "row 3: pod_uid: is a number, 7: leading zeros and digits may be lost, so format the column as text and write it "
      "again"),
@@ -119,15 +119,15 @@ WRONG_CELLS: list[tuple[str, dict[str, Any], str]] = [
     ("tokens", {"model": date(2026, 3, 4)},
      "row 3: model: is a date of the sheet, 2026-03-04T00:00:00, and a sheet knows no time zone: "
      "write it as text, with its offset"),
-    ("tokens", {"time": time(8)}, "row 3: time: holds a time, neither text nor number"),
-    ("tokens", {"time": timedelta(hours=30)}, "row 3: time: holds a timedelta, neither text nor number"),
+    ("tokens", {"time": time(8)}, "row 3: time: contains a time, neither text nor number"),
+    ("tokens", {"time": timedelta(hours=30)}, "row 3: time: contains a timedelta, neither text nor number"),
     ("tokens", {"time": 46305.333}, "row 3: time: is a number, 46305.333: leading zeros and digits may be lost, so "
      "format the column as text and write it again"),
     ("tokens", {"output_tokens": "=F2*2"},
-     "row 3: output_tokens: holds the formula =F2*2: paste its value"),
+     "row 3: output_tokens: contains the formula =F2*2: paste its value"),
     ("tokens", {"output_tokens": ArrayFormula("I3", "=SUM(F2:F2)")},
-     "row 3: output_tokens: holds a formula: paste its value"),
-    ("tokens", {"output_tokens": "#N/A"}, "row 3: output_tokens: holds an error such as #N/A"),
+     "row 3: output_tokens: contains a formula: paste its value"),
+    ("tokens", {"output_tokens": "#N/A"}, "row 3: output_tokens: contains an error such as #N/A"),
     ("tokens", {"consumer": None}, "row 3: consumer null: expected `str`, got `null`"),
 ]  # fmt: skip
 
@@ -210,7 +210,7 @@ def test_a_number_of_15_digits_is_what_it_is(path: Path, written: str, count: in
 def test_the_result_of_a_formula_is_not_taken_either(path: Path) -> None:
     workbook(path, {**TOKENS, "input_tokens": 424242})
     rewritten(path, b"<v>424242</v>", b"<f>40+2</f><v>42</v>")
-    assert refusal("tokens", path) == "row 2: input_tokens: holds the formula =40+2: paste its value"
+    assert refusal("tokens", path) == "row 2: input_tokens: contains the formula =40+2: paste its value"
 
 
 def test_an_instant_that_a_workbook_stores_as_iso_text_of_a_date_is_refused_too(path: Path) -> None:
