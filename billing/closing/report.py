@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 from billing.closing.completeness import capacity_exceeded, reports_missing
 from billing.closing.dispute_rollforward import dispute_rollforward
@@ -163,8 +163,8 @@ def build_report(
         return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
 
 
-def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
-    """Of all that can hold a month, what is found without summing its usage: asked again while no usage can come in."""
+def found_unrated(period: BillingPeriod, *, now: datetime) -> Report:
+    """What can block the close of an open month beside the usage that is rated."""
     window, report = Interval(period.start, period.end), Report(period.month, period.status)
     report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
     report.exceptions += shares_unknown(window) + costs_not_measured(period)
@@ -174,32 +174,24 @@ def found_at_once(period: BillingPeriod, *, now: datetime) -> Report:
     return report
 
 
-def found_without_sums(period: BillingPeriod, *, now: datetime) -> Report:
-    """Of an open month all that can hold it but usage without owner or price, for which somebody has looked."""
-    report = found_at_once(period, now=now)
-    report.engines = compare(engine_days(Interval(period.start, period.end), period.zone))
-    report.exceptions += engines_differing(report.engines, blocks=True)
-    _waive(report, period, now)
-    report.checks.append(_engines_agree(report))
-    return report
-
-
-def found_beforehand(period: BillingPeriod, *, now: datetime) -> Report:
-    """Of an open month what is found neither from its names nor by what comes in: missing reports, too many devices."""
-    window, report = Interval(period.start, period.end), Report(period.month, period.status)
-    report.exceptions += reports_missing(window, min(window.end, now)) + capacity_exceeded(window, {}, blocks=True)
-    _waive(report, period, now)
-    return report
-
-
 def accounted(assessment: RatingResult, held: Decimal) -> list[Check]:
     """Whether what is to be billed is all that was used; `held`: device-microseconds in one sum that nothing cuts."""
     return [_all_accounted(assessment, held), _all_tokens_accounted(assessment)]
 
 
-def held_uncut(window: Interval, before: int | None) -> Callable[[], Decimal]:
-    """Begin to sum what was held in the window, as the `before`-th close sees it, in device-microseconds."""
-    return deferred_query(held_devices, window, EpochFilter() if before is None else EpochFilter(before=before))
+@dataclass(frozen=True, slots=True)
+class UsageReads:
+    """What a rating is compared with: device-microseconds held in one sum that nothing cuts, and usage that was altered."""
+
+    held: Callable[[], Decimal]
+    altered: Callable[[], list[Altered]]
+
+    @classmethod
+    def begun(cls, period: BillingPeriod) -> Self:
+        """Begin to read them, as the close of the period sees it, or as is known now."""
+        window, ordinal = Interval(period.start, period.end), period.ordinal
+        known = EpochFilter() if ordinal is None else EpochFilter(before=ordinal)
+        return cls(deferred_query(held_devices, window, known), deferred_query(usage_altered, window))
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
@@ -225,10 +217,13 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
 
 
 def found_in(
-    period: BillingPeriod, now: datetime, assessment: RatingResult | None = None, *, thorough: bool = True
-) -> Report:
-    """Everything that was found in usage, owners and prices, as if nobody answered for any of it."""
-    window = Interval(period.start, period.end)
+    period: BillingPeriod, now: datetime, assessment: RatingResult | None = None, *, thorough: bool = True,
+    reads: UsageReads | None = None,
+) -> Report:  # fmt: skip
+    """Everything that was found in usage, owners and prices, as if nobody answered for any of it. `reads` where the caller
+    has begun them.
+    """
+    window, reads = Interval(period.start, period.end), reads or UsageReads.begun(period)
     assessment = assessment or rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
     report.engines = compare(engine_days(window, period.zone))
@@ -252,14 +247,14 @@ def found_in(
     report.exceptions += energy_differing(energy, blocks=period.ordinal is None)
     if thorough:
         report.exceptions += months_unbilled(period)
-    report.checks += accounted(assessment, held_uncut(window, period.ordinal)())
+    report.checks += accounted(assessment, reads.held())
     _account_capacity(report, assessment, window)
     if thorough or period.ordinal is None:
         pools = [pool for pool in report.pools if pool["idle"] is not None]
         idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
         report.exceptions += capacity_exceeded(window, idle, blocks=period.ordinal is None)
     report.checks.append(_capacity_check(report))
-    report.checks.append(as_reported(usage_altered(window)))
+    report.checks.append(as_reported(reads.altered()))
     if thorough:
         report.checks.append(_rollups_equal_events(window))
     if period.status == BillingPeriod.Status.CLOSED:

@@ -1,15 +1,21 @@
-"""What a closed month was rated from and what came of it, as one fingerprint: while it is equal, so are the charges.
+"""What a month is rated from, as one fingerprint: while it is equal, `rate_period` gives the same result.
 
-It takes in whatever `rate_period` reads: usage known before the close, owners of the names that it stands under, prices,
-policies, commitments and corrections as far as they reach into the windows that the close billed, what pools offered; and
-the stored charges. Facts are cut at the bounds of those windows, so that what begins or ends later changes nothing.
+It takes in whatever `rate_period` reads: usage known before the close, owners, prices, policies, commitments and
+corrections as far as they reach into the windows that the close bills, and what pools offered. Facts are cut at the bounds
+of those windows, so that what begins or ends later changes nothing.
+
+Of a month that is not cut off yet, everything counts as it is known now, and so does the program that rates. Of a closed
+one only the owners of the names that its usage has count, and its stored charges: they are to follow again.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 from django.db import connection
@@ -26,18 +32,23 @@ from billing.rates.models import (
     TokenPrice,
 )
 from billing.rates.selectors import rate_card
-from billing.rating.models import PoolCapacity, RetroactiveChange
+from billing.rating.allocation import capacity_of
+from billing.rating.models import RetroactiveChange
+from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.fingerprints import Name, names_before, usage_fingerprint
-from billing.usage.models import Close
-from billing.usage.selectors import close_before, late_windows
+from billing.usage.models import Close, NodeCapacity
+from billing.usage.selectors import close_before, last_ordinal, late_windows
 from metering.intervals import Interval
 from pricing.rate_card import RateCard
 
-FORM: Final = 2
+FORM: Final = 3
 """Raise it where the way of taking the fingerprint changes."""
 DATED: Final[tuple[type[Model], ...]] = (PriceVersion, EfficiencyPolicy, AllocationPolicy, CarbonFactors, Commitment)
+REFERENCE_DATA: Final[tuple[type[Model], ...]] = (
+    *DATED, InterruptionPolicy, GpuPrice, TokenPrice, RetroactiveChange, NamespaceOwnership, ConsumerOwnership, NodeCapacity
+)
 CHARGES: Final = """SELECT coalesce(sum(hash_record_extended(ROW(line_key, usage_quantity, unit_price), 0)), 0), count(*)
     FROM rating_charge WHERE closing = %s"""
 Row = dict[str, Any]
@@ -69,6 +80,12 @@ def facts_now() -> Facts:
     )  # fmt: skip
 
 
+def reference_data_lock() -> None:
+    """Let nobody change owners, prices, policies or capacity until the calling transaction ends; usage has its own lock."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {', '.join(model._meta.db_table for model in REFERENCE_DATA)} IN SHARE MODE")
+
+
 def _prices() -> dict[str, list[list[str]]]:
     """The prices of every version, by its name."""
     found: dict[str, list[list[str]]] = {}
@@ -95,36 +112,67 @@ def _windows(window: Interval, closing: int) -> list[Interval]:
     return [window, *(Interval(late.start, late.end) for late in late_windows(closing))]
 
 
-def fingerprint(facts: Facts, *, window: Interval, zone: str, closing: int, names: Names) -> str:
-    """SHA-256 over what the `closing`-th close of a window was rated from, and its stored charges.
+def input_fingerprint(
+    facts: Facts, *, window: Interval, zone: str, ordinal: int | None, names: Names | None = None
+) -> str:
+    """SHA-256 over what `rate_period` rates a window from, as the `ordinal`-th close saw it; None: as it is known now.
 
-    names: of its usage, by `names_of`; they need no asking again, for other names would be other usage.
+    names: of the usage of a close, by `names_of`, with whose owners alone it has to do; they need no asking again, for
+    other names would be other usage.
     """
+    closing = ordinal or last_ordinal() + 1
     windows = _windows(window, closing)
     reach = Interval(min(part.start for part in windows), max(part.end for part in windows))
     changes = [one for one in facts.changes if one.epoch is not None and one.epoch < closing]
+    known = [[*pool, capacity] for pool, capacity in sorted(capacity_of(window, ordinal).items())]
     made_of = {
         "form": FORM, "zone": zone, "closing": closing, "before": close_before(closing),
         "windows": [[one.start, one.end] for one in windows],
         "standing": [[one.ordinal, one.start, one.end] for one in facts.standing if one.ordinal <= closing],
-        "usage": [
-            usage_fingerprint(
-                one, before=closing, last_sample=_last_sample(changes, one), events=_by_request(facts.card, one)
-            )
-            for one in windows
-        ],
-        "owners": [
-            [[*name, _owners(book, name, reach)] for name in used]
-            for book, used in zip(facts.owners, names, strict=True)
-        ],
+        "usage": [_usage(facts, one, closing, changes, stored=ordinal is not None) for one in windows],
+        "owners": [_of_names(book, used, reach) for book, used in zip(facts.owners, names or (None, None), strict=True)],
         "cuts": sorted(at for book in facts.owners for at in book.changes() if reach.start < at < reach.end),
         "facts": {name: _dated(rows, reach, facts.prices) for name, rows in facts.dated.items()},
         "whole": facts.whole,
         "changes": [_change(one) for one in changes],
-        "offered": list(PoolCapacity.objects.filter(closing=closing).values_list("cluster", "accelerator", "capacity_us")),
-        "charges": _charges(closing),
+        "offered": known,
+        "made by": program_digest() if ordinal is None else _charges(ordinal),
     }  # fmt: skip
     return sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def fingerprint_now(*, window: Interval, zone: str) -> str:
+    """Of what an open month is rated from, as it is known now."""
+    return input_fingerprint(facts_now(), window=window, zone=zone, ordinal=None)
+
+
+@cache
+def program_digest() -> str:
+    """SHA-256 over the code that rates, as it was when this process first asked."""
+    digest = sha256()
+    for package in ("metering", "pricing", "billing.tenancy", "billing.usage", "billing.rates", "billing.rating"):
+        folder = Path(str(sys.modules[package].__file__)).parent
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _usage(
+    facts: Facts, window: Interval, closing: int, changes: Sequence[RetroactiveChange], *, stored: bool
+) -> dict[str, list[str]]:
+    bounds = {at for one in changes for at in (one.valid_from, one.valid_until)}
+    cuts = {at for at in facts.card.changes() | facts.owners[1].changes() | bounds if window.start < at < window.end}
+    return usage_fingerprint(
+        window, before=closing, last_sample=_last_sample(changes, window), cuts=cuts,
+        events=_by_request(facts.card, window), stored=stored,
+    )  # fmt: skip
+
+
+def _of_names(book: OwnershipBook, names: Sequence[Name] | None, reach: Interval) -> list[Any]:
+    """Owners of some names, or (None) of all."""
+    if names is not None:
+        return [[*name, _owners(book.rows_of(*name), reach)] for name in names]
+    return [[row.scope, row.name, *_owners([row], reach)] for row in book.rows]
 
 
 def _last_sample(changes: Iterable[RetroactiveChange], window: Interval) -> int:
@@ -137,11 +185,11 @@ def _by_request(card: RateCard, window: Interval) -> bool:
     return any(card.context_bounds(piece.start) for piece in window.cut(card.changes()))
 
 
-def _owners(book: OwnershipBook, name: Name, reach: Interval) -> list[list[Any]]:
-    """Whom a name may belong to, the first that covers an instant wins; cut at the bounds."""
+def _owners(rows: Iterable[OwnershipRow], reach: Interval) -> list[Any]:
+    """Whom names may belong to, the first that covers an instant wins; cut at the bounds."""
     return [
         [row.owner.team, row.owner.platform, *_cut(row, reach)]
-        for row in book.rows_of(*name)
+        for row in rows
         if _reaches(row.valid_from, row.valid_until, reach)
     ]
 

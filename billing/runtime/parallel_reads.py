@@ -40,22 +40,32 @@ def _asked(statement: str, parameters: Mapping[str, Any]) -> psycopg.Cursor[tupl
 
 
 @contextmanager
-def parallel_reads() -> Iterator[None]:
+def parallel_reads(snapshot: str | None = None) -> Iterator[None]:
     """Run the reads that `deferred_query` begins inside on a connection of their own, one by one, while the caller goes on.
 
     For a caller that begins a transaction of its own and asks for nothing that it has written in it: what is read was
-    committed before. Within a transaction that is under way already, each read waits until it is asked for.
+    committed before. Within a transaction that is under way already, each read waits until it is asked for, unless that
+    transaction has exported its `snapshot`: then the reads see the same instant.
     """
-    if connection.in_atomic_block:
+    if connection.in_atomic_block and snapshot is None:
         yield
         return
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with ThreadPoolExecutor(max_workers=1, initializer=_begin, initargs=(snapshot,)) as pool:
         token = _beside.set(pool)
         try:
             yield
         finally:
             _beside.reset(token)
             pool.submit(connections.close_all)
+
+
+def _begin(snapshot: str | None) -> None:
+    """Let all reads of this thread see one instant."""
+    if snapshot is not None:
+        connection.set_autocommit(False)
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", [snapshot])
 
 
 def deferred_query(read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Callable[[], Found]:

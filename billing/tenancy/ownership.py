@@ -97,17 +97,18 @@ class OwnershipBook:
         return {row.owner.team for row in self.rows_of(scope, name)}
 
     @property
-    def _rows(self) -> list[OwnershipRow]:
+    def rows(self) -> list[OwnershipRow]:
+        """All rows, those without a wildcard first."""
         return [row for group in self._exact.values() for row in group] + self._patterns
 
     def changes(self) -> set[datetime]:
         """Every instant at which some ownership begins or ends."""
-        return {at for row in self._rows for at in (row.valid_from, row.valid_until) if at is not None}
+        return {at for row in self.rows for at in (row.valid_from, row.valid_until) if at is not None}
 
     def literal_scopes(self, window: Interval) -> dict[str, list[Interval]]:
         """Scopes that rows name without a wildcard, each with the time of the window for which they do."""
         found: dict[str, list[Interval]] = {}
-        for row in self._rows:
+        for row in self.rows:
             start, end = max(row.valid_from or window.start, window.start), min(row.valid_until or window.end, window.end)
             if _literal(row.scope) and start < end:
                 found.setdefault(row.scope, []).append(Interval(start, end))
@@ -119,7 +120,7 @@ class OwnershipBook:
             _matches(row.scope, scope)
             and (row.valid_from is None or row.valid_from < instant)
             and (row.valid_until is None or instant <= row.valid_until)
-            for row in self._rows
+            for row in self.rows
         )
 
 

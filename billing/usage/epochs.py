@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.db import connection, transaction
 
+from billing.runtime.parallel_reads import parallel_reads
 from billing.usage.models import Close
 
 USAGE_LOCK = 0x5350414E
@@ -53,14 +54,22 @@ def ingest_lock_exclusive() -> None:
 
 
 @contextmanager
-def one_snapshot() -> Iterator[None]:
-    """Let every read inside see one instant, so that sums agree while usage comes in; within a transaction, that one's."""
+def one_snapshot(*, beside: bool = False) -> Iterator[None]:
+    """Let every read inside see one instant, so that sums agree while usage comes in; within a transaction, that one's.
+
+    beside: some of the reads run on a connection of their own (`parallel_reads`).
+    """
     if connection.in_atomic_block:
         yield
         return
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
+        if not beside:
+            yield
+            return
+        cursor.execute("SELECT pg_export_snapshot()")
+        with parallel_reads(snapshot=cursor.fetchone()[0]):
+            yield
 
 
 def _current(cursor) -> int:

@@ -54,6 +54,7 @@ class GpuAllocation(models.Model):
             models.Index(fields=["cluster", "workload_name"], name="allocation_workload"),
             models.Index(fields=["observed_until"], name="allocation_open", condition=Q(ended_at=None)),
             BrinIndex(fields=["observed_until"], name="allocation_seen", pages_per_range=16),
+            models.Index(fields=["id"], name="allocation_reconstructed", condition=~Q(reconstructed_from="")),
         ]
 
 

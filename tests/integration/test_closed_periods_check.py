@@ -144,8 +144,8 @@ def test_folding_the_roll_up_changes_nothing(closed: Callable[..., list[str]]) -
     assert closed_periods_check() == []
 
 
-def test_tokens_that_moved_to_another_hour_are_looked_at(closed: Callable[..., list[str]]) -> None:
-    moved = "UPDATE token_hour_delta SET hour = hour + interval '1 hour' WHERE hour < '2026-10-01'"
+def test_tokens_that_moved_to_another_day_are_looked_at(closed: Callable[..., list[str]]) -> None:
+    moved = "UPDATE token_hour_delta SET hour = hour + interval '1 day' WHERE hour < '2026-10-01'"
     assert rewrite(moved) == 1
     assert closed_periods_check() == BOTH  # October billed late usage of September; the charges are the same
 

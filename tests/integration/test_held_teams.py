@@ -275,7 +275,7 @@ def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
     assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
     with pytest.raises(PeriodError, match="was opened again while it was being closed"):
-        closing._bill(MONTH, LATER, no_progress)
+        closing._bill(MONTH, LATER, None, no_progress)
     assert not Charge.objects.exists()
     close(LATER)
     assert period().status == "closed"

@@ -324,7 +324,7 @@ def _dies_at(step: str) -> Callable[[str, int, int], None]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("step", ["rate", "write", "draft"])
+@pytest.mark.parametrize("step", ["write", "draft"])
 def test_a_close_killed_while_it_holds_a_team_is_finished_by_the_next(tmp_path: Path, step: str) -> None:
     two_teams(tmp_path)
     measured_is("NaN")

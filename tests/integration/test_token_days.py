@@ -12,7 +12,6 @@ from billing.usage.epochs import epoch_advance
 from billing.usage.selectors import EpochFilter, late_windows
 from billing.usage.services import rollups_fold
 from billing.usage.token_sums import FEW, rollup_difference, token_sums
-from billing.usage.usage_keys import high_water_mark, only_known, stretches, usage_keys_used
 from metering.intervals import Interval, billing_month
 from tests.factories import allocation_record as hold
 from tests.factories import ingest_allocations, ingest_tokens, token_record
@@ -74,39 +73,6 @@ def test_sums_of_any_pieces_are_those_of_the_records(seed: int, cuts: int) -> No
     with connection.cursor() as cursor:
         cursor.execute("SELECT sum(requests), sum(output_tokens) FROM token_day")
         assert cursor.fetchone() == (60, sum(one["output_tokens"] for one in records))
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("cuts", [1, 3, 2 * FEW])
-def test_names_are_told_by_the_stretch_of_hours_in_which_they_were_used(cuts: int) -> None:
-    chance = random.Random(cuts)
-    records = reported(chance, 40)
-    pieces = OCTOBER.cut(OCTOBER.start + timedelta(minutes=chance.randrange(1, MINUTES)) for _ in range(cuts))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT consumer, id FROM token_dimension")
-        numbers = dict(cursor.fetchall())
-    starts = stretches(pieces)
-    expected = {
-        (max(start for start in starts if start <= datetime.fromisoformat(one["time"])), numbers[one["consumer"]])
-        for one in records
-    }
-    assert usage_keys_used(pieces, pieces, EpochFilter()).tokens == expected
-
-
-@pytest.mark.django_db
-def test_only_what_came_in_since_is_asked_for_names_that_were_not_there() -> None:
-    ingest_tokens(token_record(1))
-    ingest_allocations(hold(1))
-    known, reached = usage_keys_used([OCTOBER], [OCTOBER], EpochFilter()), high_water_mark()
-    ingest_tokens(token_record(2, time="2026-10-20T12:00:00+08:00"))
-    ingest_allocations(hold(2))
-    assert only_known([OCTOBER], [OCTOBER], known, reached)
-    ingest_allocations(hold(3, namespace="other", started_at="2026-09-01T00:00:00Z", ended_at="2026-09-02T00:00:00Z",
-                            observed_until="2026-09-02T00:00:00Z"))  # fmt: skip
-    ingest_tokens(token_record(3, consumer="other", time="2026-09-01T12:00:00+08:00"))
-    assert only_known([OCTOBER], [OCTOBER], known, reached)  # not of this month
-    ingest_tokens(token_record(4, consumer="other"))
-    assert not only_known([OCTOBER], [OCTOBER], known, reached)
 
 
 MONTHS = [billing_month(f"2026-{month:02}", "Asia/Shanghai") for month in (6, 7, 8, 9)]

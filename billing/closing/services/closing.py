@@ -1,9 +1,9 @@
 """Closing a month: once, completely, or not at all.
 
-The month is looked at while usage goes on coming in. Two transactions follow. The first holds all ingest for an instant,
-in which it asks whether that look still holds and sets the cut-off; the second rates what was learned before the cut-off
-and writes charges and drafts. Whoever dies between them leaves a period in `closing`, which the next run finishes with
-the same result.
+The month is checked and rated while usage comes in. Two transactions follow. The first locks ingest for an instant, in
+which it sets the cut-off and asks whether anything that was rated has changed. The second writes charges and drafts: of
+that rating where nothing has, else of another one as of the close. If the process dies between them, the period stays in
+`closing`, and the next run rates it again and finishes it with the same result.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.models import QuerySet
 
+from billing.closing.close_check import CloseCheck, close_check
 from billing.closing.models import BlockedTeam
 from billing.closing.partial_close import differing, unwritten
-from billing.closing.precheck import ClosePrecheck, precheck
 from billing.closing.report import (
     Report,
+    UsageReads,
     accounted,
     as_reported,
     build_report,
-    held_uncut,
 )
 from billing.closing.services.per_team_write import TeamProblem, as_detail, write_teams
 from billing.invoices.lines import (
@@ -32,6 +32,7 @@ from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.input_fingerprint import reference_data_lock
 from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
 from billing.runtime.parallel_reads import deferred_query, parallel_reads
@@ -108,46 +109,49 @@ class Closed:
 
 
 def period_close(*, month: str, actor: str, now: datetime, report_progress: ProgressCallback = no_progress) -> Closed:
-    """Close the month and build its drafts; a closed month is left as it is. `report_progress` hears how far it is.
+    """Close the month and build its drafts; a closed month is left as it is. `report_progress` is called at each step.
 
     Raises CloseRefusedError; TeamsBlockedError once the others are billed; PeriodError.
     """
-    period = period_open(month=month)
-    report_progress("look", 0, 0)
-    looked = precheck(period, now=now) if period.status == BillingPeriod.Status.OPEN else None
-    if looked is not None and not looked.report.closable:
-        raise CloseRefusedError(looked.report)
-    report_progress("cut_off", 0, 0)
-    if not _cut_off(month, actor, now, looked):
-        period = BillingPeriod.objects.get(month=month)
-        return Closed(period, _live(period).count(), changed=False)
+    period, checked = period_open(month=month), None
     with collector_paused():
-        return _bill(month, now, report_progress)
+        if period.status == BillingPeriod.Status.OPEN:
+            checked = close_check(period, now=now, report_progress=report_progress)
+            _require_closable(checked.report)
+        report_progress("cut_off", 0, 0)
+        rated = _cut_off(month, actor, now, checked)
+        return _bill(month, now, rated, report_progress)
 
 
-def _cut_off(month: str, actor: str, now: datetime, looked: ClosePrecheck | None = None) -> bool:
-    """Set the cut-off if the month is complete; False where it is closed already."""
+def _require_closable(report: Report) -> None:
+    if not report.closable:
+        raise CloseRefusedError(report)
+
+
+def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None = None) -> RatingResult | None:
+    """Set the cut-off of an open month that can be closed; its rating, where that is what the close bills.
+
+    A month that was opened again since somebody looked is checked while ingest waits.
+    """
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
-        if period.status == BillingPeriod.Status.CLOSED:
-            return False
-        if period.status == BillingPeriod.Status.CLOSING:
-            return True
+        if period.status != BillingPeriod.Status.OPEN:
+            return None
         ingest_lock_exclusive()
-        report = looked.still_holds(period, now=now) if looked else precheck(period, now=now).report
-        if not report.closable:
-            raise CloseRefusedError(report)
+        reference_data_lock()
+        report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
+        _require_closable(report)
         period.ordinal = epoch_advance(start=period.start, end=period.end)
         capacity_freeze(window=Interval(period.start, period.end), ordinal=period.ordinal)
         period.status = BillingPeriod.Status.CLOSING
         period.closed_by = actor
         period.save()
         audit_record(actor=actor, action="period_cut_off", subject=month, detail={"ordinal": period.ordinal})
-        return True
+        return rated
 
 
-def _bill(month: str, now: datetime, report_progress: ProgressCallback) -> Closed:
-    """Write charges and drafts of a period whose cut-off is set."""
+def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress: ProgressCallback) -> Closed:
+    """Write charges and drafts of a period whose cut-off is set; `rated`: as its close sees it."""
     with parallel_reads(), transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
@@ -156,12 +160,8 @@ def _bill(month: str, now: datetime, report_progress: ProgressCallback) -> Close
             raise PeriodError(Message(
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
-        report_progress("rate", 0, 0)
-        window = Interval(period.start, period.end)
-        uncut = held_uncut(window, period.ordinal)
-        altered, usage = deferred_query(usage_altered, window), deferred_query(usage_digest, window, period.ordinal or 0)
-        assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
-        lost = unbillable(assessment, uncut()) or bool(altered())
+        usage = deferred_query(usage_digest, Interval(period.start, period.end), period.ordinal or 0)
+        lost, assessment = (False, rated) if rated is not None else _rated_again(period, report_progress)
         held = [] if lost else _write(period, assessment, now, report_progress)
         if lost:
             _take_cut_off_back(period, assessment, now)
@@ -173,6 +173,14 @@ def _bill(month: str, now: datetime, report_progress: ProgressCallback) -> Close
     if held:
         raise TeamsBlockedError(month, held, _live(period).count())
     return Closed(period, _live(period).count(), changed=True)
+
+
+def _rated_again(period: BillingPeriod, report_progress: ProgressCallback) -> tuple[bool, RatingResult]:
+    """What a close bills, and whether it cannot: usage changed after somebody checked the month."""
+    report_progress("rate", 0, 0)
+    window, reads = Interval(period.start, period.end), UsageReads.begun(period)
+    assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    return unbillable(assessment, reads.held()) or bool(reads.altered()), assessment
 
 
 def unbillable(assessment: RatingResult, held: Decimal) -> bool:

@@ -19,7 +19,7 @@ from billing.invoices.lines import (
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult, rate_period
-from billing.rating.input_fingerprint import Facts, Names, facts_now, fingerprint, names_of
+from billing.rating.input_fingerprint import Facts, Names, facts_now, input_fingerprint, names_of
 from billing.rating.models import Charge as ChargeRow
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
@@ -103,7 +103,7 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
 
 def _fingerprint(facts: Facts, period: BillingPeriod, names: Names) -> str:
     window = Interval(period.start, period.end)
-    return fingerprint(facts, window=window, zone=period.zone, closing=period.ordinal or 0, names=names)
+    return input_fingerprint(facts, window=window, zone=period.zone, ordinal=period.ordinal, names=names)
 
 
 def _rate_again(period: BillingPeriod) -> None:

@@ -236,6 +236,10 @@ class Migration(migrations.Migration):
                     django.contrib.postgres.indexes.BrinIndex(
                         fields=["observed_until"], name="allocation_seen", pages_per_range=16
                     ),
+                    models.Index(
+                        condition=models.Q(("reconstructed_from", ""), _negated=True), fields=["id"],
+                        name="allocation_reconstructed",
+                    ),
                 ],
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("quantity__gt", 0)), name="allocation_quantity_is_positive"),

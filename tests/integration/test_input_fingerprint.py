@@ -1,0 +1,169 @@
+"""What the fingerprint of a month's inputs takes in: the cases that random histories seldom meet.
+
+October is 30 September 16:00 to 31 October 16:00 UTC. Each test says what a report or a change does to the fingerprint, and
+that the rating changes or does not.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.closing.services.closing import period_close
+from billing.rating.assessment import rate_period
+from billing.rating.input_fingerprint import fingerprint_now
+from billing.usage.fingerprints import usage_fingerprint
+from billing.usage.services import Reporter, efficiency_ingest, rollups_fold
+from metering.intervals import billing_month
+from metering.records import EfficiencySample, decode_batch
+from tests.factories import (
+    AFTER,
+    SET_UP,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_capacity,
+    ingest_tokens,
+    token_record,
+)
+from tests.stored_rows import rewrite
+
+pytestmark = pytest.mark.django_db
+OCTOBER = billing_month("2026-10", "Asia/Shanghai")
+POLICY = {
+    "name": "bands", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
+    "reward": "0.10", "min_minutes": 30, "min_coverage": "0.01",
+}  # fmt: skip
+
+
+def fingerprint() -> str:
+    return fingerprint_now(window=OCTOBER, zone="Asia/Shanghai")
+
+
+def verdicts() -> list[tuple[str, str, str]]:
+    rated = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+    return [(one.namespace, one.job, one.reason) for one in rated.verdicts]
+
+
+def tokens_of(*cuts: datetime) -> list[str]:
+    found = usage_fingerprint(OCTOBER, before=1, last_sample=0, cuts=cuts, events=False, stored=False)
+    return found["tokens"]
+
+
+def measured(**facts: Any) -> None:
+    raw = json.dumps({
+        "cluster": "hq-1", "gpu_seconds": "28800", "mfu": "0.60", "hfu": "0.65", "dtype": "bf16", "coverage": "1", **facts,
+    }).encode()  # fmt: skip
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    outcome = efficiency_ingest(
+        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=AFTER
+    )
+    assert outcome.accepted == 1
+
+
+def job(number: int, namespace: str, start: str, end: str, **facts: Any) -> dict[str, Any]:
+    workload = {"kind": "Job", "name": "train"}
+    return allocation_record(
+        number, namespace=namespace, started_at=start, ended_at=end, observed_until=end, workload=workload, **facts
+    )
+
+
+def test_nothing_new_is_nothing_new(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1))
+    ingest_tokens(token_record(1))
+    before = fingerprint()
+    assert rollups_fold() > 0
+    ingest_allocations(allocation_record(1))
+    ingest_tokens(token_record(1))
+    assert fingerprint() == before
+
+
+def test_an_allocation_that_goes_on_into_the_next_month_changes_nothing_there(tmp_path: Path) -> None:
+    apply(tmp_path)
+    running = {"started_at": "2026-10-31T00:00:00Z", "ended_at": None, "end_reason": None}
+    ingest_allocations(allocation_record(1, **running, observed_until="2026-10-31T15:59:59Z"))
+    short = fingerprint()
+    ingest_allocations(allocation_record(1, **running, observed_until="2026-10-31T17:00:00Z"))
+    whole = fingerprint()
+    ingest_allocations(allocation_record(1, **running, observed_until="2026-11-02T00:00:00Z"))
+    assert (fingerprint(), whole == short) == (whole, False)
+
+
+def test_an_allocation_of_the_next_month_counts_where_a_sample_measured_it(tmp_path: Path) -> None:
+    """A sample of workload `train` reaches one hour into November; there it measured the job of cv, which sorts first."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(job(1, "nlp-train", "2026-10-31T14:00:00Z", "2026-10-31T16:00:00Z"))
+    measured(workload={"kind": "Job", "name": "train"}, start="2026-10-31T14:00:00Z", end="2026-10-31T17:00:00Z")
+    before = fingerprint()
+    assert verdicts() == [("nlp-train", "Job/train", "reward")]
+    ingest_allocations(job(2, "cv", "2026-10-31T16:30:00Z", "2026-10-31T16:45:00Z"))
+    assert verdicts() == [("nlp-train", "Job/train", "neutral:missing")]
+    assert fingerprint() != before
+
+
+def test_what_a_reconstructed_allocation_learns_counts(tmp_path: Path) -> None:
+    """Nobody watched it, so that its workload is not known; a sample of that workload is judged once it is."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    hour = ("2026-10-10T00:00:00Z", "2026-10-10T01:00:00Z")
+    known = job(1, "nlp-train", *hour)
+    ingest_allocations({**known, "workload": None, "reconstructed_from": "metrics"})
+    measured(workload={"kind": "Job", "name": "train"}, start=hour[0], end=hour[1])
+    before = fingerprint()
+    assert verdicts() == []
+    ingest_allocations(known)
+    assert verdicts() == [("nlp-train", "Job/train", "reward")]
+    assert fingerprint() != before
+
+
+def test_capacity_counts(tmp_path: Path) -> None:
+    apply(tmp_path)
+    before = fingerprint()
+    node = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8}
+    ingest_capacity(**node, **{"from": "2026-10-31T15:00:00Z", "until": "2026-10-31T16:00:00Z"})
+    offered = fingerprint()
+    ingest_capacity(**node, **{"from": "2026-10-31T16:00:00Z", "until": "2026-10-31T17:00:00Z"})
+    assert (offered == before, fingerprint()) == (False, offered)
+
+
+@pytest.mark.parametrize(
+    ("sections", "same"),
+    [
+        ({"price_versions": [*SET_UP["price_versions"], {
+            **SET_UP["price_versions"][0], "name": "2026-11", "valid_from": "2026-11-01T00:00:00+08:00"}]}, True),
+        ({"price_versions": [*SET_UP["price_versions"], {
+            **SET_UP["price_versions"][0], "name": "2026-10b", "valid_from": "2026-10-31T23:59:59+08:00"}]}, False),
+        ({"consumers": [*SET_UP["consumers"], {"source": "litellm-hq", "consumer": "new", "team": "cv"}]}, False),
+        ({"interruption_policies": [{"name": "sla", "valid_from": "2026-10-01", "preempted": "platform"}]}, False),
+    ],
+    ids=["prices from the end on", "prices from within", "an owner", "a policy"],
+)  # fmt: skip
+def test_reference_data_counts_as_far_as_it_reaches_into_the_month(
+    tmp_path: Path, sections: dict[str, Any], same: bool
+) -> None:
+    apply(tmp_path)
+    before = fingerprint()
+    apply(tmp_path, **sections)
+    assert (fingerprint() == before) is same
+
+
+def test_tokens_of_a_day_count_as_one_where_nothing_cuts_it() -> None:
+    """Within a day that a price cuts, each hour counts by itself; the first and last UTC day of the month are cut, too."""
+    ingest_tokens(token_record(1), token_record(2, time="2026-10-01T02:00:00+08:00"))
+    noon, moved = datetime(2026, 10, 15, 12, tzinfo=UTC), "UPDATE token_hour_delta SET hour = hour + interval '1 hour'"
+    whole, cut = tokens_of(), tokens_of(noon)
+    assert rewrite(f"{moved} WHERE hour > '2026-10-15'") == 1
+    assert tokens_of() == whole
+    assert tokens_of(noon) != cut
+    assert rewrite(f"{moved} WHERE hour < '2026-10-15'") == 1
+    assert tokens_of() != whole
+
+
+def test_the_close_number_is_part_of_it(tmp_path: Path) -> None:
+    """Another close since is other usage that counts as late."""
+    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "valid_from": "2026-01-01"}])
+    before = fingerprint()
+    period_close(month="2026-09", actor="ops", now=datetime(2026, 10, 1, tzinfo=UTC))
+    assert fingerprint() != before
