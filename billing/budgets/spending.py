@@ -21,11 +21,11 @@ from billing.budgets.scope import Scope, Spending
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.rates.selectors import rate_card
-from billing.rating.assessment import rate_period
 from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedRateCard
 from billing.rating.selectors import reference_data_known
+from billing.rating.snapshots import rated_now
 from billing.rating.walk import RatedUsage, Slice, listed_usage
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import namespace_book
@@ -75,7 +75,7 @@ def month_lines(month: str, zone: str) -> MonthLines:
         return MonthLines(_invoiced(period), preview=False)
     window = Interval(period.start, period.end) if period else billing_month(month, zone)
     zone, ordinal = (period.zone, period.ordinal) if period else (zone, None)
-    assessment = rate_period(window=window, zone=zone, ordinal=ordinal, isolate=True)
+    assessment = rated_now(month=month, window=window, zone=zone, ordinal=ordinal)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
     lines = [_line(line.charge.key, line.amount) for line in invoice_lines(charges)]
     return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))

@@ -1,8 +1,9 @@
 """Whether a month can be closed, and what it would bill: seen while usage comes in, and asked again at the cut-off.
 
-The month is rated once. In the instant of the cut-off, in which no usage comes in, it is asked whether anything that it was
-rated from has changed: the fingerprint of its inputs says so without rating. Where nothing has, that rating is what the
-close bills; else the month is rated again as of the close. Whatever else can block a close is asked again itself.
+The month is rated once, or its snapshot is taken where that is valid. In the instant of the cut-off, in which no usage comes
+in, it is asked whether anything that it was rated from has changed: the fingerprint of its inputs says so without rating.
+Where nothing has, that rating is what the close bills; else the month is rated again as of the close. Whatever else can
+block a close is asked again itself.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from billing.closing.report import Report, UsageReads, found_in, found_unrated, 
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import fingerprint_now
+from billing.rating.snapshots import valid_result
 from billing.runtime.progress import ProgressCallback, no_progress
 from billing.usage.epochs import one_snapshot
 from metering.intervals import Interval
@@ -34,12 +36,14 @@ class CloseCheck:
 def close_check(
     period: BillingPeriod, *, now: datetime, report_progress: ProgressCallback = no_progress
 ) -> CloseCheck:
-    """Rate an open month, and look for whatever blocks its close, all as of one instant."""
+    """Rate an open month, or take its valid snapshot, and look for whatever blocks its close, all as of one instant."""
     window = Interval(period.start, period.end)
     report_progress("rate", 0, 0)
     with one_snapshot(beside=True):
         reads, fingerprint = UsageReads.begun(period), fingerprint_now(window=window, zone=period.zone)
-        rated = rate_period(window=window, zone=period.zone, ordinal=None, isolate=True)
+        rated = valid_result(period.month, fingerprint)
+        if rated is None:
+            rated = rate_period(window=window, zone=period.zone, ordinal=None, isolate=True)
         report_progress("look", 0, 0)
         found = found_in(period, now, rated, thorough=False, reads=reads)
         return CloseCheck(judged(found, period, now, thorough=False), rated, fingerprint)

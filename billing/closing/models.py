@@ -1,4 +1,4 @@
-"""Tables of the close: waivers, blocked teams, reopenings, accruals, meter readings, provisional statements."""
+"""Tables of the close: waivers, blocked teams, reopenings, accruals, meter readings."""
 
 from django.db import models
 from django.db.models import F, Q, Value
@@ -142,42 +142,3 @@ class MeterReading(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster} {self.metered_kwh} kWh"
-
-
-class ProvisionalStatement(models.Model):
-    """When a month was last assessed for pages, how large it was, and (where it is large) what came of it.
-
-    `facts` and `report` are JSON by the shapes of `billing.closing.previews`; `report` empty where nobody made one.
-    """
-
-    month = models.CharField(max_length=7, unique=True)
-    ordinal = models.IntegerField(null=True, help_text="of the period's close, as it was then")
-    as_of = models.DateTimeField()
-    took_ms = models.IntegerField()
-    lines = models.IntegerField()
-    facts = models.BinaryField(default=bytes)
-    report = models.BinaryField(default=bytes)
-    report_as_of = models.DateTimeField(null=True)
-    report_took_ms = models.IntegerField(null=True)
-
-    def __str__(self) -> str:
-        return f"{self.month} as of {self.as_of.isoformat()}"
-
-
-class ProvisionalTeamStatement(models.Model):
-    """What one team would owe by that assessment: sums by kind for tables, lines and verdicts for its own pages.
-
-    `compared`: sums of as many days of the month before; empty unless the month was running.
-    """
-
-    preview = models.ForeignKey(ProvisionalStatement, on_delete=models.CASCADE, related_name="teams")
-    team = models.CharField(max_length=64)
-    sums = models.BinaryField()
-    content = models.BinaryField()
-    compared = models.BinaryField(default=bytes)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["preview", "team"], name="one_preview_per_team")]
-
-    def __str__(self) -> str:
-        return f"{self.preview_id} {self.team}"

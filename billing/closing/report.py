@@ -44,9 +44,10 @@ from billing.closing.unknown_shares import shares_unknown
 from billing.invoices.acceptance import acceptance_counts
 from billing.invoices.models import BillingPeriod, Invoice, JournalExport
 from billing.invoices.selectors import journal_as_dict, last_export
-from billing.rating.assessment import DeviceTime, RatingResult, rate_period
+from billing.rating.assessment import DeviceTime, RatingResult
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.reference_data import gpu_seconds
+from billing.rating.snapshots import rated_now
 from billing.runtime.parallel_reads import deferred_query
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
@@ -224,7 +225,7 @@ def found_in(
     has begun them.
     """
     window, reads = Interval(period.start, period.end), reads or UsageReads.begun(period)
-    assessment = assessment or rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    assessment = assessment or rated_now(month=period.month, window=window, zone=period.zone, ordinal=period.ordinal)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
     report.engines = compare(engine_days(window, period.zone))
     if period.ordinal is None:

@@ -7,7 +7,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from billing.closing.services.operations import operation_run, operations_pending
-from billing.closing.services.previews import previews_refresh
+from billing.closing.services.snapshots import snapshots_refresh
 from billing.invoices.services.mails import mails_send
 
 logger = logging.getLogger(__name__)
@@ -36,8 +36,8 @@ def documents_send() -> int:
 
 @shared_task
 def months_assess() -> int:
-    """Assess large months again for their pages, where it is time to; returns how often it assessed."""
-    return previews_refresh()
+    """Rate large months again for their pages, where they have changed; returns how often it did."""
+    return snapshots_refresh()
 
 
 def operation_wake(operation_id: int) -> None:

@@ -1,10 +1,10 @@
-"""Tables of corrections: disputes with their steps and holdbacks, and closed months that were proved."""
+"""Tables of corrections: disputes with their steps and holdbacks."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
+from billing.invoices.models import Correction, Invoice, Note
 from billing.tenancy.models import Team
 
 
@@ -117,17 +117,3 @@ class DisputeHoldback(models.Model):
 
     def __str__(self) -> str:
         return f"hold of dispute {self.dispute_id}"
-
-
-class CheckedClose(models.Model):
-    """A closed month that gave the charges that it has when it was last rated again.
-
-    While `fingerprint` (`billing.rating.input_fingerprint`) is the same, rating it once more would give the same.
-    """
-
-    period = models.OneToOneField(BillingPeriod, on_delete=models.CASCADE, related_name="checked")
-    fingerprint = models.CharField(max_length=64)
-    names = models.JSONField(help_text="[cluster, namespace] and [source, consumer] of its usage")
-
-    def __str__(self) -> str:
-        return f"{self.period_id} {self.fingerprint[:12]}"

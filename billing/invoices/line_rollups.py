@@ -14,10 +14,12 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 from django.db.models import F, Q, QuerySet, Sum
 
+from billing.invoices.lines import Line
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
 from pricing.meters import OfKind
+from pricing.rating import LineKey
 
 WASTING_SHOWN: Final = 10
 LOW_HFU: Final = Decimal("0.30")
@@ -25,6 +27,33 @@ LOW_HFU: Final = Decimal("0.30")
 NAMED_BY: Final = (
     "team", "kind", "correction", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "unit"
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLine:
+    """One line as the document states it, or would. `digest` finds it again: it names everything but the amount."""
+
+    key: LineKey
+    position: int
+    quantity: Decimal
+    unit_price: Decimal
+    amount: Decimal
+    energy_kwh: Decimal | None
+
+    @property
+    def digest(self) -> str:
+        return self.key.digest()
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What its team recognises it by: cluster and namespace, or the consumer at the gateway."""
+        return (self.key.cluster, self.key.namespace, self.key.consumer)
+
+
+def statement_line(line: Line) -> StatementLine:
+    """A line of charges that no close has billed yet."""
+    charge = line.charge
+    return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
 
 
 class Facts(Protocol):
@@ -132,12 +161,9 @@ class WastingJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class MonthRollups:
-    """What some teams are charged, what they are only shown, and the most wasteful jobs of each namespace.
+    """What some teams are charged, what they are only shown, and the most wasteful jobs of each namespace."""
 
-    `charged` None: an older release kept these sums without them.
-    """
-
-    charged: list[LineRollup] | None = None
+    charged: list[LineRollup] = field(default_factory=list)
     shadow: list[LineRollup] = field(default_factory=list)
     wasting: list[WastingJob] = field(default_factory=list)
 

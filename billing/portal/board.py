@@ -11,9 +11,8 @@ from django.db.models import Q, QuerySet
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
-from billing.closing.previews import WeekUse, compared_of, facts_of, preview_of
-from billing.closing.previous_month_to_date import DaysBefore, same_moment
-from billing.closing.weekly_usage_profile import named_by, of_hours
+from billing.closing.snapshots import beside_of, compared_of, snapshot_shown
+from billing.closing.usage_profile import DaysBefore, WeekUse, named_by, of_hours, same_moment
 from billing.invoices.line_rollups import (
     Charged,
     WastingJob,
@@ -249,8 +248,8 @@ class Board:
         """Up to when the month before is compared with a running one, as it was kept or as of now."""
         if not self.running:
             return None
-        preview = None if self.filters.of_jobs or self.month.as_of is None else preview_of(self.period)
-        kept = None if preview is None else facts_of(preview).compared_until
+        preview = None if self.filters.of_jobs or self.month.as_of is None else snapshot_shown(self.period)
+        kept = None if preview is None else beside_of(preview).compared_until
         return kept or same_moment(self.period, period_shown(previous_month(self.period.month), self.setup), self.now)
 
     def _lines_before(self) -> Sequence[Charged]:
@@ -258,7 +257,8 @@ class Board:
             board = self._of(period_shown(previous_month(self.period.month), self.setup))
             lines = _lines_of_pieces(board.pieces)
             return [line for line in lines if not (board.month.preview and line.key.correction)]
-        if not self.filters.of_jobs and self.month.as_of is not None and (preview := preview_of(self.period)) is not None:
+        preview = None if self.filters.of_jobs or self.month.as_of is None else snapshot_shown(self.period)
+        if preview is not None:
             kept = compared_of(preview, self.codes)
             if kept is not None:
                 return self.filters.kept(kept)
@@ -293,10 +293,10 @@ class Board:
         assessed_for_this_view = self.month.preview and self.month.as_of is None
         if asked.team or asked.namespace or asked.consumer or asked.of_jobs or assessed_for_this_view:
             return None
-        preview = preview_of(self.period)
+        preview = snapshot_shown(self.period)
         if preview is None or preview.teams.exclude(team__in=self.teams.values("code")).exists():
             return None
-        return facts_of(preview).use
+        return beside_of(preview).use
 
     def _kept_sums(self, use: WeekUse) -> tuple[WeekHours, WeekHours]:
         asked = self.filters

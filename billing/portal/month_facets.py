@@ -7,11 +7,12 @@ from decimal import Decimal
 
 from django.db.models import QuerySet
 
-from billing.closing.previews import assessment_of, facets_of, facts_of, preview_of
+from billing.closing.snapshots import rollups_of, snapshot_shown
 from billing.invoices.line_rollups import Charged, WastingJob, invoiced_rollups
 from billing.invoices.models import BillingPeriod
-from billing.portal.statements import MonthStatements, assessed_now, month_statements
-from billing.rating.freshness import Unbilled
+from billing.portal.statements import MonthStatements, assessed_now
+from billing.rating.freshness import Unbilled, unbilled_in
+from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
 
 ZERO = Decimal("0.00")
@@ -56,17 +57,15 @@ def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
     """The sums of `teams` (those that somebody may see) for one month."""
     if period.status == BillingPeriod.Status.CLOSED:
         return MonthFacets(period, *invoiced_rollups(period, teams), preview=False)
-    if (preview := preview_of(period)) is not None:
-        found = facets_of(preview, teams.values_list("code", flat=True))
-        if found is not None and found.charged is not None:
-            known = assessment_of(preview, ())
-            mine = teams.filter(code__in=known.faults).order_by("code") if known.faults else ()
-            unrated = {team.code: known.faults[team.code] for team in mine}
-            return MonthFacets(
-                period, found.charged, found.shadow, True, preview.as_of, found.wasting, None, unrated, known.entangled,
-                facts_of(preview).unbilled,
-            )  # fmt: skip
-    whole = assessed_now(period, teams) if preview is None else month_statements(period, teams)
+    if (preview := snapshot_shown(period)) is not None:
+        found, known = rollups_of(preview, teams.values_list("code", flat=True)), result_of(preview)
+        mine = teams.filter(code__in=known.faults).order_by("code") if known.faults else ()
+        unrated = {team.code: known.faults[team.code] for team in mine}
+        return MonthFacets(
+            period, found.charged, found.shadow, True, preview.as_of, found.wasting, None, unrated, known.entangled,
+            unbilled_in(known),
+        )  # fmt: skip
+    whole = assessed_now(period, teams)
     charged_lines = [line for item in whole.charged for line in item.lines]
     shown = [line for item in whole.statements if item.shadow for line in item.lines]
     return MonthFacets(

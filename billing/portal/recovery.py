@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from django.db.models import Q, QuerySet, Sum
 
-from billing.closing.previews import assessment_of, preview_of
+from billing.closing.snapshots import snapshot_shown
 from billing.invoices.line_rollups import Charged
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
 from billing.portal.month_facets import MonthFacets
@@ -24,6 +24,7 @@ from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
+from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
 from billing.usage.queries import gpu_time
 from billing.usage.selectors import EpochFilter, capacity_sums, last_ordinal
@@ -156,8 +157,8 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
         return closed
     if month.whole is not None and month.whole.assessment is not None:
         return month.whole.assessment.device_time
-    if (preview := preview_of(period)) is not None:
-        return assessment_of(preview, ()).device_time
+    if (preview := snapshot_shown(period)) is not None:
+        return result_of(preview).device_time
     window = Interval(period.start, period.end)
     return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True).device_time
 

@@ -3,7 +3,6 @@
 Both are lines of one shape, so that no page knows the difference and none computes an amount of its own.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,22 +13,22 @@ from itertools import groupby
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
-from billing.closing.models import ProvisionalStatement
-from billing.closing.previews import KindSum, StatementLine, assessment_of, contents_of, facts_of, preview_of, sums_of
-from billing.closing.services.previews import preview_keep
-from billing.closing.services.previews import statement_line as previewed
+from billing.closing.services.snapshots import snapshot_make
+from billing.closing.snapshots import KindSum, contents_of, snapshot_shown, sums_of
+from billing.invoices.line_rollups import StatementLine
+from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoices.services.drafts import charges_by_invoice
-from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
 from billing.rating.freshness import Unbilled, unbilled_in
-from billing.rating.models import EfficiencyVerdict, IdleShare
+from billing.rating.models import EfficiencyVerdict, IdleShare, RatingSnapshot
 from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.selectors import reference_data_known
+from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_ordinal
-from metering.intervals import Interval
 from pricing.meters import Role, line_kind
 from pricing.number_text import price_text
 from pricing.rating import LineKey
@@ -229,21 +228,18 @@ def month_statements(
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return _of_invoices(period, teams, summed=summed)
-    if (preview := preview_of(period)) is not None:
+    if (preview := snapshot_shown(period)) is not None:
         return _of_preview(period, preview, list(teams), summed=summed)
     return assessed_now(period, teams)
 
 
 def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
     """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
-    now, started = timezone.now(), time.monotonic()
-    window = Interval(period.start, period.end)
-    assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
-    preview_keep(period, assessment, as_of=now, took_ms=round((time.monotonic() - started) * 1000))
+    _, assessment = snapshot_make(period, now=timezone.now())
     return _of_assessment(period, assessment, list(teams))
 
 
-def _of_preview(period: BillingPeriod, preview: ProvisionalStatement, teams: list[Team], *, summed: bool) -> MonthStatements:
+def _of_preview(period: BillingPeriod, preview: RatingSnapshot, teams: list[Team], *, summed: bool) -> MonthStatements:
     """Statements as a large month was last assessed; `summed` without verdicts, and one line per kind."""
     by_code = {team.code: team for team in teams}
     statements, verdicts = [], []
@@ -257,8 +253,8 @@ def _of_preview(period: BillingPeriod, preview: ProvisionalStatement, teams: lis
             verdicts += content.verdicts
             statements += [Statement(by_code[code], content.charged)] if content.charged else []
             statements += [Statement(by_code[code], content.shadow, shadow=True)] if content.shadow else []
-    known = assessment_of(preview, verdicts)
-    return MonthStatements(period, statements, known, teams, preview.as_of, facts_of(preview).unbilled)
+    known = result_of(preview, verdicts)
+    return MonthStatements(period, statements, known, teams, preview.as_of, unbilled_in(known))
 
 
 def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) -> MonthStatements:

@@ -145,6 +145,50 @@ class PoolTime(models.Model):
         ]
 
 
+class RatingSnapshot(models.Model):
+    """What a month came to when it was last rated, and the fingerprint of what it was rated from (`rating.snapshots`).
+
+    `close_number`: of the close as which it was rated, none of an open month. `input_fingerprint`: it is valid while this is
+    the same; of a closed month only where its charges followed, with the `names` of its usage. `size`: lines and verdicts,
+    none where nobody kept the result; of a small month nothing else is kept.
+    """
+
+    month = models.CharField(max_length=7, unique=True)
+    close_number = models.IntegerField(null=True)
+    input_fingerprint = models.CharField(max_length=64, blank=True)
+    names = models.JSONField(null=True, help_text="[cluster, namespace] and [source, consumer] of the usage of a close")
+    as_of = models.DateTimeField(null=True)
+    took_ms = models.IntegerField(null=True)
+    size = models.IntegerField(null=True)
+    result = models.BinaryField(default=bytes, help_text="all but what is by team")
+    beside = models.BinaryField(default=bytes, help_text="what pages show beside it")
+    report = models.BinaryField(default=bytes, help_text="the period report; empty where nobody made one")
+    report_as_of = models.DateTimeField(null=True)
+    report_took_ms = models.IntegerField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.month} as of {self.as_of}"
+
+
+class TeamSnapshot(models.Model):
+    """Of a snapshot what is of one team: charges and verdicts for its own pages, their sums for pages of many teams.
+
+    `compared`: sums of as many days of the month before; empty unless the month was running.
+    """
+
+    snapshot = models.ForeignKey(RatingSnapshot, on_delete=models.CASCADE, related_name="teams")
+    team = models.CharField(max_length=64)
+    rated = models.BinaryField()
+    sums = models.BinaryField()
+    compared = models.BinaryField(default=bytes)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["snapshot", "team"], name="one_snapshot_per_team")]
+
+    def __str__(self) -> str:
+        return f"{self.snapshot_id} {self.team}"
+
+
 class RetroactiveChange(models.Model):
     """A price or an owner of closed time that turned out to be another one, or samples that count although late.
 

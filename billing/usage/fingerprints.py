@@ -82,18 +82,20 @@ def _days(window: Interval, cuts: Iterable[datetime]) -> dict[str, Any]:
 
 
 def names_before(window: Interval, before: int) -> tuple[list[Name], list[Name]]:
-    """(cluster, namespace) and (source, consumer) that usage of a window had, as known before the `before`-th close."""
+    """(cluster, namespace) and (source, consumer) that usage of a window had, as known before the `before`-th close;
+    and those of tokens of the days that it begins and ends in.
+    """
     asked = {
-        "start": window.start, "end": window.end, "before": before, "hour": this_hour(window.start),
-        "last_hour": next_hour(window.end),
+        "start": window.start, "end": window.end, "before": before, "day": this_day(window.start),
+        "last_day": next_day(window.end),
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT DISTINCT a.cluster, a.namespace FROM {SPANS} ORDER BY 1, 2", asked)
         namespaces = cursor.fetchall()
         cursor.execute(
             """SELECT DISTINCT d.source, d.consumer FROM (
-                    SELECT DISTINCT t.dimension FROM token_usage_hour t
-                    WHERE t.epoch < %(before)s AND t.hour >= %(hour)s AND t.hour < %(last_hour)s) u
+                    SELECT DISTINCT t.dimension FROM token_usage_day t
+                    WHERE t.epoch < %(before)s AND t.day >= %(day)s AND t.day < %(last_day)s) u
                 JOIN token_dimension d ON d.id = u.dimension ORDER BY 1, 2""",
             asked,
         )

@@ -49,7 +49,7 @@ DEVICE_PRICES = {
     ("NVIDIA-H800", False): "10", ("NVIDIA-H800", True): "10.5", ("NVIDIA-A800", False): "7.5",
     ("NVIDIA-A800", True): "7.25",
 }  # fmt: skip
-DERIVED = """closing_blockedteam, closing_provisionalteamstatement, closing_provisionalstatement, corrections_checkedclose,
+DERIVED = """closing_blockedteam, rating_teamsnapshot, rating_ratingsnapshot, rating_idleshare, rating_poolcapacity,
     invoices_invoiceline, invoices_invoice, invoices_numberseries, invoices_operation, invoices_billingperiod, rating_charge,
     rating_efficiencyverdict, rating_pooltime, usage_close"""
 

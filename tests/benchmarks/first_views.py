@@ -73,7 +73,7 @@ def views_of(state: str) -> list[Row]:
     from django.utils import timezone
 
     from billing.budgets.services.outlook import days_store
-    from billing.closing.services.previews import month_assess
+    from billing.closing.services.snapshots import month_assess
 
     assessing = _milliseconds(lambda: month_assess(month=MONTH, now=timezone.now()))
     print(f"assessing the {state} month: {assessing:,.0f} ms", flush=True)
@@ -99,12 +99,12 @@ def views_of(state: str) -> list[Row]:
 
 def _sums_of(state: str) -> Iterator[Row]:
     """What the database takes for the month to date of one team, and of all: the sums that pages are made of."""
-    from billing.closing.previews import preview_of
+    from billing.closing.snapshots import snapshot_shown
     from billing.invoices.selectors import period_of
     from billing.tenancy.models import Team
 
     period = period_of(MONTH)
-    preview = preview_of(period)
+    preview = snapshot_shown(period)
     if preview is None:
         return  # a small part of the month is assessed for each view
     for name, teams, most in (("a team", Team.objects.filter(code=TEAM), 1), ("all teams", Team.objects.all(), 60)):

@@ -29,8 +29,8 @@ from django.test import Client
 from billing.budgets.models import Budget
 from billing.budgets.services import standings_refresh
 from billing.closing.services.closing import period_close
-from billing.closing.services.previews import month_assess
 from billing.closing.services.showback import billing_mode_put
+from billing.closing.services.snapshots import month_assess
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of

@@ -15,9 +15,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.closing.services.closing import period_close
-from billing.corrections.models import CheckedClose
 from billing.corrections.services import proof
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
+from billing.rating.models import RatingSnapshot
 from billing.setup.file import SetUpFileError
 from billing.usage.services import rollups_fold
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -159,7 +159,7 @@ def test_usage_that_comes_late_is_no_business_of_a_closed_month(closed: Callable
 
 
 def test_a_month_that_nobody_has_checked_yet_is_rated_again(closed: Callable[..., list[str]]) -> None:
-    CheckedClose.objects.filter(period__month="2026-09").delete()
+    RatingSnapshot.objects.filter(month="2026-09").delete()
     assert closed_periods_check() == ["2026-09"]
 
 

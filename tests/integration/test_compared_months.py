@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from billing.closing.previous_month_to_date import same_moment
+from billing.closing.usage_profile import same_moment
 from billing.invoices.models import BillingPeriod
 from tests.factories import ingest_allocations, person, watched
 from tests.factories.boards import board, october

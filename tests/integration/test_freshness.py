@@ -302,7 +302,7 @@ def test_what_cannot_be_billed_yet_is_on_the_first_page(tmp_path: Path, finance:
 
 
 def test_a_large_month_keeps_what_cannot_be_billed(tmp_path: Path, finance: Client, settings: Any) -> None:
-    from billing.closing.services.previews import preview_make
+    from billing.closing.services.snapshots import snapshot_make
     from billing.invoices.selectors import period_of
 
     settings.CACHE_STATEMENTS_ABOVE_LINES = 1
@@ -312,7 +312,7 @@ def test_a_large_month_keeps_what_cannot_be_billed(tmp_path: Path, finance: Clie
         hold(2, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z", quantity=3, namespace="nobodys"), now=NOW,
     )  # fmt: skip
     watched(NOW)
-    preview_make(period_of("2026-11"), now=NOW)
+    snapshot_make(period_of("2026-11"), now=NOW, at_leisure=True)
     text = text_of(finance, "/?month=2026-11")
     for wanted in ("Not billable yet", "6.0 GPU-h", "60.00", "Assessed 23 Nov 01:00."):
         assert wanted in text, wanted

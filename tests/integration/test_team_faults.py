@@ -26,7 +26,7 @@ from billing.closing.report import build_report
 from billing.closing.services import closing
 from billing.closing.services.accrual import accrual_make
 from billing.closing.services.closing import CloseRefusedError, TeamsBlockedError, period_close
-from billing.closing.services.previews import month_assess
+from billing.closing.services.snapshots import month_assess
 from billing.corrections.services.proof import period_verify
 from billing.exports.journal import Chart
 from billing.invoices.models import BillingPeriod, Invoice

@@ -16,21 +16,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="ProvisionalStatement",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("month", models.CharField(max_length=7, unique=True)),
-                ("ordinal", models.IntegerField(help_text="of the period's close, as it was then", null=True)),
-                ("as_of", models.DateTimeField()),
-                ("took_ms", models.IntegerField()),
-                ("lines", models.IntegerField()),
-                ("facts", models.BinaryField(default=bytes)),
-                ("report", models.BinaryField(default=bytes)),
-                ("report_as_of", models.DateTimeField(null=True)),
-                ("report_took_ms", models.IntegerField(null=True)),
-            ],
-        ),
-        migrations.CreateModel(
             name="Accrual",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -232,25 +217,6 @@ class Migration(migrations.Migration):
                         name="a_close_is_taken_back_once",
                     ),
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="ProvisionalTeamStatement",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("team", models.CharField(max_length=64)),
-                ("sums", models.BinaryField()),
-                ("content", models.BinaryField()),
-                ("compared", models.BinaryField(default=bytes)),
-                (
-                    "preview",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="teams", to="closing.provisionalstatement"
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [models.UniqueConstraint(fields=("preview", "team"), name="one_preview_per_team")],
             },
         ),
         *sql_applied("billing.closing", "guards"),

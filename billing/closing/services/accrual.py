@@ -22,8 +22,9 @@ from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import document_of
 from billing.invoices.services.drafts import charges_by_invoice, parties_of
 from billing.invoices.services.periods import period_open
-from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.assessment import RatingResult
 from billing.rating.freshness import freshness
+from billing.rating.snapshots import rated_now
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -97,8 +98,9 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
     setup, revision = billing_setup(), last.revision + 1 if last else 1
     name = f"ACC-{setup.issuer}-{period.month}-{revision}"
     ends = period.end.astimezone(ZoneInfo(period.zone)).date()
-    assessment = rate_period(window=Interval(period.start, period.end), zone=period.zone, ordinal=None, isolate=True)
-    left_out = _left_out(build_report(period, now=now, thorough=False), assessment)
+    window = Interval(period.start, period.end)
+    assessment = rated_now(month=period.month, window=window, zone=period.zone, ordinal=None)
+    left_out = _left_out(build_report(period, now=now, thorough=False, assessment=assessment), assessment)
     fresh = freshness(EVERYTHING, Interval(period.start, period.end), now)
     before = json.loads(last.document) if last else None
     facts = AccrualFacts(name, period.month, now, ends, left_out, before, fresh.data_through)

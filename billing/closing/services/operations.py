@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.closing.services.closing import CloseRefusedError, period_close
-from billing.closing.services.previews import month_assess
+from billing.closing.services.snapshots import month_assess
 from billing.invoices.issued import NotIssuedError
 from billing.invoices.models import Operation
 from billing.invoices.services.invoices import invoices_issue

@@ -13,9 +13,10 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Max
 
-from billing.closing.models import PeriodReopening, ProvisionalStatement
+from billing.closing.models import PeriodReopening
 from billing.invoices.approval_limits import require_right, require_second_person
 from billing.invoices.models import BillingPeriod, Invoice
+from billing.rating.models import RatingSnapshot
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup
@@ -79,7 +80,7 @@ def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> Period
         period.status, period.ordinal = BillingPeriod.Status.OPEN, None
         period.closed_at, period.closed_by = None, ""
         period.save()
-        ProvisionalStatement.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
+        RatingSnapshot.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
         _tell("period_reopen", asked, actor, held)
     return asked
 

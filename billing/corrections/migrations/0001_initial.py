@@ -15,20 +15,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="CheckedClose",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("fingerprint", models.CharField(max_length=64)),
-                ("names", models.JSONField(help_text="[cluster, namespace] and [source, consumer] of its usage")),
-                (
-                    "period",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="checked", to="invoices.billingperiod"
-                    ),
-                ),
-            ],
-        ),
-        migrations.CreateModel(
             name="Dispute",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 
-from billing.corrections.models import CheckedClose
 from billing.corrections.note_proof import correction_follows, note_hashes
 from billing.corrections.usage_proof import usage_faults
 from billing.invoices.issued import issued_notes
@@ -19,8 +18,8 @@ from billing.invoices.lines import (
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult, rate_period
-from billing.rating.input_fingerprint import Facts, Names, facts_now, input_fingerprint, names_of
-from billing.rating.models import Charge as ChargeRow
+from billing.rating.input_fingerprint import facts_now
+from billing.rating.snapshots import ClosedMonth, charges_differing
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
 from metering.intervals import Interval
@@ -89,26 +88,16 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
     again: those of which usage, owners, prices or charges are not what they were when they last were; `thorough`: all.
     """
     facts, again = facts_now(), []
-    closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).select_related("checked").order_by("ordinal")
-    for period in closed:
-        known = getattr(period, "checked", None)
-        if thorough or known is None or known.fingerprint != _fingerprint(facts, period, known.names):
+    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal"):
+        closed = ClosedMonth(period.month, Interval(period.start, period.end), period.zone, period.ordinal or 0, facts)
+        if thorough or not closed.proved:
             _rate_again(period)
-            names = names_of(Interval(period.start, period.end), period.ordinal or 0)
-            kept = {"names": names, "fingerprint": _fingerprint(facts, period, names)}
-            CheckedClose.objects.update_or_create(period=period, defaults=kept)
+            closed.keep_proof()
             again.append(period.month)
     return again
 
 
-def _fingerprint(facts: Facts, period: BillingPeriod, names: Names) -> str:
-    window = Interval(period.start, period.end)
-    return input_fingerprint(facts, window=window, zone=period.zone, ordinal=period.ordinal, names=names)
-
-
 def _rate_again(period: BillingPeriod) -> None:
-    rows = ChargeRow.objects.filter(closing=period.ordinal).values_list("line_key", "usage_quantity", "unit_price")
-    stored = {key: (quantity, price) for key, quantity, price in rows}
     assessment = _again(period)
     if assessment.faults:
         told = "; ".join(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items()))
@@ -116,13 +105,9 @@ def _rate_again(period: BillingPeriod) -> None:
             "period %(month)s is closed, and teams of it cannot be rated again: %(problems)s",
             month=period.month, problems=told,
         ))
-    again = {
-        charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges
-    }
-    if stored != again:
+    if differing := charges_differing(assessment, period.ordinal):
         raise ClosedPeriodError(Message(
-            "this would change %(n)s charges of period %(month)s, which is closed",
-            n=len(stored.items() ^ again.items()), month=period.month,
+            "this would change %(n)s charges of period %(month)s, which is closed", n=differing, month=period.month
         ))
 
 

@@ -8,7 +8,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.closing.cached_report import report_shown
 from billing.closing.exception_kinds import WAIVABLE
 from billing.closing.models import PeriodReopening
 from billing.closing.report import Report, build_report
@@ -17,6 +16,7 @@ from billing.closing.services.energy import ReadingError, meter_reading_put
 from billing.closing.services.operations import operation_request
 from billing.closing.services.reopening import why_not_reopenable
 from billing.closing.services.waivers import WaiverError, exception_waive, last_day
+from billing.closing.snapshots import report_shown
 from billing.closing.tasks import operation_wake
 from billing.exports.services.journal import AcknowledgementError, journal_acknowledge
 from billing.invoices.models import BillingPeriod, Invoice, Operation

@@ -1,4 +1,5 @@
 import django.contrib.postgres.fields
+import django.db.models.deletion
 from django.db import migrations, models
 
 from billing.runtime.sql_files import sql_applied
@@ -215,6 +216,48 @@ class Migration(migrations.Migration):
                         name="approved_change_is_known_from_an_epoch",
                     ),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RatingSnapshot",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("month", models.CharField(max_length=7, unique=True)),
+                ("close_number", models.IntegerField(null=True)),
+                ("input_fingerprint", models.CharField(blank=True, max_length=64)),
+                (
+                    "names",
+                    models.JSONField(
+                        help_text="[cluster, namespace] and [source, consumer] of the usage of a close", null=True
+                    ),
+                ),
+                ("as_of", models.DateTimeField(null=True)),
+                ("took_ms", models.IntegerField(null=True)),
+                ("size", models.IntegerField(null=True)),
+                ("result", models.BinaryField(default=bytes, help_text="all but what is by team")),
+                ("beside", models.BinaryField(default=bytes, help_text="what pages show beside it")),
+                ("report", models.BinaryField(default=bytes, help_text="the period report; empty where nobody made one")),
+                ("report_as_of", models.DateTimeField(null=True)),
+                ("report_took_ms", models.IntegerField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="TeamSnapshot",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("team", models.CharField(max_length=64)),
+                ("rated", models.BinaryField()),
+                ("sums", models.BinaryField()),
+                ("compared", models.BinaryField(default=bytes)),
+                (
+                    "snapshot",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="teams", to="rating.ratingsnapshot"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [models.UniqueConstraint(fields=("snapshot", "team"), name="one_snapshot_per_team")],
             },
         ),
         *sql_applied("billing.rating", "guards"),

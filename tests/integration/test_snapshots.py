@@ -1,6 +1,6 @@
-"""Large months: their pages show the last assessment with its time, and whatever decides looks anew."""
+"""Snapshots of large months: pages show the last rating with its time; whatever decides takes it only while it is valid."""
 
-import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,11 +10,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from billing.closing.models import ProvisionalStatement, ProvisionalTeamStatement
+from billing.budgets.spending import month_lines
+from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run
-from billing.closing.services.previews import month_assess, previews_refresh
+from billing.closing.services.snapshots import month_assess, snapshots_refresh
 from billing.closing.services.waivers import exception_waive
+from billing.corrections.services.proof import closed_periods_check, period_verify
 from billing.invoices.models import BillingPeriod, Operation
 from billing.portal.board import Board
 from billing.portal.bridge import Bridge
@@ -24,10 +26,16 @@ from billing.portal.months import period_shown
 from billing.portal.recovery import recovery_of
 from billing.portal.statements import MonthStatements, month_statements
 from billing.portal.usage_heatmap import Heat
+from billing.rating.assessment import rate_period
+from billing.rating.input_fingerprint import fingerprint_now
+from billing.rating.models import RatingSnapshot
+from billing.rating.snapshots import valid_result
 from billing.tenancy.models import BillingSetup, Team
+from metering.intervals import Interval
 from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, watched
 from tests.factories.usage import POLICY, sample
+from tests.stored_rows import rewrite
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH = "2026-10"
@@ -159,16 +167,6 @@ def test_a_part_of_the_house_is_summed_when_it_is_asked_for(month: str) -> None:
     assert devices.peak == Decimal("0.6")  # three devices on one of five Saturdays
 
 
-def test_use_that_an_older_release_did_not_keep_is_summed(month: str) -> None:
-    month_assess(month=month, now=AFTER)
-    kept = ProvisionalStatement.objects.get(month=month)
-    pools = json.loads(bytes(kept.facts))["pools"]
-    ProvisionalStatement.objects.filter(pk=kept.pk).update(facts=json.dumps(pools).encode())
-    heat, until = use_by_hour()
-    assert ([item.name for item in heat], until) == (["devices", "tokens"], None)
-    assert "NVIDIA-H800" in of_pages()["/recovery/"]
-
-
 MIDDLE = datetime(2026, 11, 11, 16, tzinfo=UTC)
 """Eleven days of November, in which nlp uses nothing."""
 
@@ -205,11 +203,11 @@ def test_as_many_days_of_the_month_before_are_the_same_live_and_kept(
     settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     month_assess(month="2026-11", now=MIDDLE)
     with monkeypatch.context() as nobody_assesses:
-        nobody_assesses.setattr("billing.closing.previous_month_to_date.rate_slice", None)
+        nobody_assesses.setattr("billing.closing.usage_profile.rate_slice", None)
         assert [compared(**names) for names in asked] == live
         assert compared("cv") == live[1]
     month_assess(month="2026-11", now=datetime(2026, 12, 3, tzinfo=UTC))
-    assert not ProvisionalStatement.objects.get(month="2026-11").teams.exclude(compared=b"[]").exists()
+    assert not RatingSnapshot.objects.get(month="2026-11").teams.exclude(compared=b"[]").exists()
 
 
 def test_a_team_that_used_nothing_since_is_compared_too(month: str, settings: Any) -> None:
@@ -224,19 +222,6 @@ def test_a_team_that_used_nothing_since_is_compared_too(month: str, settings: An
     assert (bridge, [(item.team, item.before) for item in bridge.items if not item.after]) == (
         before, [("nlp", Decimal("209.62"))]
     )  # fmt: skip
-
-
-def test_sums_that_an_older_release_kept_are_read_line_by_line(month: str) -> None:
-    month_assess(month=month, now=ASSESSED)
-    teams, period = Team.objects.order_by("code"), period_shown(MONTH, BillingSetup.objects.get())
-    now = facts(month_facets(period, teams))
-    for row in ProvisionalTeamStatement.objects.all():
-        old = {name: found for name, found in json.loads(bytes(row.sums)).items() if name != "facets"}
-        ProvisionalTeamStatement.objects.filter(pk=row.pk).update(sums=json.dumps(old).encode())
-    older = month_facets(period, teams)
-    assert older.whole is not None
-    assert facts(older) == now
-    assert statements(summed=True).total == now["total"]
 
 
 def test_pages_show_what_is_kept_and_say_as_of_when(month: str) -> None:
@@ -288,12 +273,84 @@ def test_a_small_month_is_assessed_with_every_view(month: str, settings: Any) ->
     assert "Assess again" not in page
 
 
-def test_the_close_never_reads_what_is_kept(month: str) -> None:
+@pytest.fixture
+def ratings(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """The close number of every rating for a close from now on."""
+    seen: list[int | None] = []
+
+    def noting(**asked: Any) -> Any:
+        seen.append(asked["ordinal"])
+        return rate_period(**asked)
+
+    for module in ("close_check", "services.closing"):
+        monkeypatch.setattr(f"billing.closing.{module}.rate_period", noting)
+    return seen
+
+
+def test_a_close_takes_a_valid_snapshot(month: str, ratings: list[int | None]) -> None:
+    month_assess(month=month, now=ASSESSED)
+    period_close(month=month, actor="finance", now=AFTER)
+    assert ratings == []
+    assert amounts(statements()) == {"cv": Decimal("78.61"), "nlp": Decimal("209.62")}
+    assert all(proof.holds for proof in period_verify(month=month))
+
+
+def test_a_close_never_takes_a_snapshot_that_is_out_of_date(month: str, ratings: list[int | None]) -> None:
     month_assess(month=month, now=ASSESSED)
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
     period_close(month=month, actor="finance", now=AFTER)
+    assert ratings == [None]
     assert amounts(statements())["cv"] == Decimal("104.81")
     assert statements().as_of is None  # invoiced now
+
+
+def test_a_close_never_takes_a_snapshot_of_another_program(
+    month: str, ratings: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    month_assess(month=month, now=ASSESSED)
+    monkeypatch.setattr("billing.rating.input_fingerprint.program_digest", lambda: "of the next release")
+    period_close(month=month, actor="finance", now=AFTER)
+    assert ratings == [None]
+
+
+def test_a_snapshot_is_the_very_result(month: str, tmp_path: Path) -> None:
+    """With a verdict, a policy on idle time, usage without owner and price, and the platform's own: as it was rated."""
+    idle = {"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "1.0000", "method": "proportional"}
+    rules = {"name": "idle", "valid_from": "2026-10-01T00:00:00+08:00", "idle": [idle]}
+    grid = {"cluster": "hq-1", "valid_from": "2026-01-01", "location_kg_per_kwh": "0.5306", "market_kg_per_kwh": "0.6096",
+            "source": "national average and residual mix, 2023"}  # fmt: skip
+    apply(tmp_path, efficiency_policies=[POLICY], allocation_policies=[rules], carbon=[grid])
+    assert rewrite("UPDATE rates_gpuprice SET facility_kw = 1.3 WHERE accelerator = 'NVIDIA-H800'") == 1
+    sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.10", "0.15")
+    ingest_allocations(
+        allocation_record(3, namespace="serving"), allocation_record(4, namespace="nobodys"),
+        allocation_record(5, accelerator="NVIDIA-B300"),
+    )  # fmt: skip
+    factories.ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=64,
+        **{"from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"},
+    )  # fmt: skip
+    month_assess(month=month, now=ASSESSED)
+    period = period_shown(MONTH, BillingSetup.objects.get())
+    asked: Any = {"window": Interval(period.start, period.end), "zone": period.zone}
+    kept = valid_result(month, fingerprint_now(**asked))
+    fresh = rate_period(**asked, ordinal=None, isolate=True)
+    assert kept is not None
+    assert {charge.key.kind for charge in kept.charges} == {"gpu", "tokens", "efficiency", "idle"}
+    assert any(charge.carbon for charge in kept.charges)
+    assert all([kept.verdicts, kept.unowned, kept.unpriced, kept.pools, kept.team_time])
+    assert replace(fresh, reference_data=None) == kept
+    assert repr(replace(fresh, reference_data=None).charges) == repr(kept.charges)  # to the last digit and exponent
+
+
+def test_budgets_and_the_report_read_a_valid_snapshot(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = month_lines(month, "Asia/Shanghai")
+    month_assess(month=month, now=ASSESSED)
+    period = period_shown(MONTH, BillingSetup.objects.get())
+    report = build_report(period, now=AFTER).as_dict()
+    monkeypatch.setattr("billing.rating.snapshots.rate_period", None)
+    assert month_lines(month, "Asia/Shanghai") == lines
+    assert build_report(period, now=AFTER).as_dict() == report
 
 
 def test_a_waiver_counts_at_once_in_a_report_that_is_kept(month: str) -> None:
@@ -325,15 +382,40 @@ def test_finance_has_a_month_assessed_again(month: str) -> None:
     assert amounts(statements())["cv"] == Decimal("104.81")
 
 
-def test_the_scheduler_assesses_when_it_is_time_to(month: str) -> None:
-    assert previews_refresh() > 0
-    kept = ProvisionalStatement.objects.get(month=month)
+def test_the_scheduler_rates_what_has_changed_when_it_is_time_to(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert snapshots_refresh() > 0
+    kept = RatingSnapshot.objects.get(month=month)
     assert kept.report_as_of is not None
-    assert previews_refresh() == 0  # a moment later nothing is due
-    ProvisionalStatement.objects.update(as_of=kept.as_of - timedelta(minutes=2))
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
-    assert previews_refresh() >= 1
+    assert snapshots_refresh() == 0  # a moment later nothing is due
+    earlier = RatingSnapshot.objects.get(month=month).as_of - timedelta(minutes=2)
+    RatingSnapshot.objects.update(as_of=earlier)
+    assert snapshots_refresh() == 1
     assert amounts(statements())["cv"] == Decimal("104.81")
+
+
+def test_the_scheduler_rates_nothing_that_is_valid_and_says_that_it_is_as_of_now(
+    month: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert snapshots_refresh() > 0
+    earlier = RatingSnapshot.objects.get(month=month).as_of - timedelta(minutes=2)
+    RatingSnapshot.objects.update(as_of=earlier)
+    monkeypatch.setattr("billing.closing.services.snapshots.rate_period", None)
+    assert snapshots_refresh() == 0
+    assert RatingSnapshot.objects.get(month=month).as_of > earlier + timedelta(minutes=1)
+
+
+def test_a_closed_month_that_was_kept_for_pages_needs_no_other_rating_to_prove_it(month: str) -> None:
+    period_close(month=month, actor="finance", now=AFTER)
+    assert closed_periods_check() == [month]
+    RatingSnapshot.objects.all().delete()
+    month_assess(month=month, now=AFTER)
+    assert closed_periods_check() == []
+    RatingSnapshot.objects.all().delete()
+    assert closed_periods_check() == [month]
+    assert snapshots_refresh() > 0  # what was kept for the proof alone is no snapshot for pages
+    assert RatingSnapshot.objects.get(month=month).size == 5  # a line of each team and three of tokens
+    assert closed_periods_check() == []
 
 
 def test_a_preview_is_as_confined_as_the_month(month: str) -> None:

@@ -1,0 +1,192 @@
+"""Keeping the last rating of large months, so that no page and no close waits for one that nothing has changed since."""
+
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from billing.closing.report import found_in
+from billing.closing.snapshots import Beside, KeptSums, TeamContent, kind_sums, report_kept, team_contents
+from billing.closing.usage_profile import Compared, weekly_usage_profile
+from billing.invoices.line_rollups import MonthRollups, encoded, line_rollups, wasting_jobs
+from billing.invoices.models import BillingPeriod
+from billing.invoices.selectors import period_of
+from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.input_fingerprint import facts_now, fingerprint_now
+from billing.rating.models import RatingSnapshot, TeamSnapshot
+from billing.rating.snapshots import (
+    ClosedMonth,
+    TeamRating,
+    by_team,
+    charges_differing,
+    due,
+    large,
+    shared_bytes,
+    size_of,
+    team_bytes,
+)
+from billing.runtime.bulk_copy import rows_copy
+from billing.runtime.gc_pause import collector_paused
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.usage.epochs import one_snapshot
+from billing.usage.selectors import usage_months
+from metering.intervals import Interval, month_of
+from metering.messages import Message
+
+SNAPSHOT_LOCK, REFRESH_LOCK = 0x5056, 0x5057
+MONTHS_KEPT = 3
+"""How many of the newest months the scheduler rates."""
+
+
+def snapshot_make(
+    period: BillingPeriod, *, now: datetime, at_leisure: bool = False
+) -> tuple[RatingSnapshot | None, RatingResult]:
+    """Rate a month as it is known now, or as its close saw it, and keep the result where it is large.
+
+    at_leisure: where nobody waits for it: with its fingerprint, and with what pages show beside it; of a small month just
+    that it is small.
+    """
+    started, proof = time.monotonic(), {"close_number": period.ordinal, "input_fingerprint": "", "names": None}
+    with collector_paused():
+        rated = _rated_with(proof, period) if at_leisure else _rated(period)
+    if not large(size_of(rated)) and not at_leisure:
+        return None, rated
+    beside, compared, contents = Beside(), Compared(), dict[str, TeamContent]()
+    if large(size_of(rated)):
+        contents = team_contents(rated.charges, {team: mine.verdicts for team, mine in by_team(rated).items()})
+    if at_leisure and contents:
+        beside, compared = _beside(period, rated, contents, now)
+    facts = {
+        **proof, "as_of": now, "size": size_of(rated), "took_ms": round((time.monotonic() - started) * 1000),
+        "result": shared_bytes(rated) if contents else b"", "beside": encoded(beside),
+    }  # fmt: skip
+    return _keep(period.month, facts, rated, contents, compared), rated
+
+
+def _rated(period: BillingPeriod) -> RatingResult:
+    window = Interval(period.start, period.end)
+    return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+
+
+def _rated_with(proof: dict[str, Any], period: BillingPeriod) -> RatingResult:
+    """The rating as of one instant, and in `proof` the fingerprint under which it is valid."""
+    window, ordinal = Interval(period.start, period.end), period.ordinal
+    with one_snapshot(beside=True):
+        if ordinal is None:
+            proof["input_fingerprint"] = fingerprint_now(window=window, zone=period.zone)
+        rated = _rated(period)
+        if period.status == BillingPeriod.Status.CLOSED and ordinal is not None and not charges_differing(rated, ordinal):
+            proof |= ClosedMonth(period.month, window, period.zone, ordinal, facts_now()).proof()
+    return rated
+
+
+def _beside(
+    period: BillingPeriod, rated: RatingResult, contents: Mapping[str, TeamContent], now: datetime
+) -> tuple[Beside, Compared]:
+    """Use by hour of the week of what is charged, or where nothing is, of what is only shown; and the month before."""
+    charged = [line.key for content in contents.values() for line in content.charged]
+    keys = charged or [line.key for content in contents.values() for line in content.shadow]
+    compared = Compared() if rated.reference_data is None else Compared.of(period, rated.reference_data, now)
+    return Beside(weekly_usage_profile(period, keys, now), compared.until), compared
+
+
+def _keep(
+    month: str, facts: dict[str, object], rated: RatingResult, contents: Mapping[str, TeamContent], compared: Compared
+) -> RatingSnapshot:
+    """Store a snapshot in place of the last. A team that only the month before had is kept for what it is compared with."""
+    mine = by_team(rated) if contents else {}
+    teams = sorted(mine.keys() | contents.keys() | compared.teams.keys())
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SNAPSHOT_LOCK])
+        snapshot, _ = RatingSnapshot.objects.update_or_create(month=month, defaults=facts)
+        snapshot.teams.all().delete()
+        rows = (
+            (snapshot.pk, code, team_bytes(mine.get(code, TeamRating())), encoded(_sums(contents.get(code, TeamContent()))),
+             encoded(compared.teams.get(code, [])))
+            for code in teams
+        )  # fmt: skip
+        rows_copy(TeamSnapshot, ("snapshot_id", "team", "rated", "sums", "compared"), rows)
+    return snapshot
+
+
+def _sums(content: TeamContent) -> KeptSums:
+    rollups = MonthRollups(line_rollups(content.charged), line_rollups(content.shadow), wasting_jobs(content.verdicts))
+    return KeptSums(kind_sums(content.charged), kind_sums(content.shadow), rollups)
+
+
+def report_make(period: BillingPeriod, rated: RatingResult | None, *, now: datetime) -> None:
+    """Make the whole report of a month whose snapshot is kept, and keep it with that; `rated` where the caller has it."""
+    started = time.monotonic()
+    found = report_kept(found_in(period, now, rated))
+    took = round((time.monotonic() - started) * 1000)
+    RatingSnapshot.objects.filter(month=period.month).update(report=found, report_as_of=now, report_took_ms=took)
+
+
+def month_assess(*, month: str, now: datetime) -> Message:
+    """Rate a month for its pages, whatever is kept of it; returns what was done in words."""
+    period = period_of(month)
+    _, rated = snapshot_make(period, now=now, at_leisure=True)
+    if large(size_of(rated)):
+        report_make(period, rated, now=now)
+    size = size_of(rated)
+    return Message.counted("%(n)s line or verdict assessed", "%(n)s lines and verdicts assessed", size, n=size)
+
+
+def snapshots_refresh() -> int:
+    """Rate the newest months again that have changed, where it is time to, unless somebody is at it; returns how often it
+    rated a month or made its report.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [REFRESH_LOCK])
+        if not cursor.fetchone()[0]:
+            return 0
+        try:
+            return sum(_refresh(period, timezone.now()) for period in _newest_periods())
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [REFRESH_LOCK])
+
+
+def _newest_periods() -> list[BillingPeriod]:
+    try:
+        zone, now = billing_setup().zone, timezone.now()
+    except NoSetupError:
+        return []
+    known = {period.month: period for period in BillingPeriod.objects.all()}
+    used = sorted({month_of(now, zone), *usage_months(now, zone), *known}, reverse=True)[:MONTHS_KEPT]
+    return [known.get(month) or period_of(month) for month in used]
+
+
+def _refresh(period: BillingPeriod, now: datetime) -> int:
+    kept = RatingSnapshot.objects.defer("result", "beside", "report").filter(month=period.month).first()
+    rated, done = None, 0
+    if not _current(kept, period, now):
+        kept, rated = snapshot_make(period, now=now, at_leisure=True)
+        done = 1
+    if kept is not None and large(kept.size or 0) and _report_due(kept, period, now):
+        report_make(period, rated, now=now)
+        done += 1
+    return done
+
+
+def _current(kept: RatingSnapshot | None, period: BillingPeriod, now: datetime) -> bool:
+    """Whether pages need no other rating: it is valid, or it is not time yet; a closed month is rated once."""
+    if kept is None or kept.as_of is None or kept.close_number != period.ordinal:
+        return False
+    if period.status == BillingPeriod.Status.CLOSED or not due(kept.as_of, kept.took_ms, now):
+        return True
+    if period.ordinal is not None:
+        return False
+    valid = kept.input_fingerprint == fingerprint_now(window=Interval(period.start, period.end), zone=period.zone)
+    if valid:
+        RatingSnapshot.objects.filter(pk=kept.pk, input_fingerprint=kept.input_fingerprint).update(as_of=now)
+    return valid
+
+
+def _report_due(kept: RatingSnapshot, period: BillingPeriod, now: datetime) -> bool:
+    """Of a closed month once after the close and then once a day."""
+    if period.closed_at is None or kept.report_as_of is None or kept.report_as_of < period.closed_at:
+        return due(kept.report_as_of, kept.report_took_ms, now) or period.closed_at is not None
+    return now - kept.report_as_of >= timedelta(days=1)

@@ -1,0 +1,134 @@
+"""What pages show beside a month's rating: its use by hour of the week, and as many days of the month before.
+
+A running month is compared with the month before up to the same day and time, rated by today's reference data. Not up to the
+last midnight: what the month has cost so far has today in it, and both are to be of the same length. The moment is a whole
+minute by the clock of the installation, which the page names; where a night had an hour more or less, the clock counts and
+not the hours that passed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import product
+from typing import Final, Self
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from billing.invoices.line_rollups import LineRollup, line_rollups, statement_line
+from billing.invoices.lines import Line, invoice_lines
+from billing.invoices.models import BillingPeriod
+from billing.invoices.selectors import period_of
+from billing.rating.assessment import RatingResult, rate_slice
+from billing.rating.reference_data import ReferenceData
+from billing.usage.gpu_time_by_job import WeekHours, devices_by_week_hour, tokens_by_week_hour
+from billing.usage.selectors import last_ordinal
+from metering.intervals import Interval, previous_month
+from pricing.rating import LineKey
+
+HOURS: Final = list(product(range(7), range(24)))
+
+
+class HoursOf(msgspec.Struct, gc=False):
+    """Use by hour of the week from Monday 0:00, local: `name` is cluster, accelerator and resource, or a model."""
+
+    name: tuple[str, ...]
+    hours: list[Decimal]
+
+
+class WeekUse(msgspec.Struct):
+    """What the places and consumers of all lines used until `until`: device-microseconds, and tokens."""
+
+    until: datetime
+    devices: list[HoursOf]
+    tokens: list[HoursOf]
+
+
+def weekly_usage_profile(period: BillingPeriod, keys: Iterable[LineKey], now: datetime) -> WeekUse | None:
+    """Use until `now` of the namespaces and consumers that lines name; None before the month begins."""
+    until = min(period.end, now)
+    if until <= period.start:
+        return None
+    places, consumers = named_by(keys)
+    window = Interval(period.start, until)
+    devices = devices_by_week_hour(window, period.zone, places)
+    tokens = tokens_by_week_hour(window, period.zone, consumers)
+    return WeekUse(
+        until, [HoursOf(name, _listed(found)) for name, found in devices.items()],
+        [HoursOf((name,), _listed(found)) for name, found in tokens.items()],
+    )  # fmt: skip
+
+
+def named_by(keys: Iterable[LineKey]) -> tuple[set[tuple[str, str]], set[str]]:
+    """The namespaces (with their clusters) and consumers of lines; what corrects other months names no use of this one."""
+    places, consumers = set(), set()
+    for key in keys:
+        if not key.correction and key.what.on_demand and not key.counts_tokens:
+            places.add((key.cluster, key.namespace))
+        elif not key.correction and key.counts_tokens:
+            consumers.add(key.consumer)
+    return places, consumers
+
+
+def _listed(found: WeekHours) -> list[Decimal]:
+    return [found.get(hour, Decimal(0)) for hour in HOURS]
+
+
+def of_hours(listed: Iterable[Decimal]) -> WeekHours:
+    """The list again by weekday and hour."""
+    return dict(zip(HOURS, listed, strict=True))
+
+
+def same_moment(period: BillingPeriod, before: BillingPeriod, now: datetime) -> datetime:
+    """The day and time of the month before at which it is compared with `period` at `now`; its end where it is shorter."""
+    began, begun = (month.start.astimezone(ZoneInfo(month.zone)).replace(tzinfo=None) for month in (before, period))
+    here = now.astimezone(ZoneInfo(period.zone)).replace(tzinfo=None, second=0, microsecond=0)
+    return min((began + (here - begun)).replace(tzinfo=ZoneInfo(before.zone)).astimezone(UTC), before.end)
+
+
+@dataclass(frozen=True, slots=True)
+class DaysBefore:
+    """The first days of a month as the close after all closes so far would see them."""
+
+    month: str
+    window: Interval
+    closing: int
+    assessed: RatingResult
+
+    @classmethod
+    def of(cls, period: BillingPeriod, now: datetime, reference_data: ReferenceData) -> Self | None:
+        """The month before up to where `period` is at `now`; None where it has not begun."""
+        before = period_of(previous_month(period.month))
+        until = same_moment(period, before, now)
+        if until <= before.start:
+            return None
+        window, closing = Interval(before.start, until), reference_data.closing or last_ordinal() + 1
+        assessed = rate_slice(
+            window=window, zone=before.zone, reference_data=reference_data, closing=closing, correction=False, isolate=True
+        )
+        return cls(before.month, window, closing, assessed)
+
+    @property
+    def lines(self) -> list[Line]:
+        """What teams would be charged or shown for them; what the platform carries is nobody's."""
+        return invoice_lines(charge for charge in self.assessed.charges if not charge.key.platform)
+
+
+class Compared(msgspec.Struct):
+    """Sums by team of as many days of the month before, and until when; nothing (None) of a month that does not run."""
+
+    until: datetime | None = None
+    teams: dict[str, list[LineRollup]] = {}
+
+    @classmethod
+    def of(cls, period: BillingPeriod, reference_data: ReferenceData, now: datetime) -> "Compared":
+        """Of a running month; what is unknown is compared with nothing."""
+        days = DaysBefore.of(period, now, reference_data) if period.start <= now < period.end else None
+        if days is None or days.assessed.faults:
+            return cls()
+        teams: dict[str, list[LineRollup]] = defaultdict(list)
+        for item in line_rollups(statement_line(line) for line in days.lines):
+            teams[item.team].append(item)
+        return cls(days.window.end, teams)

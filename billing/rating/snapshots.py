@@ -1,0 +1,186 @@
+"""The last rating of a month, kept: read back as the very result, or by team as far as a page asks.
+
+It is valid while the fingerprint of what it was rated from is the same (`input_fingerprint`). Whatever decides takes it only
+then; a page may show an older one and says of when it is. A month that is small is rated faster than it is read: of it
+only its size is kept.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from django.conf import settings
+
+from billing.rating.allocation import Pool, PoolIdle
+from billing.rating.assessment import DeviceTime, RatingResult, Unowned, rate_period
+from billing.rating.efficiency import Verdict
+from billing.rating.input_fingerprint import Facts, Names, fingerprint_now, input_fingerprint, names_of
+from billing.rating.models import Charge as ChargeRow
+from billing.rating.models import RatingSnapshot
+from metering.intervals import Interval
+from pricing.rating import Charge, Unpriced
+
+
+class TeamRating(msgspec.Struct, gc=False):
+    """What a team is charged, and what was said of its jobs."""
+
+    charges: list[Charge] = []
+    verdicts: list[Verdict] = []
+
+
+class SharedRating(msgspec.Struct, kw_only=True):
+    """A `RatingResult` but for what is by team, and what it was looked up in."""
+
+    unowned: list[Unowned]
+    unpriced: list[Unpriced]
+    platform_unpriced: list[Unpriced]
+    device_time: dict[Pool, DeviceTime]
+    team_time: dict[Pool, dict[str, Decimal]]
+    pools: list[PoolIdle]
+    tokens: dict[str, int]
+    tokens_left: int
+    faults: dict[str, str]
+    tokens_held: int
+    entangled: bool
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Fraction | str):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def _typed(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
+_team: Final = msgspec.msgpack.Decoder(TeamRating, dec_hook=_typed)
+_shared: Final = msgspec.msgpack.Decoder(SharedRating, dec_hook=_typed)
+
+
+def large(size: int) -> bool:
+    """Whether a month of so many lines and verdicts is too large to be rated with every view."""
+    return size >= settings.CACHE_STATEMENTS_ABOVE_LINES
+
+
+def size_of(rated: RatingResult) -> int:
+    """How many lines and verdicts a month has."""
+    return len(rated.charges) + len(rated.verdicts)
+
+
+def shared_bytes(rated: RatingResult) -> bytes:
+    """All of a result but charges and verdicts."""
+    return _encoder.encode({name: getattr(rated, name) for name in SharedRating.__struct_fields__})
+
+
+def by_team(rated: RatingResult) -> dict[str, TeamRating]:
+    """Charges and verdicts of each team, in the order of the result."""
+    found: dict[str, TeamRating] = defaultdict(TeamRating)
+    for charge in rated.charges:
+        found[charge.key.team].charges.append(charge)
+    for verdict in rated.verdicts:
+        found[verdict.team].verdicts.append(verdict)
+    return found
+
+
+def team_bytes(rating: TeamRating) -> bytes:
+    """Charges and verdicts of a team."""
+    return _encoder.encode(rating)
+
+
+def snapshot_of(month: str, close_number: int | None) -> RatingSnapshot | None:
+    """The last rating of a month, where it is large and of that close (None: of none); its report stays unread."""
+    kept = RatingSnapshot.objects.defer("report").filter(
+        month=month, close_number=close_number, size__gte=settings.CACHE_STATEMENTS_ABOVE_LINES
+    )
+    return kept.first()
+
+
+def team_ratings(snapshot: RatingSnapshot, teams: Iterable[str]) -> Mapping[str, TeamRating]:
+    """Charges and verdicts of some teams."""
+    rows = snapshot.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "rated")
+    return {team: _team.decode(rated) for team, rated in rows.iterator()}
+
+
+def result_of(snapshot: RatingSnapshot, verdicts: Iterable[Verdict] = ()) -> RatingResult:
+    """What was rated but for charges, with some of the verdicts."""
+    shared = _shared.decode(snapshot.result)
+    return RatingResult(verdicts=list(verdicts), **{name: getattr(shared, name) for name in shared.__struct_fields__})
+
+
+def valid_result(month: str, fingerprint: str) -> RatingResult | None:
+    """The whole result that is kept of an open month, where it was rated from just these inputs."""
+    snapshot = snapshot_of(month, None)
+    if snapshot is None or snapshot.input_fingerprint != fingerprint:
+        return None
+    result, teams = result_of(snapshot), snapshot.teams.order_by("team").values_list("rated", flat=True)
+    for rated in teams.iterator():
+        team = _team.decode(rated)
+        result.charges += team.charges
+        result.verdicts += team.verdicts
+    result.charges.sort(key=attrgetter("key"))
+    result.verdicts.sort(key=attrgetter("cluster", "namespace", "job", "policy", "team"))
+    return result
+
+
+def charges_differing(rated: RatingResult, ordinal: int | None) -> int:
+    """How many charges of a close do not follow from a rating, or are not stored though they do."""
+    rows = ChargeRow.objects.filter(closing=ordinal).values_list("line_key", "usage_quantity", "unit_price")
+    stored = {key: (quantity, price) for key, quantity, price in rows}
+    again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in rated.charges}
+    return len(stored.items() ^ again.items())
+
+
+@dataclass(frozen=True)
+class ClosedMonth:
+    """A closed month, and the reference data of now that its charges are to follow from."""
+
+    month: str
+    window: Interval
+    zone: str
+    ordinal: int
+    facts: Facts
+
+    def fingerprint(self, names: Names) -> str:
+        """Of what it was rated from, and its charges."""
+        return input_fingerprint(self.facts, window=self.window, zone=self.zone, ordinal=self.ordinal, names=names)
+
+    @property
+    def proved(self) -> bool:
+        """Whether its charges followed from what they would be rated from now."""
+        kept = RatingSnapshot.objects.filter(month=self.month, close_number=self.ordinal).exclude(names=None)
+        known = kept.values_list("input_fingerprint", "names").first()
+        return known is not None and known[0] == self.fingerprint(known[1])
+
+    def proof(self) -> dict[str, Any]:
+        """What a snapshot keeps of a month whose charges have just followed."""
+        names = names_of(self.window, self.ordinal)
+        return {"names": names, "input_fingerprint": self.fingerprint(names), "close_number": self.ordinal}
+
+    def keep_proof(self) -> None:
+        """Keep that its charges have just followed, beside the snapshot of its close or in place of an older one."""
+        proof = self.proof()
+        if not RatingSnapshot.objects.filter(month=self.month, close_number=self.ordinal).update(**proof):
+            nothing = {"as_of": None, "took_ms": None, "size": None, "result": b"", "beside": b"", "report_as_of": None}
+            RatingSnapshot.objects.update_or_create(month=self.month, defaults=proof | nothing)
+
+
+def rated_now(*, month: str, window: Interval, zone: str, ordinal: int | None) -> RatingResult:
+    """What a month comes to as it is known now, or as its close saw it; read where a valid snapshot of it is kept."""
+    if ordinal is None and snapshot_of(month, None) is not None:
+        valid = valid_result(month, fingerprint_now(window=window, zone=zone))
+        if valid is not None:
+            return valid
+    return rate_period(window=window, zone=zone, ordinal=ordinal, isolate=True)
+
+
+def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:
+    """Whether something that took so long should be made again: at most a twentieth of one core goes into it."""
+    return as_of is None or (now - as_of).total_seconds() * 1000 >= max(60_000, 20 * (took_ms or 0))
