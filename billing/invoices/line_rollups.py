@@ -16,6 +16,7 @@ from django.db.models import F, Q, QuerySet, Sum
 
 from billing.invoices.lines import Line
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
+from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.models import Team
 from pricing.meters import OfKind
@@ -56,36 +57,11 @@ def statement_line(line: Line) -> StatementLine:
     return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
 
 
-class Facts(Protocol):
-    """What a sum of lines says about each of them."""
-
-    @property
-    def team(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def correction(self) -> bool: ...
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def consumer(self) -> str: ...
-    @property
-    def accelerator(self) -> str: ...
-    @property
-    def sku(self) -> str: ...
-    @property
-    def token_class(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-
-
 class Charged(Protocol):
     """A line, or lines that differ only in their price version, policy, reason or month, as one sum."""
 
     @property
-    def key(self) -> Facts: ...
+    def key(self) -> "LineKey | LineRollup": ...
     @property
     def quantity(self) -> Decimal: ...
     @property
@@ -112,31 +88,6 @@ class LineRollup(OfKind, msgspec.Struct, array_like=True, frozen=True, gc=False)
     def key(self) -> Self:
         """Itself, where a line has a key."""
         return self
-
-
-class Judged(Protocol):
-    """What was said of a job."""
-
-    @property
-    def team(self) -> str: ...
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def job(self) -> str: ...
-    @property
-    def policy(self) -> str: ...
-    @property
-    def mfu(self) -> Decimal | None: ...
-    @property
-    def hfu(self) -> Decimal | None: ...
-    @property
-    def gpu_seconds(self) -> Decimal: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def effect(self) -> Decimal: ...
 
 
 class WastingJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -181,7 +132,7 @@ def line_rollups(lines: Iterable[Charged]) -> list[LineRollup]:
 _named: Final = attrgetter(*NAMED_BY)
 
 
-def wasting_jobs(verdicts: Iterable[Judged]) -> list[WastingJob]:
+def wasting_jobs(verdicts: Iterable[Verdict | EfficiencyVerdict]) -> list[WastingJob]:
     """The jobs that a page may list as wasting: of each namespace the most wasteful, so that every filter finds its own."""
     places: dict[tuple[str, str, str], list[WastingJob]] = defaultdict(list)
     for item in verdicts:

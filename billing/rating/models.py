@@ -150,7 +150,7 @@ class RatingSnapshot(models.Model):
 
     `close_number`: of the close as which it was rated, none of an open month. `input_fingerprint`: it is valid while this is
     the same; of a closed month only where its charges followed, with the `names` of its usage. `size`: lines and verdicts,
-    none where nobody kept the result; of a small month nothing else is kept.
+    none where nobody kept the result; of a small month nothing else is kept. `sha256`: of the whole result, by team.
     """
 
     month = models.CharField(max_length=7, unique=True)
@@ -161,6 +161,7 @@ class RatingSnapshot(models.Model):
     took_ms = models.IntegerField(null=True)
     size = models.IntegerField(null=True)
     result = models.BinaryField(default=bytes, help_text="all but what is by team")
+    sha256 = models.CharField(max_length=64, blank=True)
     beside = models.BinaryField(default=bytes, help_text="what pages show beside it")
     report = models.BinaryField(default=bytes, help_text="the period report; empty where nobody made one")
     report_as_of = models.DateTimeField(null=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final
 
@@ -115,13 +116,24 @@ def result_of(snapshot: RatingSnapshot, verdicts: Iterable[Verdict] = ()) -> Rat
     return RatingResult(verdicts=list(verdicts), **{name: getattr(shared, name) for name in shared.__struct_fields__})
 
 
+def content_sha256(fingerprint: str, result: bytes, teams: Iterable[tuple[str, bytes]]) -> str:
+    """Of a whole result: a snapshot that is read while another takes its place, or that somebody changed, has another."""
+    digest = sha256(fingerprint.encode() + result)
+    for team, rated in teams:
+        digest.update(team.encode() + rated)
+    return digest.hexdigest()
+
+
 def valid_result(month: str, fingerprint: str) -> RatingResult | None:
     """The whole result that is kept of an open month, where it was rated from just these inputs."""
     snapshot = snapshot_of(month, None)
     if snapshot is None or snapshot.input_fingerprint != fingerprint:
         return None
-    result, teams = result_of(snapshot), snapshot.teams.order_by("team").values_list("rated", flat=True)
-    for rated in teams.iterator():
+    teams = sorted((team, bytes(rated)) for team, rated in snapshot.teams.values_list("team", "rated"))
+    if content_sha256(fingerprint, bytes(snapshot.result), teams) != snapshot.sha256:
+        return None
+    result = result_of(snapshot)
+    for _, rated in teams:
         team = _team.decode(rated)
         result.charges += team.charges
         result.verdicts += team.verdicts

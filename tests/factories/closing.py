@@ -30,7 +30,7 @@ def close_cut_off(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
     """A close that dies once the month is cut off, before the first line is written."""
 
     def die_before_the_bill(stage: str, done: int, total: int) -> None:
-        if stage == "rate":
+        if stage == "write":
             raise Died
 
     with pytest.raises(Died):

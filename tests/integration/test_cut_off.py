@@ -30,7 +30,7 @@ from tests.factories import (
     ingest_tokens,
     token_record,
 )
-from tests.integration.test_efficiency_policy import BANDS, job
+from tests.factories.efficiency import BANDS, job
 
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 LONG_ENOUGH = 60

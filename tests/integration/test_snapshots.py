@@ -28,7 +28,7 @@ from billing.portal.statements import MonthStatements, month_statements
 from billing.portal.usage_heatmap import Heat
 from billing.rating.assessment import rate_period
 from billing.rating.input_fingerprint import fingerprint_now
-from billing.rating.models import RatingSnapshot
+from billing.rating.models import RatingSnapshot, TeamSnapshot
 from billing.rating.snapshots import valid_result
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
@@ -311,6 +311,17 @@ def test_a_close_never_takes_a_snapshot_of_another_program(
     monkeypatch.setattr("billing.rating.input_fingerprint.program_digest", lambda: "of the next release")
     period_close(month=month, actor="finance", now=AFTER)
     assert ratings == [None]
+
+
+def test_a_close_never_takes_a_snapshot_that_somebody_changed(month: str, ratings: list[int | None]) -> None:
+    """A price of 10 in the kept charges of nlp becomes 11 behind the services' back."""
+    month_assess(month=month, now=ASSESSED)
+    team = TeamSnapshot.objects.get(team="nlp")
+    assert bytes(team.rated).count(b"10.0000") == 1
+    TeamSnapshot.objects.filter(pk=team.pk).update(rated=bytes(team.rated).replace(b"10.0000", b"11.0000"))
+    period_close(month=month, actor="finance", now=AFTER)
+    assert ratings == [None]
+    assert amounts(statements()) == {"cv": Decimal("78.61"), "nlp": Decimal("209.62")}
 
 
 def test_a_snapshot_is_the_very_result(month: str, tmp_path: Path) -> None:

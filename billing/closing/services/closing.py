@@ -233,8 +233,9 @@ def _write(
             teams=", ".join(moved[:TEAMS_TOLD]), month=period.month,
         ))
 
+    report_progress("write", 0, 0)
+
     def write(part: RatingResult) -> list[Invoice]:
-        report_progress("write", 0, 0)
         charges_write(assessment=part, ordinal=ordinal)
         return draft_all(period, part.charges, report_progress)
 

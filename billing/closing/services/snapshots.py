@@ -22,6 +22,7 @@ from billing.rating.snapshots import (
     TeamRating,
     by_team,
     charges_differing,
+    content_sha256,
     due,
     large,
     shared_bytes,
@@ -94,19 +95,20 @@ def _beside(
 
 
 def _keep(
-    month: str, facts: dict[str, object], rated: RatingResult, contents: Mapping[str, TeamContent], compared: Compared
+    month: str, facts: dict[str, Any], rated: RatingResult, contents: Mapping[str, TeamContent], compared: Compared
 ) -> RatingSnapshot:
     """Store a snapshot in place of the last. A team that only the month before had is kept for what it is compared with."""
     mine = by_team(rated) if contents else {}
-    teams = sorted(mine.keys() | contents.keys() | compared.teams.keys())
+    teams = [(team, team_bytes(mine.get(team, TeamRating()))) for team in sorted(mine.keys() | compared.teams.keys())]
+    digest = content_sha256(facts["input_fingerprint"], facts["result"], teams)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SNAPSHOT_LOCK])
-        snapshot, _ = RatingSnapshot.objects.update_or_create(month=month, defaults=facts)
+        snapshot, _ = RatingSnapshot.objects.update_or_create(month=month, defaults=facts | {"sha256": digest})
         snapshot.teams.all().delete()
         rows = (
-            (snapshot.pk, code, team_bytes(mine.get(code, TeamRating())), encoded(_sums(contents.get(code, TeamContent()))),
-             encoded(compared.teams.get(code, [])))
-            for code in teams
+            (snapshot.pk, team, own, encoded(_sums(contents.get(team, TeamContent()))),
+             encoded(compared.teams.get(team, [])))
+            for team, own in teams
         )  # fmt: skip
         rows_copy(TeamSnapshot, ("snapshot_id", "team", "rated", "sums", "compared"), rows)
     return snapshot

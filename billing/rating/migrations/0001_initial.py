@@ -235,6 +235,7 @@ class Migration(migrations.Migration):
                 ("took_ms", models.IntegerField(null=True)),
                 ("size", models.IntegerField(null=True)),
                 ("result", models.BinaryField(default=bytes, help_text="all but what is by team")),
+                ("sha256", models.CharField(blank=True, max_length=64)),
                 ("beside", models.BinaryField(default=bytes, help_text="what pages show beside it")),
                 ("report", models.BinaryField(default=bytes, help_text="the period report; empty where nobody made one")),
                 ("report_as_of", models.DateTimeField(null=True)),
