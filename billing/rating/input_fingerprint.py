@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +33,8 @@ from billing.rates.models import (
 from billing.rates.selectors import rate_card
 from billing.rating.allocation import capacity_of
 from billing.rating.models import RetroactiveChange
+from billing.rating.reference_data import ReferenceData
+from billing.rating.selectors import reference_data_with
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
@@ -124,19 +125,19 @@ def input_fingerprint(
     windows = _windows(window, closing)
     reach = Interval(min(part.start for part in windows), max(part.end for part in windows))
     changes = [one for one in facts.changes if one.epoch is not None and one.epoch < closing]
-    known = [[*pool, capacity] for pool, capacity in sorted(capacity_of(window, ordinal).items())]
+    known = reference_data_with(changes, facts.owners, facts.card)
     made_of = {
         "form": FORM, "zone": zone, "closing": closing, "before": close_before(closing),
         "windows": [[one.start, one.end] for one in windows],
         "standing": [[one.ordinal, one.start, one.end] for one in facts.standing if one.ordinal <= closing],
-        "usage": [_usage(facts, one, closing, changes, stored=ordinal is not None) for one in windows],
+        "usage": [_usage(known, one, closing, stored=ordinal is not None) for one in windows],
         "owners": [_of_names(book, used, reach) for book, used in zip(facts.owners, names or (None, None), strict=True)],
         "cuts": sorted(at for book in facts.owners for at in book.changes() if reach.start < at < reach.end),
         "facts": {name: _dated(rows, reach, facts.prices) for name, rows in facts.dated.items()},
         "whole": facts.whole,
         "changes": [_change(one) for one in changes],
-        "offered": known,
-        "made by": program_digest() if ordinal is None else _charges(ordinal),
+        "offered": [[*pool, capacity] for pool, capacity in sorted(capacity_of(window, ordinal).items())],
+        "made by": PROGRAM if ordinal is None else _charges(ordinal),
     }  # fmt: skip
     return sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -146,9 +147,8 @@ def fingerprint_now(*, window: Interval, zone: str) -> str:
     return input_fingerprint(facts_now(), window=window, zone=zone, ordinal=None)
 
 
-@cache
-def program_digest() -> str:
-    """SHA-256 over the code that rates, as it was when this process first asked."""
+def _program_sha256() -> str:
+    """Of the code that rates."""
     digest = sha256()
     for package in ("metering", "pricing", "billing.tenancy", "billing.usage", "billing.rates", "billing.rating"):
         folder = Path(str(sys.modules[package].__file__)).parent
@@ -157,14 +157,15 @@ def program_digest() -> str:
     return digest.hexdigest()
 
 
-def _usage(
-    facts: Facts, window: Interval, closing: int, changes: Sequence[RetroactiveChange], *, stored: bool
-) -> dict[str, list[str]]:
-    bounds = {at for one in changes for at in (one.valid_from, one.valid_until)}
-    cuts = {at for at in facts.card.changes() | facts.owners[1].changes() | bounds if window.start < at < window.end}
+PROGRAM: Final = _program_sha256()
+"""Taken when this process loads the code: what is installed meanwhile does not rate here."""
+
+
+def _usage(known: ReferenceData, window: Interval, closing: int, *, stored: bool) -> dict[str, list[str]]:
+    starts = [piece.start for piece in known.token_pieces(window)]
     return usage_fingerprint(
-        window, before=closing, last_sample=_last_sample(changes, window), cuts=cuts,
-        events=_by_request(facts.card, window), stored=stored,
+        window, before=closing, last_sample=known.last_sample(window), cuts=starts[1:], stored=stored,
+        events=any(known.card.context_bounds(at) for at in starts),
     )  # fmt: skip
 
 
@@ -173,16 +174,6 @@ def _of_names(book: OwnershipBook, names: Sequence[Name] | None, reach: Interval
     if names is not None:
         return [[*name, _owners(book.rows_of(*name), reach)] for name in names]
     return [[row.scope, row.name, *_owners([row], reach)] for row in book.rows]
-
-
-def _last_sample(changes: Iterable[RetroactiveChange], window: Interval) -> int:
-    """The last efficiency sample that counts for a window although it came after its close; 0 for none."""
-    late = (one for one in changes if Interval(one.valid_from, one.valid_until).overlap(window))
-    return max((one.last_sample or 0 for one in late), default=0)
-
-
-def _by_request(card: RateCard, window: Interval) -> bool:
-    return any(card.context_bounds(piece.start) for piece in window.cut(card.changes()))
 
 
 def _owners(rows: Iterable[OwnershipRow], reach: Interval) -> list[Any]:

@@ -10,11 +10,12 @@ from billing.rates.selectors import CarbonBook, PolicyBook, commitment_book, rat
 from billing.rating.models import PoolTime, RetroactiveChange
 from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
-from billing.tenancy.ownership import Owner, OwnershipRow
+from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.models import Close
 from billing.usage.selectors import last_sample, late_windows
 from metering.intervals import Interval
+from pricing.rate_card import RateCard
 
 Kind = RetroactiveChange.Kind
 
@@ -39,13 +40,17 @@ def last_change(changes: list[RetroactiveChange]) -> int:
     return max((change.ordinal or 0 for change in changes), default=0)
 
 
-def reference_data_with(changes: list[RetroactiveChange]) -> ReferenceData:
-    """The published facts under some changes, the later ones on top."""
+def reference_data_with(
+    changes: list[RetroactiveChange], owners: tuple[OwnershipBook, OwnershipBook] | None = None,
+    card: RateCard | None = None,
+) -> ReferenceData:  # fmt: skip
+    """The published facts under some changes, the later ones on top. `owners` and `card` where they are read already."""
+    namespaces, consumers = owners or (namespace_book(), consumer_book())
     of_kind = {kind: [change for change in changes if change.kind == kind] for kind in Kind}
     return ReferenceData(
-        CorrectedOwnershipBook(namespace_book(), [ownership_row(change) for change in of_kind[Kind.NAMESPACE]]),
-        CorrectedOwnershipBook(consumer_book(), [ownership_row(change) for change in of_kind[Kind.CONSUMER]]),
-        CorrectedRateCard(rate_card().versions, [price_correction(change) for change in of_kind[Kind.PRICE]]),
+        CorrectedOwnershipBook(namespaces, [ownership_row(change) for change in of_kind[Kind.NAMESPACE]]),
+        CorrectedOwnershipBook(consumers, [ownership_row(change) for change in of_kind[Kind.CONSUMER]]),
+        CorrectedRateCard((card or rate_card()).versions, [price_correction(change) for change in of_kind[Kind.PRICE]]),
         PolicyBook(),
         CarbonBook(),
         [(Interval(change.valid_from, change.valid_until), _samples_of(change)) for change in of_kind[Kind.EFFICIENCY]],

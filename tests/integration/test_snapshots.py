@@ -308,7 +308,7 @@ def test_a_close_never_takes_a_snapshot_of_another_program(
     month: str, ratings: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     month_assess(month=month, now=ASSESSED)
-    monkeypatch.setattr("billing.rating.input_fingerprint.program_digest", lambda: "of the next release")
+    monkeypatch.setattr("billing.rating.input_fingerprint.PROGRAM", "of the next release")
     period_close(month=month, actor="finance", now=AFTER)
     assert ratings == [None]
 
