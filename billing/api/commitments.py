@@ -25,15 +25,20 @@ from billing.api.quarantine import Refused
 from billing.api.schema import PROBLEM
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
-from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
-from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
+from billing.rating.services.commitment_terms import (
+    terms_approve,
+    terms_propose,
+    terms_propose_end,
+    terms_reject,
+    terms_withdraw,
+)
 from billing.tenancy.models import Team
 from metering.messages import Message
 
 STEPS: Mapping[str, tuple[Callable[..., CommitmentDraft], str]] = {
     "approve": (terms_approve, "prices:approve"),
-    "reject": (commitment_draft_reject, "prices:approve"),
-    "withdraw": (commitment_draft_withdraw, "prices:write"),
+    "reject": (terms_reject, "prices:approve"),
+    "withdraw": (terms_withdraw, "prices:write"),
 }
 STEP = OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS))
 REFUSED = OpenApiResponse(PROBLEM, "not like this; nothing has changed")
@@ -56,7 +61,18 @@ class CommitmentSerializer(serializers.ModelSerializer[Commitment]):
 class CommitmentDraftSerializer(CommitmentSerializer):
     """Terms that were proposed, who proposed and who decided. `ends`: they let a stored commitment end at `valid_until`."""
 
-    ends = serializers.SerializerMethodField()
+    name = serializers.CharField()
+    ends = serializers.BooleanField()
+    team = serializers.CharField(source="team_code")
+    accelerator = serializers.CharField()
+    valid_from = serializers.DateTimeField()
+    valid_until = serializers.DateTimeField(allow_null=True)
+    state = serializers.ChoiceField(["proposed", "approved", "rejected", "withdrawn"], source="word")
+    requested_by = serializers.CharField()
+    requested_at = serializers.DateTimeField()
+    decided_by = serializers.CharField()
+    decided_at = serializers.DateTimeField(allow_null=True)
+    decision = serializers.CharField()
 
     class Meta:
         model = CommitmentDraft
@@ -64,9 +80,6 @@ class CommitmentDraftSerializer(CommitmentSerializer):
             "id", "ends", *CommitmentSerializer.Meta.fields, "state", "reason", "requested_by", "requested_at", "decided_by",
             "decided_at", "decision",
         )  # fmt: skip
-
-    def get_ends(self, draft: CommitmentDraft) -> bool:
-        return draft.ends_id is not None
 
 
 class ProposalSerializer(serializers.Serializer[Any]):
@@ -141,11 +154,11 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
     serializer_class = CommitmentDraftSerializer
 
     def get_queryset(self) -> QuerySet[CommitmentDraft]:
-        found = CommitmentDraft.objects.select_related("team").order_by("-id")
+        found = CommitmentDraft.objects.prefetch_related("steps").order_by("-id")
         own, team = teams_of(self.request), asked(self.request, "team")
         if own is not None:
-            found = found.filter(team__in=own)
-        return found.filter(team__code=team) if team else found
+            found = found.filter(payload__team__in=list(own.values_list("code", flat=True)))
+        return found.filter(payload__team=team) if team else found
 
     @extend_schema(
         operation_id="propose_commitment",

@@ -64,7 +64,7 @@ class StepSerializer(serializers.Serializer[Any]):
     actor = serializers.CharField()
     action = serializers.CharField()
     revision = serializers.IntegerField()
-    reason = serializers.CharField()
+    reason = serializers.CharField(source="comment")
 
 
 class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
@@ -72,7 +72,15 @@ class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
 
     gpu = serializers.ListField(child=serializers.DictField(), source="content.gpu")
     tokens = serializers.ListField(child=serializers.DictField(), source="content.tokens")
-    sha256 = serializers.CharField(source="submitted_sha256")
+    name = serializers.CharField()
+    currency = serializers.CharField()
+    valid_from = serializers.DateTimeField()
+    created_by = serializers.CharField()
+    submitted_by = serializers.CharField()
+    submitted_at = serializers.DateTimeField(allow_null=True)
+    decided_by = serializers.CharField()
+    decided_at = serializers.DateTimeField(allow_null=True)
+    decision_reason = serializers.CharField(source="decision")
     version = serializers.CharField(source="version.name", default=None)
     notice_business_days = serializers.SerializerMethodField()
     steps = StepSerializer(many=True)

@@ -14,9 +14,9 @@ from rest_framework.views import APIView
 
 from billing.api.quarantine import Refused
 from billing.api.schema import PROBLEM
+from billing.approvals.limits import AuthorityError
 from billing.closing.selectors import reopening_as_dict
 from billing.closing.services.reopening import ReopeningError, reopening_step
-from billing.invoices.approval_limits import AuthorityError
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import ApiToken
 

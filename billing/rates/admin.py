@@ -13,12 +13,12 @@ from django.utils import timezone
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.widgets import UnfoldAdminTextareaWidget
 
+from billing.approvals.models import Step
 from billing.rates.models import (
     CostSheet,
     EfficiencyPolicy,
     GpuPrice,
     PriceDraft,
-    PriceDraftStep,
     PriceVersion,
     TokenCostSheet,
     TokenPrice,
@@ -40,6 +40,12 @@ tokens:
   input: '2.0000'
   output: '8.0000'
 """
+
+
+FACTS = (
+    "name", "currency", "valid_from", "content", "reason", "revision", "state", "makers", "created_by", "created_at",
+    "submitted_by", "submitted_at", "sha256", "decided_by", "decided_at", "decision",
+)  # fmt: skip
 
 
 class ReadOnly:
@@ -78,9 +84,9 @@ class TokenPrices(ReadOnly, TabularInline):
 class Steps(ReadOnly, TabularInline):
     """The history of a draft."""
 
-    model = PriceDraftStep
+    model = Step
     hide_title = True
-    fields = ("at", "actor", "action", "revision", "reason")
+    fields = ("at", "actor", "action", "revision", "comment")
 
 
 @admin.register(PriceVersion)
@@ -166,7 +172,7 @@ class PriceDraftAdmin(ReadOnly, ModelAdmin):
     form = DraftForm
     list_display = ("name", "state", "valid_from", "made_by", "submitted_by", "decided_by")
     list_filter = ("state",)
-    search_fields = ("name", "reason")
+    search_fields = ("subject", "reason")
     inlines = [Steps]
 
     @admin.display(description="made by")
@@ -184,7 +190,7 @@ class PriceDraftAdmin(ReadOnly, ModelAdmin):
         """The document, or for what cannot be changed every fact."""
         if self.has_change_permission(request, obj):
             return ("document", "revision")
-        return [field.name for field in PriceDraft._meta.fields if field.name != "id"]
+        return FACTS
 
     def get_form(self, request: HttpRequest, obj: PriceDraft | None = None, change: bool = False, **kwargs: Any) -> Any:
         """The form, which knows who writes."""

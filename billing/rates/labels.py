@@ -4,7 +4,8 @@ from typing import Final
 
 from django.utils.translation import gettext_lazy as _
 
-from billing.rates.models import CommitmentDraft, PriceDraft, PriceDraftStep
+from billing.approvals.models import Step
+from billing.rates.models import PriceDraft
 
 PRICE_DRAFT_STATE: Final = {
     PriceDraft.State.DRAFT: _("Being written"),
@@ -14,18 +15,18 @@ PRICE_DRAFT_STATE: Final = {
     PriceDraft.State.WITHDRAWN: _("Given up"),
 }
 PRICE_DRAFT_ACTION: Final = {
-    PriceDraftStep.Action.CREATED: _("made the draft"),
-    PriceDraftStep.Action.EDITED: _("changed it"),
-    PriceDraftStep.Action.SUBMITTED: _("submitted it"),
-    PriceDraftStep.Action.APPROVED: _("approved and published it"),
-    PriceDraftStep.Action.REJECTED: _("sent it back"),
-    PriceDraftStep.Action.WITHDRAWN: _("gave it up"),
+    Step.Action.CREATED: _("made the draft"),
+    Step.Action.EDITED: _("changed it"),
+    Step.Action.SUBMITTED: _("submitted it"),
+    Step.Action.APPROVED: _("approved and published it"),
+    Step.Action.REJECTED: _("sent it back"),
+    Step.Action.WITHDRAWN: _("gave it up"),
 }
 COMMITMENT_STATE: Final = {
-    CommitmentDraft.State.PROPOSED: _("Proposed"),
-    CommitmentDraft.State.APPROVED: _("Approved"),
-    CommitmentDraft.State.REJECTED: _("Rejected"),
-    CommitmentDraft.State.WITHDRAWN: _("Withdrawn"),
+    "proposed": _("Proposed"),
+    "approved": _("Approved"),
+    "rejected": _("Rejected"),
+    "withdrawn": _("Withdrawn"),
 }
 PRICE_SOURCE: Final = {
     "price_per_gpu_hour": _("price per GPU-hour"),

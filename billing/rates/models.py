@@ -1,14 +1,17 @@
 """Prices as dated facts: cost sheets, price versions, efficiency policies. Published rows never change."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
+from typing import ClassVar
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
-from django.db.models import F, Q
-from django.db.models.functions import Lower, Trim
-from django.db.models.lookups import Exact
+from django.db.models import Q
 
+from billing.approvals.models import OfKind, Proposal, Step, fact
 from billing.tenancy.models import Team, ValidRange
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 
@@ -63,6 +66,34 @@ class TokenCostSheet(models.Model):
         return self.name
 
 
+class PriceDraft(Proposal):
+    """A complete price list on its way to publication: written by some, approved by somebody else, which publishes it.
+
+    `content` has the shape of an entry of `price_versions` in the set-up file; `sha256` covers the inputs of its prices.
+    """
+
+    objects = OfKind("price_list")
+
+    class Meta:
+        proxy = True
+
+    name = property(lambda self: self.subject)
+    currency = fact("currency")
+    valid_from = fact("valid_from", datetime.fromisoformat)
+    content = fact("content", dict)
+
+    @property
+    def decided(self) -> Step | None:
+        """The approval or rejection of the list as it is now; who gives it up decides nothing."""
+        return next(reversed(self._steps(Step.Action.APPROVED, Step.Action.REJECTED)), None)
+
+    @property
+    def version_id(self) -> int | None:
+        """What it became."""
+        version = getattr(self, "version", None)
+        return version.pk if version else None
+
+
 class PriceVersion(models.Model):
     """The complete price list in force in [valid_from, valid_until)."""
 
@@ -73,6 +104,10 @@ class PriceVersion(models.Model):
     published_at = models.DateTimeField(auto_now_add=True)
     published_by = models.CharField(max_length=200)
     sealed = models.BooleanField(default=False, help_text="set once all its prices are written; nothing changes after")
+    draft = models.OneToOneField(
+        PriceDraft, null=True, blank=True, on_delete=models.PROTECT, related_name="version",
+        help_text="the draft that it was; none where the set-up file declares it",
+    )  # fmt: skip
 
     class Meta:
         ordering = ["valid_from"]
@@ -174,90 +209,6 @@ class AllocationPolicy(DatedPolicy):
         constraints = [one_at_a_time("one_allocation_policy_at_a_time")]
 
 
-class PriceDraft(models.Model):
-    """A complete price list on its way to publication: written by some, approved by somebody else.
-
-    `content` has the shape of an entry of `price_versions` in the set-up file. `makers` are all who wrote or submitted
-    it; the database refuses an approval by one of them, and any change of what was approved.
-    """
-
-    class State(models.TextChoices):
-        DRAFT = "draft", "being written"
-        SUBMITTED = "submitted", "waits for a second person"
-        APPROVED = "approved", "published"
-        REJECTED = "rejected", "sent back with a reason"
-        WITHDRAWN = "withdrawn", "given up"
-
-    name = models.CharField(max_length=200)
-    currency = models.CharField(max_length=3)
-    valid_from = models.DateTimeField()
-    content = models.JSONField()
-    reason = models.TextField(blank=True, help_text="why prices change")
-    revision = models.IntegerField(default=1, help_text="counts every change of the list")
-    state = models.CharField(max_length=16, choices=State.choices, default=State.DRAFT)
-    makers = ArrayField(models.CharField(max_length=200))
-    created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
-    submitted_by = models.CharField(max_length=200, blank=True)
-    submitted_at = models.DateTimeField(null=True, blank=True)
-    submitted_sha256 = models.CharField(max_length=64, blank=True, help_text="of the list and all inputs of its prices")
-    decided_by = models.CharField(max_length=200, blank=True)
-    decided_at = models.DateTimeField(null=True, blank=True)
-    decision_reason = models.TextField(blank=True)
-    version = models.OneToOneField(
-        PriceVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="draft", help_text="what it became"
-    )
-
-    class Meta:
-        ordering = ["-id"]
-        constraints = [
-            models.UniqueConstraint(fields=["name"], condition=~Q(state="withdrawn"), name="one_price_draft_of_a_name"),
-            models.CheckConstraint(
-                condition=Q(state="approved", version__isnull=False) | (~Q(state="approved") & Q(version=None)),
-                name="an_approved_price_draft_is_published",
-            ),
-            models.CheckConstraint(
-                condition=~Q(state__in=("submitted", "approved", "rejected"))
-                | (~Q(submitted_by="") & ~Q(submitted_sha256="") & Q(submitted_at__isnull=False)),
-                name="a_price_draft_is_decided_after_submission",
-            ),
-            models.CheckConstraint(
-                condition=~Q(state__in=("approved", "rejected")) | (~Q(decided_by="") & Q(decided_at__isnull=False)),
-                name="a_decision_on_prices_names_who",
-            ),
-            models.CheckConstraint(
-                condition=~Q(state="rejected") | ~Q(decision_reason=""), name="a_rejection_of_prices_says_why"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class PriceDraftStep(models.Model):
-    """One step of a draft's history: who did what, when and why, and the list as it then was. Append-only."""
-
-    class Action(models.TextChoices):
-        CREATED = "created", "created"
-        EDITED = "edited", "edited"
-        SUBMITTED = "submitted", "submitted"
-        APPROVED = "approved", "approved"
-        REJECTED = "rejected", "rejected"
-        WITHDRAWN = "withdrawn", "withdrawn"
-
-    draft = models.ForeignKey(PriceDraft, on_delete=models.PROTECT, related_name="steps")
-    at = models.DateTimeField()
-    actor = models.CharField(max_length=200)
-    action = models.CharField(max_length=16, choices=Action.choices)
-    revision = models.IntegerField()
-    reason = models.TextField(blank=True)
-    valid_from = models.DateTimeField()
-    content = models.JSONField()
-
-    class Meta:
-        ordering = ["id"]
-
-
 class CarbonFactors(models.Model):
     """Kilograms of CO2 per kWh at the meter of a cluster's building, in force in [valid_from, valid_until)."""
 
@@ -319,52 +270,30 @@ class Commitment(models.Model):
         return self.name
 
 
-class CommitmentDraft(models.Model):
+class CommitmentDraft(Proposal):
     """Terms that somebody proposes: a commitment that begins, or (`ends`) the earlier end of a stored one.
 
-    Another person approves them, which stores the commitment or its end; decided, a draft never changes.
+    Another person approves them, which stores the commitment or its end; decided, they never change.
     """
 
-    class State(models.TextChoices):
-        PROPOSED = "proposed", "waits for a second person"
-        APPROVED = "approved", "in force from its day on"
-        REJECTED = "rejected", "turned down"
-        WITHDRAWN = "withdrawn", "given up"
-
-    ends = models.ForeignKey(Commitment, null=True, on_delete=models.PROTECT, related_name="ends")
-    name = models.CharField(max_length=200)
-    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="commitment_drafts")
-    accelerator = models.CharField(max_length=512)
-    gpu_hours = models.DecimalField(max_digits=20, decimal_places=6)
-    price = models.DecimalField(max_digits=18, decimal_places=4)
-    valid_from = models.DateTimeField()
-    valid_until = models.DateTimeField(null=True)
-    reason = models.TextField()
-    state = models.CharField(max_length=16, choices=State.choices, default=State.PROPOSED)
-    requested_by = models.CharField(max_length=200)
-    requested_at = models.DateTimeField()
-    decided_by = models.CharField(max_length=200, blank=True)
-    decided_at = models.DateTimeField(null=True)
-    decision = models.TextField(blank=True)
+    WORDS: ClassVar[Mapping[str, str]] = {"submitted": "proposed"}
+    objects = OfKind("commitment")
 
     class Meta:
-        ordering = ["-id"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["name"], condition=Q(state="proposed"), name="one_proposal_of_a_commitment_waits"
-            ),
-            models.CheckConstraint(
-                condition=~Q(state="approved") | ~Q(Exact(Lower(Trim("decided_by")), Lower(Trim(F("requested_by"))))),
-                name="commitments_take_two_persons",
-            ),
-            models.CheckConstraint(
-                condition=Q(state="proposed", decided_by="", decided_at=None)
-                | Q(~Q(state="proposed"), decided_at__isnull=False) & ~Q(decided_by=""),
-                name="a_decided_commitment_draft_is_whole",
-            ),
-            models.CheckConstraint(condition=Q(ends=None) | Q(valid_until__isnull=False), name="an_end_has_its_instant"),
-            models.CheckConstraint(condition=Q(gpu_hours__gt=0, price__gt=0), name="proposed_terms_are_positive"),
-        ]
+        proxy = True
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.state}"
+    name = property(lambda self: self.subject)
+    requested_by = Proposal.created_by
+    requested_at = property(lambda self: self.created_at)
+    ends = fact("ends", bool)
+    team_code = fact("team")
+    accelerator = fact("accelerator")
+    gpu_hours = fact("gpu_hours", Decimal)
+    price = fact("price", Decimal)
+    valid_from = fact("valid_from", datetime.fromisoformat)
+    valid_until = fact("valid_until", datetime.fromisoformat)
+
+    @cached_property
+    def team(self) -> Team:
+        """Who commits."""
+        return Team.objects.get(code=self.team_code)

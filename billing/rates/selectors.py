@@ -8,10 +8,13 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from django.db.models import QuerySet
+
 from billing.rates.models import (
     AllocationPolicy,
     CarbonFactors,
     Commitment,
+    CommitmentDraft,
     CostSheet,
     InterruptionPolicy,
     PriceDraft,
@@ -20,6 +23,7 @@ from billing.rates.models import (
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
+from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup, house_calendar
 from pricing.allocation import AllocationPolicy as Allocation
 from pricing.allocation import IdleRule, Method, SharedRule, Split
@@ -84,7 +88,7 @@ def _token_sheet_price(name: str) -> TokenSheetPrice | None:
 
 def price_draft_named(name: str) -> PriceDraft | None:
     """The draft of that name that was not given up, or None."""
-    return PriceDraft.objects.exclude(state=PriceDraft.State.WITHDRAWN).filter(name=name).first()
+    return PriceDraft.objects.exclude(state=PriceDraft.State.WITHDRAWN).filter(subject=name).first()
 
 
 def price_list_named(name: str) -> PriceDraft | VersionRow | None:
@@ -149,6 +153,15 @@ def commitment_book() -> CommitmentBook:
         )
         for row in rows
     )
+
+
+def commitment_drafts(teams: QuerySet[Team]) -> list[CommitmentDraft]:
+    """Proposed terms of some teams, each with its team and its history, the newest first."""
+    by_code = {team.code: team for team in teams}
+    drafts = list(CommitmentDraft.objects.filter(payload__team__in=list(by_code)).prefetch_related("steps"))
+    for draft in drafts:
+        draft.team = by_code[draft.team_code]
+    return drafts
 
 
 def commitment_facts() -> dict[str, tuple[datetime, datetime | None]]:

@@ -121,6 +121,7 @@ INSTALLED_APPS = [
     "allauth.socialaccount.providers.openid_connect",
     "allauth.mfa",
     "billing.tenancy",
+    "billing.approvals",
     "billing.usage",
     "billing.rates",
     "billing.rating",

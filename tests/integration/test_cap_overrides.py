@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
+from billing.approvals.limits import AuthorityError
 from billing.budgets.check import Ask, check
 from billing.budgets.models import Budget, CapOverride
 from billing.budgets.reference import reference_read
@@ -20,7 +21,6 @@ from billing.budgets.services import (
     cap_override_end,
     standings_refresh,
 )
-from billing.invoices.approval_limits import AuthorityError
 from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money, person
 

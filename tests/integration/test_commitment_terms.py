@@ -21,8 +21,13 @@ from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
-from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
-from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
+from billing.rating.services.commitment_terms import (
+    terms_approve,
+    terms_propose,
+    terms_propose_end,
+    terms_reject,
+    terms_withdraw,
+)
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, person
@@ -73,7 +78,7 @@ def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
 
 def test_proposed_terms_bill_nothing_before_somebody_else_approves_them() -> None:
     draft = propose()
-    assert (draft.state, stored()) == ("proposed", [])
+    assert (draft.word, stored()) == ("proposed", [])
     assert approve(draft).state == "approved"
     assert stored() == [("nlp-2026", OCTOBER, None, "ada")]
     close()
@@ -96,11 +101,12 @@ def test_nobody_approves_or_turns_down_their_own_terms(actor: str) -> None:
     with pytest.raises(RateError, match="proposed commitment nlp-2026: somebody else must approve"):
         approve(draft, actor)
     with pytest.raises(RateError, match="proposed commitment nlp-2026: withdraw it instead"):
-        commitment_draft_reject(draft_id=draft.pk, actor=actor, now=NOW, reason="no")
-    changed = "UPDATE rates_commitmentdraft SET state = 'approved', decided_at = now(), decided_by = %s"
-    refused = pytest.raises(IntegrityError, match="commitments_take_two_persons")
+        terms_reject(draft_id=draft.pk, actor=actor, now=NOW, reason="no")
+    step = """INSERT INTO approvals_step (proposal_id, at, actor, action, comment, revision, payload)
+              SELECT id, now(), %s, 'approved', '', revision, payload FROM approvals_proposal"""
+    refused = pytest.raises(IntegrityError, match="no maker decides on a proposal")
     with refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(changed, [actor])
+        cursor.execute(step, [actor])
     assert stored() == []
 
 
@@ -158,17 +164,21 @@ def test_a_proposal_has_a_reason_waits_alone_and_is_decided_once() -> None:
     with pytest.raises(RateError, match="wait for approval already"):
         propose()
     with pytest.raises(RateError, match="say why the terms are turned down"):
-        commitment_draft_reject(draft_id=draft.pk, actor="ada", now=NOW, reason="")
-    commitment_draft_reject(draft_id=draft.pk, actor="ada", now=NOW, reason="too dear")
+        terms_reject(draft_id=draft.pk, actor="ada", now=NOW, reason="")
+    terms_reject(draft_id=draft.pk, actor="ada", now=NOW, reason="too dear")
     with pytest.raises(RateError, match="is rejected: only what waits can be approved"):
         approve(draft)
     again = propose()
-    commitment_draft_withdraw(draft_id=again.pk, actor="lin", now=NOW)
+    terms_withdraw(draft_id=again.pk, actor="lin", now=NOW)
     approve(propose())
     with pytest.raises(RateError, match="is stored and never changes"):
         propose()
-    for statement in ("UPDATE rates_commitmentdraft SET price = 1", "DELETE FROM rates_commitmentdraft"):
-        refused = pytest.raises(DatabaseError, match="are proposed and decided once")
+    for statement, told in (
+        ("UPDATE approvals_proposal SET payload = '{}' WHERE state = 'rejected'", "changes only as a draft"),
+        ("UPDATE approvals_proposal SET payload = '{}' WHERE state = 'approved'", "is approved and never changes"),
+        ("DELETE FROM approvals_proposal", "stays in the history"),
+    ):
+        refused = pytest.raises(DatabaseError, match=told)
         with refused, transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.dispute_holdback import aged
 from billing.corrections.disputed import dispute_as_dict, disputes_of
 from billing.corrections.models import Dispute, DisputeHoldback
@@ -19,7 +20,6 @@ from billing.corrections.services.dispute_holdback import HoldError, dispute_hol
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_reject, dispute_uphold, dispute_withdraw
 from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.journal import Exported, Exporter, journal_acknowledge, journal_export
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.issued import NotIssuedError
 from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import state_of

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
 from billing.corrections.models import Dispute
 from billing.corrections.note_lines import NoteError
@@ -20,7 +21,6 @@ from billing.corrections.services.disputes import (
     dispute_triage,
     dispute_uphold,
 )
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.tenancy.models import AuditEntry, Team

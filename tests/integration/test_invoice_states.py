@@ -10,11 +10,11 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
+from billing.approvals.limits import AuthorityError
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.showback import ModeError, billing_mode_put
 from billing.corrections.services.settlement import document_settle
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
 from billing.invoices.issued import NotIssuedError, issued_documents
 from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
+from billing.approvals.models import Step
 from billing.portal.price_lists import first_month_with_notice
-from billing.rates.models import PriceDraft, PriceDraftStep, PriceVersion
+from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.selectors import rate_card
 from billing.rates.services import (
     PriceDraftError,
@@ -71,12 +72,12 @@ def test_the_history_and_the_audit_log_name_who_made_and_who_approved_what(set_u
     price_draft_edit(draft=made, actor="cem", now=NOW, content={**LIST, "tokens": []})
     price_draft_submit(draft=made, actor="ana", now=NOW, reason="dearer power")
     price_draft_approve(draft=made, actor="ben", now=NOW, reason="as agreed in the council")
-    steps = PriceDraftStep.objects.values_list("actor", "action", "revision")
+    steps = Step.objects.values_list("actor", "action", "revision")
     assert list(steps) == [("ana", "created", 1), ("cem", "edited", 2), ("ana", "submitted", 2), ("ben", "approved", 2)]
     approval = AuditEntry.objects.get(action="price_draft_approved")
     assert (approval.actor, approval.subject) == ("ben", "2026-12")
     assert approval.detail["makers"] == ["ana", "cem"]
-    assert approval.detail["sha256"] == PriceDraft.objects.get().submitted_sha256 != ""
+    assert approval.detail["sha256"] == PriceDraft.objects.get().sha256 != ""
     assert approval.detail["notice_business_days"] == 20  # 4 to 30 November, and 1 December in Shanghai
     published = AuditEntry.objects.get(action="price_version_publish", subject="2026-12")
     assert published.detail["origin"].endswith("of ana, cem")
@@ -100,12 +101,11 @@ def test_no_maker_decides(set_up: None, maker: str) -> None:
 
 def test_the_database_refuses_a_maker_too(set_up: None) -> None:
     made = submitted()
-    version = PriceVersion.objects.get()
-    with pytest.raises(DatabaseError, match="no_maker_decides_on_a_price_draft"), transaction.atomic():
-        PriceDraft.objects.filter(pk=made.pk).update(
-            state="approved", version=version, decided_by="ana", decided_at=NOW
-        )
-    with pytest.raises(DatabaseError, match="keeps its makers"), transaction.atomic():
+    with pytest.raises(DatabaseError, match="no maker decides on a proposal"), transaction.atomic():
+        Step.objects.create(proposal=made, at=NOW, actor="ana", action="approved", revision=1, payload=made.payload)
+    with pytest.raises(DatabaseError, match="is decided by a step of its history"), transaction.atomic():
+        PriceDraft.objects.filter(pk=made.pk).update(state="approved")
+    with pytest.raises(DatabaseError, match="keeps its kind and its makers"), transaction.atomic():
         PriceDraft.objects.filter(pk=made.pk).update(makers=[])
 
 

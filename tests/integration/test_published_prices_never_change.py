@@ -9,12 +9,12 @@ import pytest
 from django.contrib.postgres.fields import ArrayField
 from django.db import DatabaseError, connection, models, transaction
 
+from billing.approvals.models import Step
 from billing.rates.models import (
     CostSheet,
     EfficiencyPolicy,
     GpuPrice,
     PriceDraft,
-    PriceDraftStep,
     PriceVersion,
     TokenCostSheet,
     TokenPrice,
@@ -39,8 +39,8 @@ POLICY = {
     "name": "bands-v1", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
     "mfu_above": "0.50", "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95",
 }  # fmt: skip
-TABLES = (PriceVersion, GpuPrice, TokenPrice, CostSheet, TokenCostSheet, EfficiencyPolicy, PriceDraft, PriceDraftStep)
-REFUSED = "never change|stays|only grows|keeps|never emptied|ends only where"
+TABLES = (PriceVersion, GpuPrice, TokenPrice, CostSheet, TokenCostSheet, EfficiencyPolicy, PriceDraft, Step)
+REFUSED = "never change|stays|only grows|keeps|never emptied|never forgotten|ends only where"
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def test_no_row_goes(table: str, statement: str) -> None:
         "UPDATE rates_priceversion SET valid_until = '2026-12-24Z' WHERE name = '2026-12'",
         "UPDATE rates_efficiencypolicy SET valid_until = '2026-12-24Z' WHERE name = 'bands-v2'",
         "UPDATE rates_priceversion SET valid_until = NULL WHERE name = '2026-10'",
-        "INSERT INTO rates_pricedraft SELECT (jsonb_populate_record(draft, '{\"id\": 999, \"name\": \"x\"}')).*"
-        " FROM rates_pricedraft draft",
+        "INSERT INTO approvals_proposal SELECT (jsonb_populate_record(draft, '{\"id\": 999, \"subject\": \"x\"}')).*"
+        " FROM approvals_proposal draft",
     ],
 )
 def test_nothing_is_added_to_or_cut_off_what_was_published(statement: str) -> None:

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.effect import effect_of
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.retroactive import (
@@ -19,7 +20,6 @@ from billing.corrections.services.retroactive import (
     retroactive_propose,
     retroactive_reject,
 )
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange

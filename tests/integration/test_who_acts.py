@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from billing.approvals.limits import AuthorityError, require_second_person
 from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import LineCredit, correction_approve, correction_issue
-from billing.invoices.approval_limits import AuthorityError, require_second_person
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.tenancy.app_command import actor_of

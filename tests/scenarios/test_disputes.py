@@ -2,6 +2,7 @@
 
 import pytest
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.models import Dispute
 from billing.corrections.services.disputes import (
     DisputeError,
@@ -14,7 +15,6 @@ from billing.corrections.services.disputes import (
     dispute_withdraw,
 )
 from billing.corrections.services.settlement import SettlementError, document_settle
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import Correction
 from tests.scenarios.company import Company, day, whole
 

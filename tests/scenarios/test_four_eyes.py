@@ -2,10 +2,10 @@
 
 import pytest
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import correction_approve, correction_issue
 from billing.corrections.services.settlement import SettlementError, document_settle
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.services.invoices import invoices_approve, invoices_preview
 from tests.scenarios.company import Company, day, part
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from billing.approvals.limits import AuthorityError
 from billing.closing.services.reopening import ReopeningError, reopening_approve
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild
 from billing.rating.selectors import closed_until
 from tests.scenarios.company import Company, day, price_list

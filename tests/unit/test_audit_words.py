@@ -4,15 +4,13 @@ import ast
 from pathlib import Path
 
 import billing
+from billing.approvals.kinds import KINDS
 from billing.corrections.models import Dispute
 from billing.portal.audit_words import AUDIT
-from billing.rates.models import PriceDraftStep
 
 MADE = {
     "{}_put": {"namespaceownership_put", "consumerownership_put"},
     "{}_publish": {f"{kind}_policy_publish" for kind in ("allocation", "efficiency", "interruption")},
-    "price_draft_{}": {f"price_draft_{action}" for action in PriceDraftStep.Action.values},
-    "commitment_{}": {f"commitment_{state}" for state in ("approved", "rejected", "withdrawn")},
     "dispute_{}": {f"dispute_{kind}" for kind in (*Dispute.Status.values, "hold", "let_go")},
 }
 """Kinds that code puts together."""
@@ -22,7 +20,7 @@ ROWS = {"row_insert", "row_update", "row_delete"}
 
 
 def kinds_in_code() -> set[str]:
-    found = set(ROWS)
+    found = ROWS | {name for kind in KINDS.values() for name in kind.audit.values()}
     for path in Path(billing.__file__).parent.glob("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):

@@ -22,8 +22,9 @@ from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, No
 from billing.portal.labels import LABELS
 from billing.portal.templatetags.portal import in_context, label
 from billing.rates import labels as rates
-from billing.rates.models import CommitmentDraft, PriceDraft, PriceDraftStep
+from billing.rates.models import CommitmentDraft, PriceDraft
 from billing.rates.price_list import GPU_PRICES
+from billing.rates.services.drafts import PRICE_LIST
 from billing.rating import labels as rating
 from billing.rating.models import RetroactiveChange
 from billing.usage import labels as usage
@@ -45,8 +46,6 @@ ENUMS: list[tuple[type[TextChoices], dict[str, object]]] = [
     (Operation.Status, invoices.OPERATION_STATUS),
     (QuarantinedRecord.Reason, usage.QUARANTINE_REASON),
     (PriceDraft.State, rates.PRICE_DRAFT_STATE),
-    (PriceDraftStep.Action, rates.PRICE_DRAFT_ACTION),
-    (CommitmentDraft.State, rates.COMMITMENT_STATE),
     (RetroactiveChange.Kind, rating.CHANGE_KIND),
     (RetroactiveChange.Status, rating.CHANGE_STATUS),
     (Budget.Period, budgets.BUDGET_PERIOD),
@@ -61,6 +60,11 @@ def test_every_code_of_an_enum_has_its_label_and_no_label_is_left_over(
     enum: type[TextChoices], labels: dict[str, object]
 ) -> None:
     assert set(map(str, labels)) == set(enum.values)
+
+
+def test_every_word_for_the_state_of_a_proposal_and_every_step_has_its_label() -> None:
+    assert set(rates.COMMITMENT_STATE) == CommitmentDraft.words()
+    assert set(map(str, rates.PRICE_DRAFT_ACTION)) == set(PRICE_LIST.audit)
 
 
 def test_lists_of_codes_that_are_no_enum_have_their_labels_too() -> None:

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 from django.db import transaction
 
+from billing.approvals.limits import require_right, require_second_person
 from billing.budgets.models import Budget, CapOverride
 from billing.budgets.services.budgets import BudgetError
-from billing.invoices.approval_limits import require_right, require_second_person
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from metering.messages import Message

@@ -13,8 +13,8 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Max
 
+from billing.approvals.limits import require_right, require_second_person
 from billing.closing.models import PeriodReopening
-from billing.invoices.approval_limits import require_right, require_second_person
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.rating.models import RatingSnapshot
 from billing.tenancy.access import Right

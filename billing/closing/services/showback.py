@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from billing.invoices.approval_limits import require_right
+from billing.approvals.limits import require_right
 from billing.invoices.models import BillingMode, BillingPeriod
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record

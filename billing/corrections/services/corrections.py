@@ -13,6 +13,16 @@ from typing import Any
 
 from django.db import transaction
 
+from billing.approvals.limits import (
+    CREDITS,
+    PRIOR_YEARS,
+    WRITE_OFFS,
+    Authority,
+    authority_for,
+    has_right,
+    require_right,
+    require_second_person,
+)
 from billing.corrections.credited_lines import billed_lines, credited_of, document_numbered, given
 from billing.corrections.note_lines import (
     BilledLine,
@@ -27,16 +37,6 @@ from billing.corrections.note_lines import (
     reversal,
     total_of_entries,
     withdrawal,
-)
-from billing.invoices.approval_limits import (
-    CREDITS,
-    PRIOR_YEARS,
-    WRITE_OFFS,
-    Authority,
-    authority_for,
-    has_right,
-    require_right,
-    require_second_person,
 )
 from billing.invoices.lines import issuer_facts, period_facts, recipient_facts
 from billing.invoices.models import (

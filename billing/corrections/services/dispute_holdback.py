@@ -6,10 +6,10 @@ from decimal import Decimal
 
 from django.db import transaction
 
+from billing.approvals.limits import require_right
 from billing.corrections.credited_lines import billed_lines, left_of
 from billing.corrections.dispute_holdback import hold_of, why_not_held
 from billing.corrections.models import Dispute, DisputeHoldback, DisputeStep
-from billing.invoices.approval_limits import require_right
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record

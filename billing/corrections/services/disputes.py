@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from django.db import transaction
 
+from billing.approvals.limits import AuthorityError, require_right
 from billing.corrections.credited_lines import billed_lines, document_numbered, left_of
 from billing.corrections.dispute_holdback import UNDECIDED
 from billing.corrections.models import Dispute, DisputeStep
@@ -19,7 +20,6 @@ from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
 from billing.corrections.services.dispute_holdback import hold_end
 from billing.invoices.acceptance import due_of
-from billing.invoices.approval_limits import AuthorityError, require_right
 from billing.invoices.deadlines import (
     DECISION_DAYS,
     DISPUTE_WINDOW_DAYS,

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
+from billing.approvals.limits import CREDITS, authority_for, require_right, require_second_person
 from billing.corrections.effect import Effect, effect_of, standing_lines
 from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
 from billing.corrections.services.corrections import (
@@ -19,7 +20,6 @@ from billing.corrections.services.corrections import (
     split_credit,
 )
 from billing.corrections.services.proof import closed_periods_check
-from billing.invoices.approval_limits import CREDITS, authority_for, require_right, require_second_person
 from billing.invoices.models import BillingPeriod, Correction, CorrectionApproval, Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.services.changes import (

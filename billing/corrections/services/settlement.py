@@ -5,8 +5,8 @@ from datetime import datetime
 
 from django.db import transaction
 
+from billing.approvals.limits import require_right
 from billing.corrections.credited_lines import document_numbered
-from billing.invoices.approval_limits import require_right
 from billing.invoices.models import DocumentEvent, Invoice, Note
 from billing.invoices.selectors import state_of
 from billing.tenancy.access import Right

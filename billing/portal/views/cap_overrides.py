@@ -8,10 +8,10 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from billing.approvals.limits import AuthorityError
 from billing.budgets.models import CapOverride
 from billing.budgets.services import BudgetError, cap_override_approve, cap_override_ask, cap_override_end
 from billing.corrections.note_lines import NoteError
-from billing.invoices.approval_limits import AuthorityError
 from billing.portal.access import page
 from billing.portal.views.budgets import budget_or_404, budget_page, local_moment, own_budget
 from billing.portal.views.corrections import form_decimal

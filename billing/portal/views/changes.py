@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.effect import TeamMonth, effect_of
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.retroactive import (
@@ -17,7 +18,6 @@ from billing.corrections.services.retroactive import (
     retroactive_approve,
     retroactive_reject,
 )
-from billing.invoices.approval_limits import AuthorityError
 from billing.portal.access import page
 from billing.portal.tables import Column, Table, download
 from billing.rating.models import RetroactiveChange

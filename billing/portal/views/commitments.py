@@ -19,9 +19,15 @@ from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, download
 from billing.portal.views.overview import stage_of
 from billing.rates.models import CommitmentDraft
+from billing.rates.selectors import commitment_drafts
 from billing.rates.services import CommitmentTerms, RateError
-from billing.rates.services.commitment_drafts import commitment_draft_reject, commitment_draft_withdraw
-from billing.rating.services.commitment_terms import terms_approve, terms_propose, terms_propose_end
+from billing.rating.services.commitment_terms import (
+    terms_approve,
+    terms_propose,
+    terms_propose_end,
+    terms_reject,
+    terms_withdraw,
+)
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.messages import Message
@@ -30,8 +36,8 @@ from pricing.fields import exact_number
 SHOWN = 50
 STEPS: dict[str, tuple[Callable[..., CommitmentDraft], Right]] = {
     "approve": (terms_approve, Right.APPROVE),
-    "reject": (commitment_draft_reject, Right.APPROVE),
-    "withdraw": (commitment_draft_withdraw, Right.EDIT_PRICES),
+    "reject": (terms_reject, Right.APPROVE),
+    "withdraw": (terms_withdraw, Right.EDIT_PRICES),
 }
 
 
@@ -50,7 +56,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: 
     month = month_statements(choice.period, teams)
     fresh = page_freshness(request, choice.period, scope_seen(request), as_of=month.as_of)
     uses = commitment_uses(month, list(teams), now, stale=fresh is not None and fresh.stale)
-    drafts = CommitmentDraft.objects.filter(team__in=visible).select_related("team")
+    drafts = commitment_drafts(visible)
     tables = {"commitments": lambda: _table(choice.month, uses), "drafts": lambda: _drafts(drafts)}
     if (file := download(request, tables, fresh if request.GET.get("table") == "commitments" else None)) is not None:
         return file
@@ -92,7 +98,7 @@ def _drafts(drafts: Iterable[CommitmentDraft]) -> Table:
                                     "decided_at", "decision")),
     ]  # fmt: skip
     rows = [
-        [row.state, str(row.ends_id is not None).lower(), row.name, row.team.code, row.accelerator, row.gpu_hours, row.price,
+        [row.word, str(row.ends).lower(), row.name, row.team_code, row.accelerator, row.gpu_hours, row.price,
          row.valid_from, row.valid_until, row.reason, row.requested_by, row.requested_at, row.decided_by, row.decided_at,
          row.decision]
         for row in drafts

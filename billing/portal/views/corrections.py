@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.credited_lines import credited_by_position
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
@@ -24,7 +25,6 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.invoices.acceptance import acceptance_of, due_of
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import Correction, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page

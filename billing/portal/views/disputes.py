@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, why_not_held
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
 from billing.corrections.models import Dispute
@@ -28,7 +29,6 @@ from billing.corrections.services.disputes import (
     dispute_uphold,
     dispute_withdraw,
 )
-from billing.invoices.approval_limits import AuthorityError
 from billing.portal.access import invoice_or_404, page, team_or_404
 from billing.portal.tables import Column, Table, download
 from billing.portal.totals import aged_total, dispute_totals

@@ -7,8 +7,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from billing.approvals.limits import AuthorityError
 from billing.closing.services.reopening import ReopeningError, reopening_step
-from billing.invoices.approval_limits import AuthorityError
 from billing.portal.access import staff_page
 from billing.portal.months import period_shown
 from billing.portal.views.closing import close_page

@@ -2,8 +2,6 @@ import billing.tenancy.models
 import django.contrib.postgres.constraints
 import django.contrib.postgres.fields
 import django.db.models.deletion
-import django.db.models.functions.text
-import django.db.models.lookups
 from decimal import Decimal
 from django.db import migrations, models
 
@@ -14,10 +12,23 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ("approvals", "0001_initial"),
         ("tenancy", "0001_initial"),
     ]
 
     operations = [
+        migrations.CreateModel(
+            name="PriceDraft",
+            fields=[],
+            options={"proxy": True, "indexes": [], "constraints": []},
+            bases=("approvals.proposal",),
+        ),
+        migrations.CreateModel(
+            name="CommitmentDraft",
+            fields=[],
+            options={"proxy": True, "indexes": [], "constraints": []},
+            bases=("approvals.proposal",),
+        ),
         migrations.CreateModel(
             name="CostSheet",
             fields=[
@@ -26,50 +37,6 @@ class Migration(migrations.Migration):
                 ("inputs", models.JSONField()),
                 ("result", models.JSONField()),
             ],
-        ),
-        migrations.CreateModel(
-            name="PriceDraft",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=200)),
-                ("currency", models.CharField(max_length=3)),
-                ("valid_from", models.DateTimeField()),
-                ("content", models.JSONField()),
-                ("reason", models.TextField(blank=True, help_text="why prices change")),
-                ("revision", models.IntegerField(default=1, help_text="counts every change of the list")),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("draft", "being written"),
-                            ("submitted", "waits for a second person"),
-                            ("approved", "published"),
-                            ("rejected", "sent back with a reason"),
-                            ("withdrawn", "given up"),
-                        ],
-                        default="draft",
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "makers",
-                    django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), size=None),
-                ),
-                ("created_by", models.CharField(max_length=200)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("submitted_by", models.CharField(blank=True, max_length=200)),
-                ("submitted_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "submitted_sha256",
-                    models.CharField(blank=True, help_text="of the list and all inputs of its prices", max_length=64),
-                ),
-                ("decided_by", models.CharField(blank=True, max_length=200)),
-                ("decided_at", models.DateTimeField(blank=True, null=True)),
-                ("decision_reason", models.TextField(blank=True)),
-            ],
-            options={
-                "ordering": ["-id"],
-            },
         ),
         migrations.CreateModel(
             name="TokenCostSheet",
@@ -159,52 +126,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="CommitmentDraft",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=200)),
-                ("accelerator", models.CharField(max_length=512)),
-                ("gpu_hours", models.DecimalField(decimal_places=6, max_digits=20)),
-                ("price", models.DecimalField(decimal_places=4, max_digits=18)),
-                ("valid_from", models.DateTimeField()),
-                ("valid_until", models.DateTimeField(null=True)),
-                ("reason", models.TextField()),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("proposed", "waits for a second person"),
-                            ("approved", "in force from its day on"),
-                            ("rejected", "turned down"),
-                            ("withdrawn", "given up"),
-                        ],
-                        default="proposed",
-                        max_length=16,
-                    ),
-                ),
-                ("requested_by", models.CharField(max_length=200)),
-                ("requested_at", models.DateTimeField()),
-                ("decided_by", models.CharField(blank=True, max_length=200)),
-                ("decided_at", models.DateTimeField(null=True)),
-                ("decision", models.TextField(blank=True)),
-                (
-                    "ends",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="ends", to="rates.commitment"
-                    ),
-                ),
-                (
-                    "team",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="commitment_drafts", to="tenancy.team"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["-id"],
-            },
-        ),
-        migrations.CreateModel(
             name="EfficiencyPolicy",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -280,41 +201,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="PriceDraftStep",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("at", models.DateTimeField()),
-                ("actor", models.CharField(max_length=200)),
-                (
-                    "action",
-                    models.CharField(
-                        choices=[
-                            ("created", "created"),
-                            ("edited", "edited"),
-                            ("submitted", "submitted"),
-                            ("approved", "approved"),
-                            ("rejected", "rejected"),
-                            ("withdrawn", "withdrawn"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
-                ("revision", models.IntegerField()),
-                ("reason", models.TextField(blank=True)),
-                ("valid_from", models.DateTimeField()),
-                ("content", models.JSONField()),
-                (
-                    "draft",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="steps", to="rates.pricedraft"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["id"],
-            },
-        ),
-        migrations.CreateModel(
             name="PriceVersion",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -330,6 +216,17 @@ class Migration(migrations.Migration):
                         default=False, help_text="set once all its prices are written; nothing changes after"
                     ),
                 ),
+                (
+                    "draft",
+                    models.OneToOneField(
+                        blank=True,
+                        help_text="the draft that it was; none where the set-up file declares it",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="version",
+                        to="rates.pricedraft",
+                    ),
+                ),
             ],
             options={
                 "ordering": ["valid_from"],
@@ -340,18 +237,6 @@ class Migration(migrations.Migration):
                     )
                 ],
             },
-        ),
-        migrations.AddField(
-            model_name="pricedraft",
-            name="version",
-            field=models.OneToOneField(
-                blank=True,
-                help_text="what it became",
-                null=True,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="draft",
-                to="rates.priceversion",
-            ),
         ),
         migrations.CreateModel(
             name="GpuPrice",
@@ -425,113 +310,6 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="commitment",
             constraint=models.CheckConstraint(condition=models.Q(("price__gt", 0)), name="commitment_has_a_price"),
-        ),
-        migrations.AddConstraint(
-            model_name="commitmentdraft",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state", "proposed")), fields=("name",), name="one_proposal_of_a_commitment_waits"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="commitmentdraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state", "approved"), _negated=True),
-                    models.Q(
-                        django.db.models.lookups.Exact(
-                            django.db.models.functions.text.Lower(django.db.models.functions.text.Trim("decided_by")),
-                            django.db.models.functions.text.Lower(
-                                django.db.models.functions.text.Trim(models.F("requested_by"))
-                            ),
-                        ),
-                        _negated=True,
-                    ),
-                    _connector="OR",
-                ),
-                name="commitments_take_two_persons",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="commitmentdraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("decided_at", None), ("decided_by", ""), ("state", "proposed")),
-                    models.Q(
-                        models.Q(("state", "proposed"), _negated=True),
-                        ("decided_at__isnull", False),
-                        models.Q(("decided_by", ""), _negated=True),
-                    ),
-                    _connector="OR",
-                ),
-                name="a_decided_commitment_draft_is_whole",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="commitmentdraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("ends", None), ("valid_until__isnull", False), _connector="OR"),
-                name="an_end_has_its_instant",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="commitmentdraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("gpu_hours__gt", 0), ("price__gt", 0)), name="proposed_terms_are_positive"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="pricedraft",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state", "withdrawn"), _negated=True), fields=("name",), name="one_price_draft_of_a_name"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="pricedraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state", "approved"), ("version__isnull", False)),
-                    models.Q(models.Q(("state", "approved"), _negated=True), ("version", None)),
-                    _connector="OR",
-                ),
-                name="an_approved_price_draft_is_published",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="pricedraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state__in", ("submitted", "approved", "rejected")), _negated=True),
-                    models.Q(
-                        models.Q(("submitted_by", ""), _negated=True),
-                        models.Q(("submitted_sha256", ""), _negated=True),
-                        ("submitted_at__isnull", False),
-                    ),
-                    _connector="OR",
-                ),
-                name="a_price_draft_is_decided_after_submission",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="pricedraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state__in", ("approved", "rejected")), _negated=True),
-                    models.Q(models.Q(("decided_by", ""), _negated=True), ("decided_at__isnull", False)),
-                    _connector="OR",
-                ),
-                name="a_decision_on_prices_names_who",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="pricedraft",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state", "rejected"), _negated=True),
-                    models.Q(("decision_reason", ""), _negated=True),
-                    _connector="OR",
-                ),
-                name="a_rejection_of_prices_says_why",
-            ),
         ),
         migrations.AddConstraint(
             model_name="gpuprice",

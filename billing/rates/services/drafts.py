@@ -1,28 +1,35 @@
 """Drafts of price lists: written, submitted, then approved by somebody else, which publishes them; or sent back.
 
-Whoever writes or submits a draft is one of its makers, and no maker approves it: refused here with a sentence, and by the
-database whatever else happens. Every step is kept with the list as it then was, and stands in the audit log.
+Whoever writes or submits a draft is one of its makers, and no maker decides on it (`billing.approvals`).
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django.db import IntegrityError, transaction
-
-from billing.rates.models import CostSheet, PriceDraft, PriceDraftStep, PriceVersion, TokenCostSheet
+from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
+from billing.approvals.models import Step, instant_text
+from billing.approvals.services import (
+    approve,
+    locked,
+    proposal_create,
+    proposal_revise,
+    proposal_submit,
+    reject,
+    withdraw,
+)
+from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish
 from billing.rates.services.sheets import RateError
-from billing.tenancy.access import same_person
-from billing.tenancy.audit import audit_record
+from billing.tenancy.access import Right
 from billing.tenancy.selectors import billing_setup
 from metering.messages import Message
 from pricing.fields import FieldProblem, path_text, shown
 
-State, Action = PriceDraft.State, PriceDraftStep.Action
+State = PriceDraft.State
 MAX_NAME = 200
 MAX_REASON = 2000
 STATES = {
@@ -30,7 +37,10 @@ STATES = {
     State.APPROVED: Message("published"), State.REJECTED: Message("sent back with a reason"),
     State.WITHDRAWN: Message("given up"),
 }  # fmt: skip
-EDITABLE = (State.DRAFT, State.SUBMITTED, State.REJECTED)
+VERBS = {
+    Action.EDITED: Message("changed"), Action.SUBMITTED: Message("submitted"), Action.APPROVED: Message("approved"),
+    Action.REJECTED: Message("rejected"), Action.WITHDRAWN: Message("withdrawn"),
+}  # fmt: skip
 
 
 class PriceDraftError(RateError):
@@ -51,6 +61,82 @@ class PriceDraftError(RateError):
         return told
 
 
+class PriceListKind(Kind[PriceDraft]):
+    """A complete price list: one person of those who approve decides, and may send it back to its makers."""
+
+    name = "price_list"
+    model = PriceDraft
+    deciders = frozenset({Right.APPROVE})
+    revisable = True
+    audit = {
+        Action.CREATED: "price_draft_created", Action.EDITED: "price_draft_edited",
+        Action.SUBMITTED: "price_draft_submitted", Action.APPROVED: "price_draft_approved",
+        Action.REJECTED: "price_draft_rejected", Action.WITHDRAWN: "price_draft_withdrawn",
+    }  # fmt: skip
+
+    def missing(self, pk: int) -> PriceDraftError:
+        """No such draft."""
+        return _refused("draft", Message("%(number)s: there is none of that id", number=pk))
+
+    def refusal(self, row: PriceDraft, refused: Refused) -> PriceDraftError:
+        """Why not, by the field that says so."""
+        name, actor = row.name, refused.actor
+        match refused.why:
+            case Why.TAKEN:
+                return _refused("name", Message("%(value)s is the name of another draft", value=shown(name)))
+            case Why.STALE:
+                return _refused("revision", Message(
+                    "%(value)s is not the newest: the draft is at %(revision)s by now",
+                    value=refused.revision, revision=row.revision,
+                ))  # fmt: skip
+            case Why.REASON:
+                return _refused("reason", Message("is missing: say what is wrong, for whoever wrote the draft"))
+            case Why.CHANGED:
+                changed = Message("a cost sheet of it changed after the submission: edit and submit it again")
+                return _refused("content", changed)
+            case Why.MAKER:
+                return _refused("actor", Message(
+                    "%(actor)s made %(name)s: a second person decides on it, who did not write or submit it",
+                    actor=actor, name=name,
+                ))  # fmt: skip
+            case _:
+                return _refused("state", Message(
+                    "%(name)s is %(state)s and cannot be %(verb)s",
+                    name=name, state=STATES[State(row.state)], verb=VERBS[Action(refused.action)],
+                ))  # fmt: skip
+
+    def approval(self, row: PriceDraft, actor: str, now: datetime) -> Approval:
+        """Publish the list; its sheets stay as they are meanwhile, and from then on they are evidence."""
+        problems = _publication_problems(row, now)
+        _lock_sheets(row.content)
+        prices = _checked(row.content, row.currency, problems)
+        wanted = PriceVersionInput(
+            row.name, row.currency, row.valid_from, prices.gpu, prices.tokens, prices.token_sheets, row
+        )
+        origin = f"draft {row.pk} of {', '.join(row.makers)}"
+        return Approval(partial(price_version_publish, wanted=wanted, actor=actor, origin=origin))
+
+    def fingerprint(self, row: PriceDraft) -> str:
+        """The list, and all inputs behind its prices."""
+        return draft_fingerprint(row, _checked(row.content, row.currency, []))
+
+    def detail(self, row: PriceDraft, step: Step) -> dict[str, Any]:
+        """Which revision, by whom, and how long before it is in force."""
+        told = {
+            "draft": row.pk, "revision": row.revision, "valid_from": row.valid_from.isoformat(), "makers": row.makers,
+            "reason": step.comment, "sha256": row.sha256,
+        }  # fmt: skip
+        if step.action in (Action.SUBMITTED, Action.APPROVED):
+            told["notice_business_days"] = notice_of(row, step.at)
+        if step.action == Action.APPROVED:
+            told["submitted_by"] = row.submitted_by
+        return told
+
+
+PRICE_LIST = PriceListKind()
+register(PRICE_LIST)
+
+
 def price_draft_create(
     *, name: str, valid_from: datetime, content: Mapping[str, Any], actor: str, now: datetime, reason: str = ""
 ) -> PriceDraft:
@@ -60,18 +146,8 @@ def price_draft_create(
     """
     currency = billing_setup().currency
     problems = _name_problems(name) + _start_problems(valid_from)
-    prices = _checked(content, currency, problems)
-    draft = PriceDraft(
-        name=name, currency=currency, valid_from=valid_from, content=prices.content, reason=_words(reason), makers=[actor],
-        created_by=actor,
-    )  # fmt: skip
-    try:
-        with transaction.atomic():
-            draft.save()
-            _note(draft, Action.CREATED, actor, now, draft.reason)
-    except IntegrityError as error:
-        raise _refused("name", Message("%(value)s is the name of another draft", value=shown(name))) from error
-    return draft
+    payload = _payload(currency, valid_from, _checked(content, currency, problems))
+    return proposal_create(PRICE_LIST, subject=name, payload=payload, reason=_words(reason), actor=actor, now=now)
 
 
 def price_draft_edit(
@@ -89,39 +165,28 @@ def price_draft_edit(
 
     `revision` is the one that the editor saw; another one by now is refused.  Raises PriceDraftError.
     """
-    with _locked(draft, revision) as row:
-        _refuse_state(row, EDITABLE, Message("changed"))
+    with locked(PRICE_LIST, draft.pk, Action.EDITED, actor, revision) as row:
         problems = [] if name is None or name == row.name else _name_problems(name, row.pk)
-        problems += _start_problems(valid_from or row.valid_from)
-        row.content = _checked(row.content if content is None else content, row.currency, problems).content
-        row.name = row.name if name is None else name
-        row.valid_from = valid_from or row.valid_from
-        row.reason = row.reason if reason is None else _words(reason)
-        row.revision += 1
-        row.state = State.DRAFT
-        row.makers = _with(row.makers, actor)
-        row.submitted_by = row.submitted_sha256 = row.decided_by = row.decision_reason = ""
-        row.submitted_at = row.decided_at = None
-        _store(row, Action.EDITED, actor, now, row.reason)
-        return row
+        start = valid_from or row.valid_from
+        problems += _start_problems(start)
+        prices = _checked(row.content if content is None else content, row.currency, problems)
+        return proposal_revise(
+            PRICE_LIST, row, subject=row.name if name is None else name, payload=_payload(row.currency, start, prices),
+            reason=row.reason if reason is None else _words(reason), actor=actor, now=now,
+        )  # fmt: skip
 
 
 def price_draft_submit(
     *, draft: PriceDraft, actor: str, now: datetime, reason: str | None = None, revision: int | None = None
 ) -> PriceDraft:
     """Hand a draft over for approval by somebody else; it must say why prices change.  Raises PriceDraftError."""
-    with _locked(draft, revision) as row:
-        _refuse_state(row, (State.DRAFT,), Message("submitted"))
-        row.reason = row.reason if reason is None else _words(reason)
+    with locked(PRICE_LIST, draft.pk, Action.SUBMITTED, actor, revision) as row:
+        why = row.reason if reason is None else _words(reason)
         problems = _publication_problems(row, now)
-        if not row.reason:
+        if not why:
             problems.append(FieldProblem(("reason",), Message("is missing: say why prices change, for whoever approves")))
-        prices = _checked(row.content, row.currency, problems)
-        row.state, row.submitted_by, row.submitted_at = State.SUBMITTED, actor, now
-        row.submitted_sha256 = draft_fingerprint(row, prices)
-        row.makers = _with(row.makers, actor)
-        _store(row, Action.SUBMITTED, actor, now, row.reason, {"notice_business_days": notice_of(row, now)})
-        return row
+        _checked(row.content, row.currency, problems)
+        return proposal_submit(PRICE_LIST, row, actor=actor, now=now, reason=why)
 
 
 def price_draft_approve(
@@ -131,60 +196,26 @@ def price_draft_approve(
 
     Raises PriceDraftError, also where an input of a price changed since the submission.
     """
-    with _locked(draft, revision) as row:
-        _refuse_state(row, (State.SUBMITTED,), Message("approved"))
-        _refuse_maker(row, actor)
-        problems = _publication_problems(row, now)
-        _hold_sheets(row.content)
-        prices = _checked(row.content, row.currency, problems)
-        if draft_fingerprint(row, prices) != row.submitted_sha256:
-            raise _refused("content", Message("a cost sheet of it changed after the submission: edit and submit it again"))
-        wanted = PriceVersionInput(
-            row.name, row.currency, row.valid_from, prices.gpu, prices.tokens, prices.token_sheets
-        )
-        price_version_publish(wanted=wanted, actor=actor, origin=f"draft {row.pk} of {', '.join(row.makers)}")
-        row.version = PriceVersion.objects.get(name=row.name)
-        row.state, row.decided_by, row.decided_at, row.decision_reason = State.APPROVED, actor, now, _words(reason)
-        detail = {"notice_business_days": notice_of(row, now), "submitted_by": row.submitted_by}
-        _store(row, Action.APPROVED, actor, now, row.decision_reason, detail)
-        return row.version
+    row = approve(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
+    return PriceVersion.objects.get(draft=row)
 
 
 def price_draft_reject(
     *, draft: PriceDraft, actor: str, reason: str, now: datetime, revision: int | None = None
 ) -> PriceDraft:
     """Send a submitted draft back with a reason; its makers may edit it and submit it again.  Raises PriceDraftError."""
-    with _locked(draft, revision) as row:
-        _refuse_state(row, (State.SUBMITTED,), Message("rejected"))
-        _refuse_maker(row, actor)
-        if not reason.strip():
-            raise _refused("reason", Message("is missing: say what is wrong, for whoever wrote the draft"))
-        row.state, row.decided_by, row.decided_at, row.decision_reason = State.REJECTED, actor, now, _words(reason)
-        _store(row, Action.REJECTED, actor, now, row.decision_reason)
-        return row
+    return reject(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
 
 
 def price_draft_withdraw(
     *, draft: PriceDraft, actor: str, now: datetime, reason: str = "", revision: int | None = None
 ) -> PriceDraft:
     """Give a draft up; it stays in the history and its name is free again.  Raises PriceDraftError."""
-    with _locked(draft, revision) as row:
-        _refuse_state(row, EDITABLE, Message("withdrawn"))
-        row.state = State.WITHDRAWN
-        _store(row, Action.WITHDRAWN, actor, now, _words(reason))
-        return row
+    return withdraw(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
 
 
-@contextmanager
-def _locked(draft: PriceDraft, revision: int | None) -> Iterator[PriceDraft]:
-    """The draft's row, locked, inside a transaction of its own."""
-    with transaction.atomic():
-        row = PriceDraft.objects.select_for_update(of=("self",)).get(pk=draft.pk)
-        if revision is not None and revision != row.revision:
-            raise _refused("revision", Message(
-                "%(value)s is not the newest: the draft is at %(revision)s by now", value=revision, revision=row.revision
-            ))
-        yield row
+def _payload(currency: str, valid_from: datetime, prices: PriceList) -> dict[str, Any]:
+    return {"currency": currency, "valid_from": instant_text(valid_from), "content": prices.content}
 
 
 def _words(reason: str) -> str:
@@ -201,25 +232,6 @@ def _refused(name: str, text: Message) -> PriceDraftError:
     return PriceDraftError([FieldProblem((name,), text)])
 
 
-def _with(makers: list[str], actor: str) -> list[str]:
-    return makers if actor in makers else [*makers, actor]
-
-
-def _refuse_state(row: PriceDraft, allowed: tuple[str, ...], verb: Message) -> None:
-    if row.state not in allowed:
-        raise _refused("state", Message(
-            "%(name)s is %(state)s and cannot be %(verb)s", name=row.name, state=STATES[row.state], verb=verb
-        ))
-
-
-def _refuse_maker(row: PriceDraft, actor: str) -> None:
-    if any(same_person(actor, maker) for maker in row.makers):
-        raise _refused("actor", Message(
-            "%(actor)s made %(name)s: a second person decides on it, who did not write or submit it",
-            actor=actor, name=row.name,
-        ))
-
-
 def _checked(content: object, currency: str, problems: list[FieldProblem]) -> PriceList:
     """The prices; raises with the problems found before and those of the list."""
     try:
@@ -231,7 +243,7 @@ def _checked(content: object, currency: str, problems: list[FieldProblem]) -> Pr
     return prices
 
 
-def _hold_sheets(content: Mapping[str, Any]) -> None:
+def _lock_sheets(content: Mapping[str, Any]) -> None:
     """Keep the sheets of a list as they are until this transaction ends; from then on they are evidence."""
     for part, model in (("gpu", CostSheet), ("tokens", TokenCostSheet)):
         names = [entry["cost_sheet"] for entry in content.get(part, ()) if "cost_sheet" in entry]
@@ -247,7 +259,7 @@ def _name_problems(name: str, pk: int | None = None) -> list[FieldProblem]:
         )
     elif PriceVersion.objects.filter(name=name).exists():
         text = Message("%(value)s is published and never changes: give the draft a new name", value=shown(name))
-    elif PriceDraft.objects.filter(name=name).exclude(state=State.WITHDRAWN).exclude(pk=pk).exists():
+    elif PriceDraft.objects.filter(subject=name).exclude(state=State.WITHDRAWN).exclude(pk=pk).exists():
         text = Message("%(value)s is the name of another draft", value=shown(name))
     return [FieldProblem(("name",), text)] if text else []
 
@@ -279,28 +291,3 @@ def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
         )
         problems.append(FieldProblem(("valid_from",), text))
     return problems
-
-
-def _store(
-    row: PriceDraft, action: str, actor: str, now: datetime, reason: str, detail: Mapping[str, Any] | None = None
-) -> None:
-    try:
-        with transaction.atomic():
-            row.save()
-            _note(row, action, actor, now, reason, detail)
-    except IntegrityError as error:
-        raise _refused("name", Message("%(value)s is the name of another draft", value=shown(row.name))) from error
-
-
-def _note(
-    row: PriceDraft, action: str, actor: str, now: datetime, reason: str, detail: Mapping[str, Any] | None = None
-) -> None:
-    PriceDraftStep.objects.create(
-        draft=row, at=now, actor=actor, action=action, revision=row.revision, reason=reason, valid_from=row.valid_from,
-        content=row.content,
-    )  # fmt: skip
-    told = {
-        "draft": row.pk, "revision": row.revision, "valid_from": row.valid_from.isoformat(), "makers": row.makers,
-        "reason": reason, "sha256": row.submitted_sha256, **(detail or {}),
-    }  # fmt: skip
-    audit_record(actor=actor, action=f"price_draft_{action}", subject=row.name, detail=told)

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from django.db import IntegrityError, connection, transaction
 
-from billing.rates.models import CostSheet, GpuPrice, PriceVersion, TokenCostSheet, TokenPrice
+from billing.rates.models import CostSheet, GpuPrice, PriceDraft, PriceVersion, TokenCostSheet, TokenPrice
 from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.sheets import RateError
 from billing.rates.services.succession import take_over
@@ -22,7 +22,10 @@ PUBLISH_LOCK = 0x50524943
 
 @dataclass(frozen=True)
 class PriceVersionInput:
-    """A complete price list as somebody wants it published; `token_sheets` names the source of a model's prices."""
+    """A complete price list as somebody wants it published; `token_sheets` names the source of a model's prices.
+
+    `draft`: what it was before its approval; None for a declared list.
+    """
 
     name: str
     currency: str
@@ -30,6 +33,7 @@ class PriceVersionInput:
     gpu: list[GpuPriceInput] = field(default_factory=list)
     tokens: dict[tuple[str, str], Decimal] = field(default_factory=dict)
     token_sheets: dict[str, str] = field(default_factory=dict)
+    draft: PriceDraft | None = None
 
 
 def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str = "set-up file") -> bool:
@@ -66,8 +70,9 @@ def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
     _publish_alone()
     until = take_over(PriceVersion.objects.all(), wanted.valid_from)
     version = PriceVersion.objects.create(
-        name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from, valid_until=until, published_by=actor
-    )
+        name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from, valid_until=until, published_by=actor,
+        draft=wanted.draft,
+    )  # fmt: skip
     sheets = {sheet.name: sheet for sheet in CostSheet.objects.all()}
     GpuPrice.objects.bulk_create(
         GpuPrice(

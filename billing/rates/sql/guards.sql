@@ -1,4 +1,4 @@
--- Published prices, policies, commitments and carbon factors never change; drafts of them take two persons.
+-- Published prices, policies, commitments and carbon factors never change; proposals of them are in `billing/approvals`.
 
 -- Arguments: what it is, the column of its name, what is said of it. Its end may be set once, or moved to an earlier day.
 CREATE OR REPLACE FUNCTION rates_dated_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -87,74 +87,17 @@ CREATE OR REPLACE TRIGGER cost_sheet_is_evidence BEFORE UPDATE OR DELETE ON rate
 CREATE OR REPLACE TRIGGER token_cost_sheet_is_evidence BEFORE UPDATE OR DELETE ON rates_tokencostsheet
     FOR EACH ROW EXECUTE FUNCTION rates_evidence_guard('rates_tokenprice');
 
--- Who made a draft never decides on it.
-ALTER TABLE rates_pricedraft DROP CONSTRAINT IF EXISTS price_draft_names_its_makers;
-ALTER TABLE rates_pricedraft ADD CONSTRAINT price_draft_names_its_makers
-    CHECK (created_by = ANY (makers) AND (submitted_by = '' OR submitted_by = ANY (makers)));
-ALTER TABLE rates_pricedraft DROP CONSTRAINT IF EXISTS no_maker_decides_on_a_price_draft;
-ALTER TABLE rates_pricedraft ADD CONSTRAINT no_maker_decides_on_a_price_draft
-    CHECK (state NOT IN ('approved', 'rejected') OR decided_by <> ALL (makers));
-CREATE OR REPLACE FUNCTION rates_draft_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    list_changed boolean;
-BEGIN
-    IF TG_OP = 'INSERT' THEN
-        IF NEW.state <> 'draft' THEN
-            RAISE EXCEPTION 'price draft % begins as a draft, not %', NEW.name, NEW.state USING ERRCODE = 'restrict_violation';
-        END IF;
-        RETURN NEW;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        RAISE EXCEPTION 'price draft % stays in the history', OLD.name USING ERRCODE = 'restrict_violation';
-    END IF;
-    IF OLD.state IN ('approved', 'withdrawn') THEN
-        RAISE EXCEPTION 'price draft % is % and never changes', OLD.name, OLD.state USING ERRCODE = 'restrict_violation';
-    END IF;
-    IF NOT (OLD.makers <@ NEW.makers) OR NEW.created_by <> OLD.created_by OR NEW.created_at <> OLD.created_at THEN
-        RAISE EXCEPTION 'price draft % keeps its makers', OLD.name USING ERRCODE = 'restrict_violation';
-    END IF;
-    list_changed := (NEW.name, NEW.currency, NEW.valid_from, NEW.content) IS DISTINCT FROM
-                    (OLD.name, OLD.currency, OLD.valid_from, OLD.content);
-    IF list_changed AND (NEW.state <> 'draft' OR NEW.revision <= OLD.revision) THEN
-        RAISE EXCEPTION 'price draft % changes only as a draft, with a new revision', OLD.name
-            USING ERRCODE = 'restrict_violation';
-    END IF;
-    IF NEW.state IN ('approved', 'rejected') AND (OLD.state <> 'submitted' OR
-       (NEW.submitted_by, NEW.submitted_at, NEW.submitted_sha256, NEW.makers) IS DISTINCT FROM
-       (OLD.submitted_by, OLD.submitted_at, OLD.submitted_sha256, OLD.makers)) THEN
-        RAISE EXCEPTION 'price draft % is decided as it was submitted', OLD.name USING ERRCODE = 'restrict_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE OR REPLACE TRIGGER price_draft_keeps_its_history BEFORE INSERT OR UPDATE OR DELETE ON rates_pricedraft
-    FOR EACH ROW EXECUTE FUNCTION rates_draft_guard();
-SELECT suanpan_append_only('rates_pricedraftstep', 'the history of price drafts only grows');
-
-CREATE OR REPLACE FUNCTION rates_commitment_draft_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'INSERT' THEN
-        IF NEW.state = 'proposed' THEN
-            RETURN NEW;
-        END IF;
-        RAISE EXCEPTION 'terms of a commitment are proposed before they are decided' USING ERRCODE = 'restrict_violation';
-    END IF;
-    IF TG_OP = 'UPDATE' AND OLD.state = 'proposed'
-       AND to_jsonb(NEW) - '{state,decided_by,decided_at,decision}'::text[]
-           = to_jsonb(OLD) - '{state,decided_by,decided_at,decision}'::text[] THEN
-        RETURN NEW;
-    END IF;
-    RAISE EXCEPTION 'terms of a commitment are proposed and decided once, and stay' USING ERRCODE = 'restrict_violation';
-END $$;
-CREATE OR REPLACE TRIGGER commitment_drafts_stay BEFORE INSERT OR UPDATE OR DELETE ON rates_commitmentdraft
-    FOR EACH ROW EXECUTE FUNCTION rates_commitment_draft_guard();
-SELECT suanpan_never_emptied('rates_commitmentdraft', 'who proposed and approved commitments is never forgotten');
+-- A name is of one draft that was not given up; of the proposed terms of a commitment one waits.
+CREATE UNIQUE INDEX IF NOT EXISTS one_price_draft_of_a_name ON approvals_proposal (subject)
+    WHERE kind = 'price_list' AND state <> 'withdrawn';
+CREATE UNIQUE INDEX IF NOT EXISTS one_proposal_of_a_commitment_waits ON approvals_proposal (subject)
+    WHERE kind = 'commitment' AND state IN ('draft', 'submitted');
 
 SELECT suanpan_never_emptied(name::regclass, 'published prices and their history are never emptied')
   FROM unnest(ARRAY['rates_costsheet', 'rates_tokencostsheet', 'rates_priceversion', 'rates_gpuprice',
-                    'rates_tokenprice', 'rates_efficiencypolicy', 'rates_pricedraft',
-                    'rates_pricedraftstep']) AS name;
+                    'rates_tokenprice', 'rates_efficiencypolicy']) AS name;
 
 SELECT suanpan_audited(name::regclass)
-  FROM unnest(ARRAY['rates_allocationpolicy', 'rates_carbonfactors', 'rates_commitment', 'rates_commitmentdraft']) AS name;
+  FROM unnest(ARRAY['rates_allocationpolicy', 'rates_carbonfactors', 'rates_commitment']) AS name;
 SELECT suanpan_audited(name::regclass, 'name')
   FROM unnest(ARRAY['rates_costsheet', 'rates_tokencostsheet', 'rates_priceversion']) AS name;

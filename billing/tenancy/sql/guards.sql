@@ -60,3 +60,11 @@ CREATE OR REPLACE FUNCTION suanpan_differs(columns text[]) RETURNS text LANGUAGE
     SELECT format('((%s) IS DISTINCT FROM (%s))', string_agg('NEW.' || name, ', '), string_agg('OLD.' || name, ', '))
       FROM unnest(columns) AS name
 $$;
+
+-- The one spelling of a name: `billing.tenancy.access.same_person` says the same, and a test compares the two.
+CREATE OR REPLACE FUNCTION suanpan_person(name text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT lower(btrim(regexp_replace(normalize(name, NFKC), '\s+', ' ', 'g')))
+$$;
+CREATE OR REPLACE FUNCTION suanpan_same_person(one text, other text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT suanpan_person(one) = suanpan_person(other) AND suanpan_person(one) <> ''
+$$;

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.utils import timezone
 
+from billing.approvals.limits import AuthorityError
 from billing.closing.services.showback import ModeError, billing_mode_put
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.settlement import SettlementError, document_settle
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import BillingMode
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild, invoice_void, invoices_preview
 from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.utils import timezone
 
+from billing.approvals.limits import AuthorityError
 from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
 from billing.closing.services.reopening import ReopeningError, reopening_step
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.selectors import period_of
 from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
 from billing.tenancy.selectors import NoSetupError

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
     LineCredit,
@@ -16,7 +17,6 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import Correction
 from billing.invoices.selectors import correction_as_dict, corrections_all
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail

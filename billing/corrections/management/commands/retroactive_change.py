@@ -6,6 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from billing.approvals.limits import AuthorityError
 from billing.corrections.effect import change_as_dict, effect_of
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.retroactive import (
@@ -14,7 +15,6 @@ from billing.corrections.services.retroactive import (
     retroactive_propose,
     retroactive_reject,
 )
-from billing.invoices.approval_limits import AuthorityError
 from billing.invoices.models import Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all

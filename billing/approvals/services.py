@@ -1,0 +1,190 @@
+"""The steps of every proposal: written, submitted, then decided by somebody else. The rules of a kind are in its `Kind`.
+
+Each step is kept with what was proposed then, and is an entry of the audit log.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from django.db import IntegrityError, transaction
+from psycopg.errors import UniqueViolation
+
+from billing.approvals.kinds import Kind, Refused, Why
+from billing.approvals.models import Proposal, Step
+from billing.tenancy.access import same_person
+from billing.tenancy.audit import audit_record
+
+P = TypeVar("P", bound=Proposal)
+Action, State = Step.Action, Proposal.State
+MAX_COMMENT: Final = 2000
+UNDECIDED: Final = (State.DRAFT, State.SUBMITTED, State.REJECTED)
+
+
+def proposal_create(
+    kind: Kind[P], *, subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime
+) -> P:
+    """Store a proposal that is still being written."""
+    with transaction.atomic():
+        row = _inserted(kind, subject, payload, reason, actor, now)
+        _keep(kind, row, Action.CREATED, actor, now, row.reason)
+    return row
+
+
+def propose(kind: Kind[P], *, subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime) -> P:
+    """Store a proposal and hand it over at once."""
+    with transaction.atomic():
+        row = _inserted(kind, subject, payload, reason, actor, now)
+        return proposal_submit(kind, row, actor=actor, now=now, reason=reason)
+
+
+def proposal_revise(
+    kind: Kind[P], row: P, *, subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime
+) -> P:
+    """Change a proposal that `locked` gave; what waits for a decision is never changed, it becomes a draft again."""
+    row.subject, row.payload, row.reason, row.revision = subject, dict(payload), reason, row.revision + 1
+    row.state, row.sha256, row.makers = State.DRAFT, "", _with(row.makers, actor)
+    _save(kind, row, Action.EDITED, actor)
+    _keep(kind, row, Action.EDITED, actor, now, row.reason)
+    return row
+
+
+def proposal_submit(kind: Kind[P], row: P, *, actor: str, now: datetime, reason: str) -> P:
+    """Hand over a proposal that `locked` gave, for a decision by somebody else."""
+    row.reason, row.makers, row.state = reason, _with(row.makers, actor), State.SUBMITTED
+    row.sha256 = kind.fingerprint(row)
+    _save(kind, row, Action.SUBMITTED, actor)
+    _keep(kind, row, Action.SUBMITTED, actor, now, row.reason)
+    return row
+
+
+def proposal_note(kind: Kind[P], row: P, *, actor: str, now: datetime, comment: str) -> P:
+    """Keep that somebody took note of a proposal that `locked` gave, before it is decided."""
+    _keep(kind, row, Action.NOTED, actor, now, comment)
+    return row
+
+
+def approve(
+    kind: Kind[P], pk: int, *, actor: str, now: datetime, comment: str = "", revision: int | None = None
+) -> P:
+    """Say yes as somebody who did not make it; with the last yes that it takes, it is brought about in one transaction.
+
+    `revision` is the one that the approver looked at; another one by now is refused.
+    """
+    with locked(kind, pk, Action.APPROVED, actor, revision) as row:
+        kind.authorise(row, actor, Action.APPROVED)
+        approval = kind.approval(row, actor, now)
+        if kind.fingerprint(row) != row.sha256:
+            raise kind.refusal(row, Refused(Why.CHANGED, Action.APPROVED, actor))
+        step = _step(row, Action.APPROVED, actor, now, comment)
+        if not any(same_person(actor, one) for one in row.approvers):
+            _add(row, step)
+        if len(row.approvers) >= approval.persons:
+            row.state, row.outcome = State.APPROVED, dict(approval.outcome)
+            row.save(update_fields=["state", "outcome"])
+            approval.effect()
+        _audit(kind, row, step)
+        return row
+
+
+def reject(
+    kind: Kind[P], pk: int, *, actor: str, now: datetime, comment: str, revision: int | None = None
+) -> P:
+    """Turn a proposal down, with a reason; a maker withdraws it by that where the kind allows it."""
+    with locked(kind, pk, Action.REJECTED, actor, revision) as row:
+        kind.authorise(row, actor, Action.REJECTED)
+        if not comment.strip():
+            raise kind.refusal(row, Refused(Why.REASON, Action.REJECTED, actor))
+        return _ended(kind, row, Action.WITHDRAWN if row.made_by(actor) else Action.REJECTED, actor, now, comment)
+
+
+def withdraw(
+    kind: Kind[P], pk: int, *, actor: str, now: datetime, comment: str = "", revision: int | None = None
+) -> P:
+    """Give a proposal up; it stays in the history."""
+    with locked(kind, pk, Action.WITHDRAWN, actor, revision) as row:
+        return _ended(kind, row, Action.WITHDRAWN, actor, now, comment)
+
+
+@contextmanager
+def locked(kind: Kind[P], pk: int, action: str, actor: str, revision: int | None = None) -> Iterator[P]:
+    """The row of a proposal that is in a state for a step of that person, locked, inside a transaction of its own."""
+    with transaction.atomic():
+        row: P | None = kind.model._default_manager.select_for_update().filter(pk=pk).first()
+        if row is None:
+            raise kind.missing(pk)
+        if revision is not None and revision != row.revision:
+            raise kind.refusal(row, Refused(Why.STALE, action, actor, revision))
+        if row.state not in _allowed(kind, action):
+            raise kind.refusal(row, Refused(Why.STATE, action, actor))
+        if action in _of_others(kind) and row.made_by(actor):
+            raise kind.refusal(row, Refused(Why.MAKER, action, actor))
+        yield row
+
+
+def _inserted(
+    kind: Kind[P], subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime
+) -> P:
+    row = kind.model(
+        kind=kind.name, subject=subject, payload=dict(payload), reason=reason, makers=[actor], created_at=now
+    )
+    _save(kind, row, Action.CREATED, actor)
+    return row
+
+
+def _allowed(kind: Kind[P], action: str) -> tuple[str, ...]:
+    if action == Action.SUBMITTED:
+        return (State.DRAFT,)
+    return UNDECIDED if kind.revisable and action in (Action.EDITED, Action.WITHDRAWN) else (State.SUBMITTED,)
+
+
+def _of_others(kind: Kind[P]) -> tuple[str, ...]:
+    """The steps that no maker takes."""
+    return (Action.APPROVED, Action.NOTED, *(() if kind.makers_reject else (Action.REJECTED,)))
+
+
+def _with(makers: list[str], actor: str) -> list[str]:
+    return makers if actor in makers else [*makers, actor]
+
+
+def _save(kind: Kind[P], row: P, action: str, actor: str) -> None:
+    """Store what changed; an index of the kind says how many open proposals one subject may have."""
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError as error:
+        if not isinstance(error.__cause__, UniqueViolation):
+            raise
+        raise kind.refusal(row, Refused(Why.TAKEN, action, actor)) from error
+
+
+def _ended(kind: Kind[P], row: P, action: str, actor: str, now: datetime, comment: str) -> P:
+    step = _step(row, action, actor, now, comment)
+    _add(row, step)
+    row.state = action  # states and the steps that lead to them have one name
+    row.save(update_fields=["state"])
+    _audit(kind, row, step)
+    return row
+
+
+def _keep(kind: Kind[P], row: P, action: str, actor: str, now: datetime, comment: str) -> None:
+    step = _step(row, action, actor, now, comment)
+    _add(row, step)
+    _audit(kind, row, step)
+
+
+def _step(row: Proposal, action: str, actor: str, now: datetime, comment: str) -> Step:
+    return Step(
+        proposal_id=row.pk, at=now, actor=actor, action=action, comment=comment.strip()[:MAX_COMMENT],
+        revision=row.revision, payload=row.payload,
+    )  # fmt: skip
+
+
+def _add(row: Proposal, step: Step) -> None:
+    step.save()
+    row.__dict__.pop("history", None)
+
+
+def _audit(kind: Kind[P], row: P, step: Step) -> None:
+    audit_record(actor=step.actor, action=kind.audit[step.action], subject=row.subject, detail=kind.detail(row, step))
