@@ -69,4 +69,9 @@ def require_right(actor: str, what: str, *rights: Right, team: Team | None = Non
 def require_second_person(actor: str, maker: str, what: str) -> None:
     """Raise AuthorityError where maker and checker are one, however they are spelt."""
     if same_person(actor, maker):
-        raise AuthorityError(Message("%(actor)s asked for %(what)s: somebody else must approve", actor=actor, what=what))
+        raise same_person_error(actor, what)
+
+
+def same_person_error(actor: str, what: str) -> AuthorityError:
+    """The refusal of who asked for something and would approve it."""
+    return AuthorityError(Message("%(actor)s asked for %(what)s: somebody else must approve", actor=actor, what=what))

@@ -57,7 +57,7 @@ class Proposal(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(makers__len__gte=1), name="a_proposal_has_a_maker"),
             models.CheckConstraint(
-                condition=~Q(state__in=("submitted", "approved", "rejected")) | ~Q(sha256=""),
+                condition=~Q(state__in=("submitted", "approved", "rejected")) | (~Q(sha256="") & ~Q(reason="")),
                 name="a_proposal_is_decided_after_submission",
             ),
             models.CheckConstraint(condition=Q(state="approved") | Q(outcome={}), name="only_an_approval_has_an_outcome"),

@@ -4,13 +4,12 @@ from typing import Final
 
 from django.utils.translation import gettext_lazy as _
 
-from billing.closing.models import PeriodReopening
 from billing.tenancy.models import Membership
 
 OPERATION_KIND: Final = {"close": _("Close"), "issue": _("Issue"), "assess": _("Assess"), "focus": _("FOCUS")}
 EXCEPTION_OWNER: Final = {Membership.Role.FINANCE: _("Finance"), Membership.Role.ADMIN: _("Platform admin")}
 REOPENING_STATUS: Final = {
-    PeriodReopening.Status.REQUESTED: _("Waits for approval"),
-    PeriodReopening.Status.APPROVED: _("Approved"),
-    PeriodReopening.Status.REJECTED: _("Rejected"),
+    "requested": _("Waits for approval"),
+    "approved": _("Approved"),
+    "rejected": _("Rejected"),
 }

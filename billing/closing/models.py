@@ -1,10 +1,13 @@
 """Tables of the close: waivers, blocked teams, reopenings, accruals, meter readings."""
 
-from django.db import models
-from django.db.models import F, Q, Value
-from django.db.models.functions import Lower, Trim
-from django.db.models.lookups import Exact
+from collections.abc import Mapping
+from datetime import datetime
+from typing import ClassVar
 
+from django.db import models
+from django.db.models import Q
+
+from billing.approvals.models import OfKind, Proposal, fact
 from billing.invoices.models import BillingPeriod
 
 
@@ -44,55 +47,28 @@ class BlockedTeam(models.Model):
         return f"{self.period_id} {self.team}"
 
 
-class PeriodReopening(models.Model):
-    """One request to open a month again that is closed, or whose close holds teams.
+class PeriodReopening(Proposal):
+    """A request to open a month again: a closed one, or one whose close holds teams.
 
-    `closing` is the close that it takes back, `drafts` what it voided.
-    Decided once, it never changes; the database opens no closed month without an approved one.
+    `closing` is the close that it takes back, `closed_by` and `closed_at` who had closed the month and when: none where the
+    close held teams and never ended. Approved, it says how many `drafts` it voided, and `last_draft`, the last one's id. The
+    database opens no closed month without an approved one.
     """
 
-    class Status(models.TextChoices):
-        REQUESTED = "requested", "waits for a second person"
-        APPROVED = "approved", "approved: the month was opened again"
-        REJECTED = "rejected", "turned down"
-
-    period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="reopenings")
-    closing = models.IntegerField()
-    status = models.CharField(max_length=16, choices=Status.choices, default=Status.REQUESTED)
-    reason = models.TextField()
-    requested_by = models.CharField(max_length=200)
-    requested_at = models.DateTimeField()
-    closed_by = models.CharField(max_length=200, help_text="who had closed the month")
-    closed_at = models.DateTimeField(null=True, help_text="none where the close held teams and never ended")
-    decided_by = models.CharField(max_length=200, blank=True)
-    decided_at = models.DateTimeField(null=True)
-    decision = models.TextField(blank=True, help_text="why it was turned down")
-    drafts = models.IntegerField(null=True, help_text="how many drafts the reopening voided")
-    last_draft = models.BigIntegerField(null=True, help_text="id of the last draft of the close that it takes back")
+    WORDS: ClassVar[Mapping[str, str]] = {"submitted": "requested", "withdrawn": "rejected"}
+    objects = OfKind("reopening")
 
     class Meta:
-        ordering = ["id"]
-        constraints = [
-            models.CheckConstraint(condition=~Q(Exact(Trim("reason"), Value(""))), name="reopening_has_a_reason"),
-            models.CheckConstraint(
-                condition=~Q(status="approved")
-                | ~Q(Exact(Lower(Trim("decided_by")), Lower(Trim(F("requested_by"))))),
-                name="reopening_takes_two_persons",
-            ),
-            models.CheckConstraint(
-                condition=Q(status="requested", decided_by="", decided_at=None, drafts=None)
-                | Q(status="approved", decided_at__isnull=False, drafts__isnull=False) & ~Q(decided_by="")
-                | Q(status="rejected", decided_at__isnull=False, drafts=None) & ~Q(decided_by="") & ~Q(decision=""),
-                name="a_decided_reopening_is_whole",
-            ),
-            models.UniqueConstraint(fields=["period"], condition=Q(status="requested"), name="one_reopening_waits"),
-            models.UniqueConstraint(
-                fields=["period", "closing"], condition=Q(status="approved"), name="a_close_is_taken_back_once"
-            ),
-        ]
+        proxy = True
 
-    def __str__(self) -> str:
-        return f"{self.period_id} {self.status}"
+    month = property(lambda self: self.subject)
+    status = Proposal.word
+    requested_by = Proposal.created_by
+    requested_at = property(lambda self: self.created_at)
+    closing = fact("closing", int)
+    closed_by = fact("closed_by")
+    closed_at = fact("closed_at", datetime.fromisoformat)
+    drafts = property(lambda self: self.outcome.get("drafts"))
 
 
 class Accrual(models.Model):

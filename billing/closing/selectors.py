@@ -8,7 +8,7 @@ from billing.invoices.models import BillingPeriod
 
 def reopenings_of(period: BillingPeriod) -> list[PeriodReopening]:
     """Every request to open a month again, the oldest first."""
-    return list(period.reopenings.all()) if period.pk else []
+    return list(PeriodReopening.objects.filter(subject=period.month).prefetch_related("steps").order_by("id"))
 
 
 def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from django.db.models import Case, F, Max, QuerySet, When
+from django.db.models import Case, F, QuerySet, When
 
+from billing.approvals.models import Proposal
 from billing.invoices.models import (
     BillingContact,
     BillingPeriod,
@@ -28,7 +29,8 @@ def invoices_of(month: str) -> QuerySet[Invoice]:
 
 def drafts_of_close(period: BillingPeriod) -> QuerySet[Invoice]:
     """Every invoice and draft of a month, voided ones included, but not those of a close that was taken back."""
-    taken_back = period.reopenings.aggregate(last=Max("last_draft"))["last"] or 0
+    reopened = Proposal.objects.filter(kind="reopening", subject=period.month, state=Proposal.State.APPROVED)
+    taken_back = max((row.outcome["last_draft"] for row in reopened), default=0)
     return Invoice.objects.filter(period=period, pk__gt=taken_back)
 
 

@@ -81,7 +81,7 @@ def submitted(kind: Poem, text: str = "one", actor: str = "ann") -> Proposal:
 def written(kind: Poem, state: str) -> Proposal:
     """A poem in that state."""
     if state == "draft":
-        return proposal_create(kind, subject="spring", payload={"text": "one"}, reason="", actor="ann", now=NOW)
+        return proposal_create(kind, subject="spring", payload={"text": "one"}, reason="soon", actor="ann", now=NOW)
     row = submitted(kind)
     step = {"approved": approve, "rejected": reject, "withdrawn": withdraw}.get(state)
     return row if step is None else step(kind, row.pk, actor="ben", now=NOW, comment="so be it")

@@ -32,6 +32,9 @@ NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 ALLOWED = {**SET_UP["billing"], "reopening": "two-persons"}
 TEN_HOURS = {"quantity": 1, "ended_at": "2026-10-10T10:00:00Z", "observed_until": "2026-10-10T10:00:00Z"}
 
+APPROVED = """INSERT INTO approvals_step (proposal_id, at, actor, action, comment, revision, payload)
+              SELECT id, now(), '{}', 'approved', '', revision, payload FROM approvals_proposal"""
+
 
 @pytest.fixture(autouse=True)
 def house(tmp_path: Path) -> None:
@@ -145,32 +148,32 @@ def test_an_open_month_is_not_reopened() -> None:
 def test_the_database_lets_nobody_approve_their_own_request(decided_by: str) -> None:
     close()
     request()
-    with pytest.raises(IntegrityError, match="reopening_takes_two_persons"):
-        sql(
-            "UPDATE closing_periodreopening SET status = 'approved', drafts = 1, decided_at = now(), "
-            f"decided_by = '{decided_by}'"
-        )
+    with pytest.raises(IntegrityError, match="no maker decides on a proposal"):
+        sql(APPROVED.format(decided_by))
 
 
 def test_the_database_opens_no_month_without_an_approval() -> None:
     close()
     opened = "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL"
-    approved = "UPDATE closing_periodreopening SET status = 'approved', drafts = 0, decided_at = now(), decided_by = 'ada'"
     with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
         sql(opened)
     request()
     with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
         sql(opened)
-    sql(approved)
+    with pytest.raises(DatabaseError, match="is decided by a step of its history"):
+        sql("UPDATE approvals_proposal SET state = 'approved'")
+    sql(APPROVED.format("ada"))
+    sql("UPDATE approvals_proposal SET state = 'approved'")
     invoices_issue(month="2026-10", actor="lin", now=OCTOBER_OVER)
     with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
         sql(opened)  # approved, but a document of it is out
     for statement in (
-        "DELETE FROM closing_periodreopening", "UPDATE closing_periodreopening SET reason = 'x'",
-        "UPDATE usage_close SET start = now()", "DELETE FROM usage_close",
-    ):  # fmt: skip
+        "DELETE FROM approvals_proposal", "UPDATE usage_close SET start = now()", "DELETE FROM usage_close",
+    ):
         with pytest.raises(DatabaseError, match="stay"):
             sql(statement)
+    with pytest.raises(DatabaseError, match="is approved and never changes"):
+        sql("UPDATE approvals_proposal SET reason = 'x'")
 
 
 def test_the_command_asks_approves_and_lists(capsys: pytest.CaptureFixture[str]) -> None:

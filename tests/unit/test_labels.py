@@ -35,7 +35,6 @@ from pricing.token_sheet import METHODS as TOKEN_METHODS
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 ENUMS: list[tuple[type[TextChoices], dict[str, object]]] = [
     (BillingPeriod.Status, invoices.PERIOD_STATUS),
-    (PeriodReopening.Status, closing.REOPENING_STATUS),
     (Invoice.Status, invoices.INVOICE_STATUS),
     (Correction.Status, invoices.CORRECTION_STATUS),
     (Correction.Reason, invoices.CORRECTION_REASON),
@@ -64,6 +63,7 @@ def test_every_code_of_an_enum_has_its_label_and_no_label_is_left_over(
 
 def test_every_word_for_the_state_of_a_proposal_and_every_step_has_its_label() -> None:
     assert set(rates.COMMITMENT_STATE) == CommitmentDraft.words()
+    assert set(closing.REOPENING_STATUS) == PeriodReopening.words()
     assert set(map(str, rates.PRICE_DRAFT_ACTION)) == set(PRICE_LIST.audit)
 
 

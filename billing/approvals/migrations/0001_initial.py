@@ -56,7 +56,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(("state__in", ("submitted", "approved", "rejected")), _negated=True),
-                            models.Q(("sha256", ""), _negated=True),
+                            models.Q(models.Q(("sha256", ""), _negated=True), models.Q(("reason", ""), _negated=True)),
                             _connector="OR",
                         ),
                         name="a_proposal_is_decided_after_submission",

@@ -7,31 +7,101 @@ closed anew: its drafts are voided, its close no longer counts, and the next clo
 learned since. Off unless the set-up says `reopening: two-persons`.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
 
-from billing.approvals.limits import require_right, require_second_person
+from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
+from billing.approvals.limits import require_right, same_person_error
+from billing.approvals.models import Step, instant_text
+from billing.approvals.services import approve, propose, reject
 from billing.closing.models import PeriodReopening
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.rating.models import RatingSnapshot
 from billing.tenancy.access import Right
-from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from billing.usage.epochs import epoch_withdraw, ingest_lock_exclusive
 from billing.usage.selectors import close_before, last_ordinal
 from metering.messages import Message, UserError
 
-Status = PeriodReopening.Status
+DONE = {Action.APPROVED: Message("approved"), Action.REJECTED: Message("turned down")}
 
 
 class ReopeningError(UserError, ValueError):
     """A month that cannot be opened again as asked."""
 
     code = "reopening"
+
+
+class ReopeningKind(Kind[PeriodReopening]):
+    """Opening a closed month again: finance asks, one person of those who approve decides."""
+
+    name = "reopening"
+    model = PeriodReopening
+    deciders = frozenset({Right.APPROVE})
+    makers_reject = True
+    audit = {
+        Action.SUBMITTED: "reopening_request", Action.APPROVED: "period_reopen", Action.REJECTED: "reopening_reject",
+        Action.WITHDRAWN: "reopening_reject",
+    }  # fmt: skip
+
+    def missing(self, pk: int) -> ReopeningError:
+        """No such request."""
+        return ReopeningError(Message("reopening %(number)s: there is none of that id", number=pk))
+
+    def refusal(self, row: PeriodReopening, refused: Refused) -> Exception:
+        """Why not, as pages and programs show it."""
+        match refused.why:
+            case Why.MAKER:
+                what = Message("open %(month)s again", month=row.month)
+                return same_person_error(refused.actor, Message("to %(what)s", what=what))
+            case Why.TAKEN:
+                told = Message(
+                    "somebody asked already to open %(month)s again: approve that, or turn it down", month=row.month
+                )
+            case Why.REASON:
+                told = Message("say why the reopening is turned down")
+            case _:
+                told = Message(
+                    "reopening %(number)s is %(status)s: only one that waits can be %(what)s",
+                    number=row.pk, status=row.status, what=DONE[Action(refused.action)],
+                )  # fmt: skip
+        return ReopeningError(told)
+
+    def authorise(self, row: PeriodReopening, actor: str, action: str) -> None:
+        """Approvers open a month again; finance may turn a request down, too."""
+        if action == Action.APPROVED:
+            require_right(actor, Message("open %(month)s again", month=row.month), Right.APPROVE)
+        else:
+            require_right(actor, Message("turn a reopening down"), Right.APPROVE, Right.CLOSE)
+
+    def approval(self, row: PeriodReopening, actor: str, now: datetime) -> Approval:
+        """Void the drafts and take the close back, while all ingest is held for an instant, as by the close."""
+        ingest_lock_exclusive()
+        period = _reopenable(row.month)
+        if period.ordinal != row.closing:
+            raise ReopeningError(Message("%(month)s was closed again since somebody asked: ask anew", month=period.month))
+        held = list(period.held_teams.values_list("team", flat=True))
+        drafts = period.invoices.exclude(status=Invoice.Status.VOID).count()
+        last_draft = period.invoices.aggregate(last=Max("id"))["last"] or 0
+        outcome = {"drafts": drafts, "last_draft": last_draft, "held": held}
+        return Approval(partial(_reopen, row, period, now), outcome=outcome)
+
+    def detail(self, row: PeriodReopening, step: Step) -> dict[str, Any]:
+        """Who asked, for which close, and what the approval did."""
+        told = {"reason": row.reason, "requested_by": row.requested_by, "closing": row.closing}
+        if step.action == Action.APPROVED:
+            told |= {"approved_by": step.actor, "drafts": row.drafts}
+            return told | ({"held": row.outcome["held"]} if row.outcome["held"] else {})
+        return told if step.action == Action.SUBMITTED else {**told, "decision": step.comment}
+
+
+REOPENING = ReopeningKind()
+register(REOPENING)
 
 
 def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> PeriodReopening:
@@ -44,59 +114,18 @@ def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> 
         raise ReopeningError(Message("say why the month is to be opened again"))
     with transaction.atomic():
         period = _reopenable(month)
-        if period.reopenings.filter(status=Status.REQUESTED).exists():
-            raise ReopeningError(Message(
-                "somebody asked already to open %(month)s again: approve that, or turn it down", month=month
-            ))
-        asked = PeriodReopening.objects.create(
-            period=period, closing=period.ordinal, reason=reason.strip(), requested_by=actor, requested_at=now,
-            closed_by=period.closed_by, closed_at=period.closed_at,
-        )  # fmt: skip
-        _tell("reopening_request", asked, actor)
-    return asked
+        payload = {"closing": period.ordinal, "closed_by": period.closed_by, "closed_at": instant_text(period.closed_at)}
+        return propose(REOPENING, subject=month, payload=payload, reason=reason.strip(), actor=actor, now=now)
 
 
 def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> PeriodReopening:
-    """Open the month again: another person than who asked.  Raises ReopeningError, AuthorityError.
-
-    One transaction that holds all ingest for an instant, as the close does: drafts are voided, the close is taken back.
-    """
-    with transaction.atomic():
-        asked = _waiting(reopening_id, Message("approved"))
-        what = Message("open %(month)s again", month=asked.period.month)
-        require_second_person(actor, asked.requested_by, Message("to %(what)s", what=what))
-        require_right(actor, what, Right.APPROVE)
-        ingest_lock_exclusive()
-        period = _reopenable(asked.period.month)
-        if period.ordinal != asked.closing:
-            raise ReopeningError(Message("%(month)s was closed again since somebody asked: ask anew", month=period.month))
-        asked.status, asked.decided_by, asked.decided_at = Status.APPROVED, actor, now
-        asked.drafts = _void_drafts(period, asked)
-        held = list(period.held_teams.values_list("team", flat=True))
-        period.held_teams.all().delete()
-        asked.last_draft = period.invoices.aggregate(last=Max("id"))["last"] or 0
-        asked.save()
-        epoch_withdraw(ordinal=asked.closing, now=now)
-        period.status, period.ordinal = BillingPeriod.Status.OPEN, None
-        period.closed_at, period.closed_by = None, ""
-        period.save()
-        RatingSnapshot.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
-        _tell("period_reopen", asked, actor, held)
-    return asked
+    """Open the month again: another person than who asked.  Raises ReopeningError, AuthorityError."""
+    return approve(REOPENING, reopening_id, actor=actor, now=now)
 
 
 def reopening_reject(*, reopening_id: int, reason: str, actor: str, now: datetime) -> PeriodReopening:
     """Turn a request down, or take one's own back.  Raises ReopeningError, AuthorityError."""
-    require_right(actor, Message("turn a reopening down"), Right.APPROVE, Right.CLOSE)
-    if not reason.strip():
-        raise ReopeningError(Message("say why the reopening is turned down"))
-    with transaction.atomic():
-        asked = _waiting(reopening_id, Message("turned down"))
-        asked.status, asked.decided_by, asked.decided_at = Status.REJECTED, actor, now
-        asked.decision = reason.strip()
-        asked.save()
-        _tell("reopening_reject", asked, actor)
-    return asked
+    return reject(REOPENING, reopening_id, actor=actor, now=now, comment=reason)
 
 
 def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datetime) -> PeriodReopening:
@@ -106,7 +135,7 @@ def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datet
     """
     if step == "request":
         return reopening_request(month=month, reason=reason, actor=actor, now=now)
-    waiting = PeriodReopening.objects.filter(period__month=month, status=Status.REQUESTED).first()
+    waiting = PeriodReopening.objects.filter(subject=month, state=PeriodReopening.State.SUBMITTED).first()
     if waiting is None:
         raise ReopeningError(Message(
             "nobody asked to open %(month)s again: `manage.py period_reopen request %(month)s --reason ...`", month=month
@@ -158,34 +187,19 @@ def _reopenable(month: str) -> BillingPeriod:
     return period
 
 
-def _waiting(reopening_id: int, what: Message) -> PeriodReopening:
-    asked = PeriodReopening.objects.select_for_update(of=("self",)).filter(pk=reopening_id).select_related("period").first()
-    if asked is None:
-        raise ReopeningError(Message("reopening %(number)s: there is none of that id", number=reopening_id))
-    if asked.status != Status.REQUESTED:
-        raise ReopeningError(Message(
-            "reopening %(number)s is %(status)s: only one that waits can be %(what)s",
-            number=asked.pk, status=asked.status, what=what,
-        ))
-    return asked
+def _reopen(row: PeriodReopening, period: BillingPeriod, now: datetime) -> None:
+    _void_drafts(period, row.reason)
+    period.held_teams.all().delete()
+    epoch_withdraw(ordinal=row.closing, now=now)
+    period.status, period.ordinal = BillingPeriod.Status.OPEN, None
+    period.closed_at, period.closed_by = None, ""
+    period.save()
+    RatingSnapshot.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
 
 
-def _void_drafts(period: BillingPeriod, asked: PeriodReopening) -> int:
-    """Void what the close drafted, shadows included; each stays readable, with the reason."""
-    drafts = list(period.invoices.exclude(status=Invoice.Status.VOID).select_related("team").order_by("team__code", "id"))
-    for draft in drafts:
+def _void_drafts(period: BillingPeriod, reason: str) -> None:
+    """Void what the close drafted, showback included; each stays readable, with the reason."""
+    for draft in period.invoices.exclude(status=Invoice.Status.VOID).order_by("team__code", "id"):
         draft.status, draft.approved_by = Invoice.Status.VOID, ""
-        draft.void_reason = f"{period.month} was opened again: {asked.reason}"
+        draft.void_reason = f"{period.month} was opened again: {reason}"
         draft.save(update_fields=["status", "approved_by", "void_reason"])
-    return len(drafts)
-
-
-def _tell(action: str, asked: PeriodReopening, actor: str, held: Sequence[str] = ()) -> None:
-    detail = {"reason": asked.reason, "requested_by": asked.requested_by, "closing": asked.closing}
-    if asked.status == Status.APPROVED:
-        detail |= {"approved_by": asked.decided_by, "drafts": asked.drafts}
-    if held:
-        detail |= {"held": list(held)}
-    if asked.status == Status.REJECTED:
-        detail |= {"decision": asked.decision}
-    audit_record(actor=actor, action=action, subject=asked.period.month, detail=detail)

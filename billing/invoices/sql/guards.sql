@@ -6,8 +6,9 @@ ALTER TABLE invoices_invoice ALTER COLUMN document SET STORAGE EXTERNAL;
 -- A closed month opens again by an approved reopening, and only while nothing of it is issued.
 CREATE OR REPLACE FUNCTION invoices_period_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    reopened boolean := EXISTS (SELECT 1 FROM closing_periodreopening r
-                                WHERE r.period_id = OLD.id AND r.closing = OLD.ordinal AND r.status = 'approved')
+    reopened boolean := EXISTS (SELECT 1 FROM approvals_proposal p
+                                WHERE p.kind = 'reopening' AND p.subject = OLD.month AND p.state = 'approved'
+                                  AND (p.payload ->> 'closing')::integer = OLD.ordinal)
                         AND NOT EXISTS (SELECT 1 FROM invoices_invoice i WHERE i.period_id = OLD.id AND i.status = 'issued');
 BEGIN
     IF OLD.status = 'closed' AND (TG_OP = 'DELETE' OR NEW.status <> 'open' OR NOT reopened) THEN

@@ -9,7 +9,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.exception_kinds import WAIVABLE
-from billing.closing.models import PeriodReopening
 from billing.closing.report import Report, build_report
 from billing.closing.services.accrual import accrual_last
 from billing.closing.services.energy import ReadingError, meter_reading_put
@@ -71,7 +70,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
         "reopenable": not never_closed and not why_not_reopenable(period, setup),
         "is_held": any(item.kind == "team_held" for item in report.exceptions),
-        "waits": next((item for item in report.reopenings if item.status == PeriodReopening.Status.REQUESTED), None),
+        "waits": next((item for item in report.reopenings if item.waits), None),
         "never_closed": never_closed, "accrual": accrual_last(period) if never_closed and period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
