@@ -28,19 +28,20 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A step that is refused: who asked for which step of what, having seen which revision."""
+    """A step that is refused: who asked for which step of what, having seen which revision, about what."""
 
     why: Why
     action: str
     actor: str
     revision: int | None = None
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """What an approval takes (`persons`), what it does then, and what is kept of it (`outcome`)."""
 
-    effect: Callable[[], object]
+    effect: Callable[[], object] = lambda: None
     persons: int = 1
     outcome: Mapping[str, Any] = field(default_factory=dict)
 
@@ -77,6 +78,10 @@ class Kind(ABC, Generic[P]):
 
     def authorise(self, row: P, actor: str, action: str) -> None:
         """Raise where `actor` may not take that step; most callers have asked for the right before."""
+
+    def lapsed(self, row: P, now: datetime) -> bool:
+        """Whether it is too late to decide."""
+        return False
 
     def fingerprint(self, row: P) -> str:
         """SHA-256 of everything that an approver agrees to."""

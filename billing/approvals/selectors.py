@@ -1,18 +1,24 @@
 """What waits for a decision."""
 
+from datetime import datetime
 from typing import Any
 
-from billing.approvals.kinds import KINDS
+from django.db.models import QuerySet
+
+from billing.approvals.kinds import KINDS, Kind
 from billing.approvals.models import Proposal
 from billing.tenancy.access import access_of, same_person
 
 
-def waiting(user: Any) -> list[Proposal]:
+def waiting(user: Any, now: datetime) -> list[Proposal]:
     """The proposals of every kind that `user` may decide on, the oldest first: none that they made or approved already."""
     access, name = access_of(user), user.get_username()
-    kinds = [kind.name for kind in KINDS.values() if any(access.may(right) for right in kind.deciders)]
-    rows = Proposal.objects.filter(state=Proposal.State.SUBMITTED, kind__in=kinds).prefetch_related("steps")
-    return [
-        row for row in rows.order_by("created_at", "id")
-        if not row.made_by(name) and not any(same_person(name, one) for one in row.approvers)
-    ]  # fmt: skip
+    mine = [kind for kind in KINDS.values() if any(access.may(right) for right in kind.deciders)]
+    found = [row for kind in mine for row in _submitted(kind) if not kind.lapsed(row, now)]
+    for_me = [row for row in found if not any(same_person(name, one) for one in (*row.makers, *row.approvers))]
+    return sorted(for_me, key=lambda row: (row.created_at, row.pk))
+
+
+def _submitted(kind: Kind[Any]) -> QuerySet[Proposal]:
+    rows = kind.model._default_manager.filter(kind=kind.name, state=Proposal.State.SUBMITTED)
+    return rows.prefetch_related("steps")

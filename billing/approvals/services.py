@@ -108,18 +108,24 @@ def withdraw(
 
 
 @contextmanager
-def locked(kind: Kind[P], pk: int, action: str, actor: str, revision: int | None = None) -> Iterator[P]:
+def locked(
+    kind: Kind[P], pk: int, action: str, actor: str, revision: int | None = None, about: str = ""
+) -> Iterator[P]:
     """The row of a proposal that is in a state for a step of that person, locked, inside a transaction of its own."""
+
+    def refused(why: Why) -> Exception:
+        return kind.refusal(row, Refused(why, action, actor, revision, about))
+
     with transaction.atomic():
-        row: P | None = kind.model._default_manager.select_for_update().filter(pk=pk).first()
+        row = kind.model._default_manager.select_for_update().filter(pk=pk).first()
         if row is None:
             raise kind.missing(pk)
         if revision is not None and revision != row.revision:
-            raise kind.refusal(row, Refused(Why.STALE, action, actor, revision))
+            raise refused(Why.STALE)
         if row.state not in _allowed(kind, action):
-            raise kind.refusal(row, Refused(Why.STATE, action, actor))
+            raise refused(Why.STATE)
         if action in _of_others(kind) and row.made_by(actor):
-            raise kind.refusal(row, Refused(Why.MAKER, action, actor))
+            raise refused(Why.MAKER)
         yield row
 
 
@@ -187,4 +193,5 @@ def _add(row: Proposal, step: Step) -> None:
 
 
 def _audit(kind: Kind[P], row: P, step: Step) -> None:
-    audit_record(actor=step.actor, action=kind.audit[step.action], subject=row.subject, detail=kind.detail(row, step))
+    if step.action in kind.audit:
+        audit_record(actor=step.actor, action=kind.audit[step.action], subject=row.subject, detail=kind.detail(row, step))

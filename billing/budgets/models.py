@@ -1,10 +1,13 @@
 """Budgets: how much a team plans to spend on what, what came of it, and who was told when."""
 
+from datetime import UTC
+
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
 from django.db.models import F, Q
 
+from billing.approvals.models import OfKind, Proposal
 from billing.budgets.thresholds import ACTIONS
 from billing.tenancy.models import Team, ValidRange
 
@@ -301,25 +304,32 @@ class Mute(models.Model):
         constraints = [models.CheckConstraint(condition=Q(since__lt=F("until")), name="mute_ends_after_it_starts")]
 
 
+class CapOverrideProposal(Proposal):
+    """The decision on letting a budget pass its cap."""
+
+    objects = OfKind("cap_override")
+
+    class Meta:
+        proxy = True
+
+
 class CapOverride(models.Model):
-    """Asked by one person and approved by another: until then the cap of a budget stands so much higher."""
+    """Asked by one person and, once another approves it, in force `until` then: the cap is so much higher."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="overrides")
     amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="by which the cap is raised")
     until = models.DateTimeField()
-    reason = models.CharField(max_length=500)
-    asked_by = models.CharField(max_length=200)
-    asked_at = models.DateTimeField()
-    approved_by = models.CharField(max_length=200, blank=True)
-    approved_at = models.DateTimeField(null=True)
+    proposal = models.OneToOneField(CapOverrideProposal, on_delete=models.PROTECT, related_name="override")
 
     class Meta:
-        ordering = ["-asked_at", "-id"]
-        constraints = [
-            models.CheckConstraint(condition=Q(amount__gt=0), name="override_raises_the_cap"),
-            models.CheckConstraint(condition=~Q(approved_by=F("asked_by")), name="override_takes_two_persons"),
-            models.CheckConstraint(
-                condition=Q(approved_by="", approved_at=None) | (~Q(approved_by="") & Q(approved_at__isnull=False)),
-                name="override_is_approved_by_somebody_at_a_time",
-            ),
-        ]
+        ordering = ["-id"]
+        constraints = [models.CheckConstraint(condition=Q(amount__gt=0), name="override_raises_the_cap")]
+
+    reason = property(lambda self: self.proposal.reason)
+    asked_by = property(lambda self: self.proposal.created_by)
+    approved_by = property(lambda self: ", ".join(self.proposal.approvers))
+
+    @property
+    def terms(self) -> dict[str, str | int]:
+        """What is asked for, as its proposal keeps it."""
+        return {"budget": self.budget_id, "amount": f"{self.amount:.2f}", "until": self.until.astimezone(UTC).isoformat()}

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from django.db.models import Q, QuerySet, Sum
 
+from billing.approvals.models import Proposal
 from billing.budgets.models import Budget, BudgetStatus, CapOverride, Mute
 from billing.budgets.scope import BudgetPeriod, Scope, period_at
 from billing.budgets.thresholds import DEFAULT_LADDER, Rung
@@ -112,5 +113,5 @@ def active_mutes(now: datetime) -> QuerySet[Mute]:
 
 def cap_raises(now: datetime) -> dict[int, Decimal]:
     """By how much approved overrides raise the cap of each budget now, by budget id."""
-    rows = CapOverride.objects.exclude(approved_by="").filter(until__gt=now).order_by()
+    rows = CapOverride.objects.filter(proposal__state=Proposal.State.APPROVED, until__gt=now).order_by()
     return {budget: amount for budget, amount in rows.values_list("budget").annotate(Sum("amount"))}

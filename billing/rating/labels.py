@@ -49,7 +49,7 @@ CHANGE_KIND: Final = {
     RetroactiveChange.Kind.EFFICIENCY: _("Late efficiency samples"),
 }
 CHANGE_STATUS: Final = {
-    RetroactiveChange.Status.PROPOSED: _("Proposed"),
-    RetroactiveChange.Status.APPROVED: _("Approved"),
-    RetroactiveChange.Status.REJECTED: _("Rejected"),
+    "proposed": _("Proposed"),
+    "approved": _("Approved"),
+    "rejected": _("Rejected"),
 }

@@ -1,9 +1,12 @@
 """Charges: what each team pays for which usage, and why. Derived from usage, prices and ownership, again at any time."""
 
-from django.contrib.postgres.fields import ArrayField
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from django.db import models
 from django.db.models import F, Q
 
+from billing.approvals.models import OfKind, Proposal, Step
 from pricing.rating import LineKey
 
 
@@ -190,6 +193,23 @@ class TeamSnapshot(models.Model):
         return f"{self.snapshot_id} {self.team}"
 
 
+class ChangeProposal(Proposal):
+    """The decision on a change of closed time; the teams concerned take note of it before."""
+
+    WORDS: ClassVar[Mapping[str, str]] = {"submitted": "proposed", "withdrawn": "rejected"}
+    objects = OfKind("retroactive_change")
+
+    class Meta:
+        proxy = True
+
+    @property
+    def acknowledged(self) -> dict[str, dict[str, str]]:
+        """Team code -> who of it, or for it, took note, and when."""
+        return {
+            step.comment: {"by": step.actor, "at": step.at.isoformat()} for step in self._steps(Step.Action.NOTED)
+        }
+
+
 class RetroactiveChange(models.Model):
     """A price or an owner of closed time that turned out to be another one, or samples that count although late.
 
@@ -204,26 +224,14 @@ class RetroactiveChange(models.Model):
         CONSUMER = "consumer", "owner of a consumer"
         EFFICIENCY = "efficiency", "efficiency samples that came late"
 
-    class Status(models.TextChoices):
-        PROPOSED = "proposed", "proposed"
-        APPROVED = "approved", "approved"
-        REJECTED = "rejected", "rejected"
-
     kind = models.CharField(max_length=16, choices=Kind.choices)
     name = models.CharField(max_length=64, unique=True)
-    status = models.CharField(max_length=16, choices=Status.choices, default=Status.PROPOSED)
     valid_from = models.DateTimeField()
     valid_until = models.DateTimeField()
     fact = models.JSONField(help_text="the prices, or the scope, name and team")
     last_sample = models.BigIntegerField(null=True, help_text="the last sample that was there when it was approved")
-    reason = models.TextField()
     evidence = models.TextField(blank=True)
-    requested_by = models.CharField(max_length=200)
-    requested_at = models.DateTimeField()
-    acknowledged = models.JSONField(default=dict, help_text="team code -> who of it, or for it, took note")
-    approvers = ArrayField(models.CharField(max_length=200), default=list)
-    decided_at = models.DateTimeField(null=True)
-    decision = models.TextField(blank=True, help_text="why it was rejected")
+    proposal = models.OneToOneField(ChangeProposal, on_delete=models.PROTECT, related_name="change")
     epoch = models.IntegerField(null=True)
     ordinal = models.IntegerField(null=True, unique=True)
 
@@ -231,13 +239,25 @@ class RetroactiveChange(models.Model):
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(condition=Q(valid_from__lt=F("valid_until")), name="change_ends_after_it_starts"),
-            models.CheckConstraint(condition=~Q(reason=""), name="change_has_a_reason"),
             models.CheckConstraint(
-                condition=Q(status="approved", epoch__isnull=False, ordinal__isnull=False)
-                | Q(~Q(status="approved"), epoch=None, ordinal=None),
+                condition=Q(epoch__isnull=False, ordinal__isnull=False) | Q(epoch=None, ordinal=None),
                 name="approved_change_is_known_from_an_epoch",
             ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+    status = property(lambda self: self.proposal.word)
+    reason = property(lambda self: self.proposal.reason)
+    requested_by = property(lambda self: self.proposal.created_by)
+    acknowledged = property(lambda self: self.proposal.acknowledged)
+    approvers = property(lambda self: self.proposal.approvers)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What is proposed, as its proposal and the audit log keep it."""
+        return {
+            "kind": self.kind, "fact": self.fact, "evidence": self.evidence,
+            "valid_from": self.valid_from.isoformat(), "valid_until": self.valid_until.isoformat(),
+        }  # fmt: skip

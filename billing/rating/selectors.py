@@ -129,4 +129,4 @@ def _standing() -> QuerySet[Close]:
 
 def changes_all() -> list[RetroactiveChange]:
     """Every change of closed time, the newest first."""
-    return list(RetroactiveChange.objects.order_by("-id"))
+    return list(RetroactiveChange.objects.select_related("proposal").prefetch_related("proposal__steps").order_by("-id"))

@@ -241,13 +241,13 @@ def test_the_database_takes_no_step_of_a_maker_or_of_another_poem(poem: Poem) ->
 def test_each_person_sees_what_waits_for_them_whatever_its_kind(poem: Poem) -> None:
     ada, ben, lin = person("ada", "approver"), person("ben", "approver"), person("lin", "finance")
     first, second = submitted(poem, "a\nb", actor="lin"), submitted(poem, actor="Ada")
-    assert [row.pk for row in waiting(ada)] == [first.pk]
-    assert [row.pk for row in waiting(ben)] == [first.pk, second.pk]
-    assert waiting(lin) == []
+    assert [row.pk for row in waiting(ada, NOW)] == [first.pk]
+    assert [row.pk for row in waiting(ben, NOW)] == [first.pk, second.pk]
+    assert waiting(lin, NOW) == []
     approve(poem, first.pk, actor="ben", now=NOW)
     reject(poem, second.pk, actor="ben", now=NOW, comment="no")
-    assert waiting(ben) == []
-    assert [row.pk for row in waiting(ada)] == [first.pk]
+    assert waiting(ben, NOW) == []
+    assert [row.pk for row in waiting(ada, NOW)] == [first.pk]
 
 
 def test_a_note_is_kept_and_decides_nothing(poem: Poem) -> None:

@@ -5,11 +5,14 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
 from billing.approvals.limits import AuthorityError
+from billing.approvals.models import Proposal, Step
+from billing.approvals.selectors import waiting
 from billing.budgets.check import Ask, check
 from billing.budgets.models import Budget, CapOverride
 from billing.budgets.reference import reference_read
@@ -90,8 +93,21 @@ def test_nobody_approves_alone_or_without_the_right_or_twice(spent: Budget) -> N
     cap_override_approve(override_id=override.pk, now=NOW, actor="fin")
     with pytest.raises(BudgetError, match="approved already"):
         cap_override_approve(override_id=override.pk, now=NOW, actor="fin")
-    with pytest.raises(IntegrityError), transaction.atomic():
-        CapOverride.objects.filter(pk=override.pk).update(approved_by="sam")
+    step = {"proposal_id": asked(spent, actor="sam").proposal_id, "at": NOW, "action": "approved", "revision": 1}
+    with pytest.raises(IntegrityError, match="no maker decides on a proposal"), transaction.atomic():
+        Step.objects.create(actor=" Sam", payload=Proposal.objects.get(pk=step["proposal_id"]).payload, **step)
+
+
+def test_what_nobody_approved_is_taken_back_and_waits_for_nobody_after_its_end(spent: Budget) -> None:
+    override = asked(spent)
+    fin = User.objects.get(username="fin")
+    assert [row.subject for row in waiting(fin, NOW)] == [str(spent)]
+    assert waiting(fin, TOMORROW) == []
+    cap_override_end(override=override, now=NOW, actor="tom")
+    assert (Proposal.objects.get().state, waiting(fin, NOW)) == ("withdrawn", [])
+    with pytest.raises(BudgetError, match="its time is over"):
+        cap_override_approve(override_id=override.pk, now=NOW, actor="fin")
+    assert AuditEntry.objects.filter(action="cap_override_end").count() == 1
 
 
 @pytest.mark.parametrize(

@@ -305,13 +305,31 @@ def test_an_invoice_that_is_not_issued_is_issued_first(tmp_path: Path) -> None:
 
 def test_a_decided_change_stays(october: None) -> None:
     approve(propose())
-    for statement in (
-        "UPDATE rating_retroactivechange SET reason = 'x'",
-        "UPDATE rating_retroactivechange SET epoch = 0",
-        "DELETE FROM rating_retroactivechange",
+    for statement, why in (
+        ("UPDATE rating_retroactivechange SET evidence = 'x'", "written once"),
+        ("UPDATE rating_retroactivechange SET epoch = 0", "stays"),
+        ("DELETE FROM rating_retroactivechange", "stays"),
+        ("UPDATE approvals_proposal SET reason = 'x'", "never changes"),
     ):
-        with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        with pytest.raises(DatabaseError, match=why), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
+
+
+def test_the_database_makes_no_change_known_that_is_not_approved(october: None) -> None:
+    propose()
+    known = "UPDATE rating_retroactivechange SET epoch = 0, ordinal = 1"
+    with pytest.raises(DatabaseError, match="is known once it is approved"), connection.cursor() as cursor:
+        cursor.execute(known)
+
+
+def test_finance_takes_its_own_change_back_and_nobody_takes_note_of_their_own(october: None) -> None:
+    change = propose("namespace", moved(), name="move")
+    with pytest.raises(ChangeError, match="sam asked for move: somebody else must take note of it for nlp"):
+        retroactive_acknowledge(change_id=change.pk, team="nlp", actor="sam", now=IN_NOVEMBER)
+    taken_back = retroactive_reject(change_id=change.pk, actor="sam", reason="wrong month", now=IN_NOVEMBER)
+    assert (taken_back.status, taken_back.proposal.state, taken_back.proposal.decision) == (
+        "rejected", "withdrawn", "wrong month"
+    )  # fmt: skip
 
 
 # Command

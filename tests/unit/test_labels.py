@@ -26,7 +26,7 @@ from billing.rates.models import CommitmentDraft, PriceDraft
 from billing.rates.price_list import GPU_PRICES
 from billing.rates.services.drafts import PRICE_LIST
 from billing.rating import labels as rating
-from billing.rating.models import RetroactiveChange
+from billing.rating.models import ChangeProposal, RetroactiveChange
 from billing.usage import labels as usage
 from billing.usage.models import QuarantinedRecord
 from pricing.rate_card import TOKEN_CLASSES
@@ -46,7 +46,6 @@ ENUMS: list[tuple[type[TextChoices], dict[str, object]]] = [
     (QuarantinedRecord.Reason, usage.QUARANTINE_REASON),
     (PriceDraft.State, rates.PRICE_DRAFT_STATE),
     (RetroactiveChange.Kind, rating.CHANGE_KIND),
-    (RetroactiveChange.Status, rating.CHANGE_STATUS),
     (Budget.Period, budgets.BUDGET_PERIOD),
     (Alert.Kind, budgets.ALERT_KIND),
     (Alert.Level, budgets.ALERT_LEVEL),
@@ -64,6 +63,7 @@ def test_every_code_of_an_enum_has_its_label_and_no_label_is_left_over(
 def test_every_word_for_the_state_of_a_proposal_and_every_step_has_its_label() -> None:
     assert set(rates.COMMITMENT_STATE) == CommitmentDraft.words()
     assert set(closing.REOPENING_STATUS) == PeriodReopening.words()
+    assert set(rating.CHANGE_STATUS) == ChangeProposal.words()
     assert set(map(str, rates.PRICE_DRAFT_ACTION)) == set(PRICE_LIST.audit)
 
 

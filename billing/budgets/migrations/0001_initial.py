@@ -11,10 +11,17 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ("approvals", "0001_initial"),
         ("tenancy", "0001_initial"),
     ]
 
     operations = [
+        migrations.CreateModel(
+            name="CapOverrideProposal",
+            fields=[],
+            options={"proxy": True, "indexes": [], "constraints": []},
+            bases=("approvals.proposal",),
+        ),
         migrations.CreateModel(
             name="CountedDays",
             fields=[
@@ -378,34 +385,25 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("amount", models.DecimalField(decimal_places=2, help_text="by which the cap is raised", max_digits=20)),
                 ("until", models.DateTimeField()),
-                ("reason", models.CharField(max_length=500)),
-                ("asked_by", models.CharField(max_length=200)),
-                ("asked_at", models.DateTimeField()),
-                ("approved_by", models.CharField(blank=True, max_length=200)),
-                ("approved_at", models.DateTimeField(null=True)),
                 (
                     "budget",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE, related_name="overrides", to="budgets.budget"
                     ),
                 ),
+                (
+                    "proposal",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="override",
+                        to="budgets.capoverrideproposal",
+                    ),
+                ),
             ],
             options={
-                "ordering": ["-asked_at", "-id"],
+                "ordering": ["-id"],
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="override_raises_the_cap"),
-                    models.CheckConstraint(
-                        condition=models.Q(("approved_by", models.F("asked_by")), _negated=True),
-                        name="override_takes_two_persons",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("approved_at", None), ("approved_by", "")),
-                            models.Q(models.Q(("approved_by", ""), _negated=True), ("approved_at__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="override_is_approved_by_somebody_at_a_time",
-                    ),
                 ],
             },
         ),

@@ -2,15 +2,71 @@
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from django.db import transaction
 
-from billing.approvals.limits import require_right, require_second_person
-from billing.budgets.models import Budget, CapOverride
+from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
+from billing.approvals.limits import require_right, same_person_error
+from billing.approvals.models import Step
+from billing.approvals.services import approve, proposal_create, proposal_submit, withdraw
+from billing.budgets.models import Budget, CapOverride, CapOverrideProposal
 from billing.budgets.services.budgets import BudgetError
+from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from metering.messages import Message
+
+
+class CapOverrideKind(Kind[CapOverrideProposal]):
+    """Letting a budget pass its cap: its holder asks, one person of finance or of those who approve decides."""
+
+    name = "cap_override"
+    model = CapOverrideProposal
+    deciders = frozenset({Right.APPROVE, Right.CLOSE})
+    audit = {
+        Action.SUBMITTED: "cap_override_ask", Action.APPROVED: "cap_override_approve", Action.WITHDRAWN: "cap_override_end",
+    }  # fmt: skip
+
+    def missing(self, pk: int) -> BudgetError:
+        """No such override."""
+        return BudgetError(Message("override %(n)s: there is none of that id", n=pk))
+
+    def refusal(self, row: CapOverrideProposal, refused: Refused) -> Exception:
+        """Why not, as pages show it."""
+        if refused.why == Why.MAKER:
+            return same_person_error(refused.actor, _what(row))
+        if refused.why == Why.CHANGED:
+            return BudgetError(Message("override %(n)s: it is not what was asked for", n=row.override.pk))
+        return BudgetError(Message(
+            "override %(n)s: it is approved already, or its time is over", n=row.override.pk
+        ))  # fmt: skip
+
+    def authorise(self, row: CapOverrideProposal, actor: str, action: str) -> None:
+        """Finance or an approver agrees."""
+        require_right(actor, _what(row), Right.APPROVE, Right.CLOSE)
+
+    def approval(self, row: CapOverrideProposal, actor: str, now: datetime) -> Approval:
+        """Nothing but the approval: what is approved is in force until its end."""
+        if self.lapsed(row, now):
+            raise self.refusal(row, Refused(Why.STATE, Action.APPROVED, actor))
+        return Approval()
+
+    def lapsed(self, row: CapOverrideProposal, now: datetime) -> bool:
+        """Whether its time is over."""
+        return row.override.until <= now
+
+    def fingerprint(self, row: CapOverrideProposal) -> str:
+        """The override where the cap is counted."""
+        return document_hash(canonical_json(row.override.terms))
+
+    def detail(self, row: CapOverrideProposal, step: Step) -> dict[str, Any]:
+        """By how much, until when, why and for whom."""
+        return _detail(row.override)
+
+
+OVERRIDE = CapOverrideKind()
+register(OVERRIDE)
 
 
 def cap_override_ask(
@@ -28,37 +84,36 @@ def cap_override_ask(
         ))
     if not reason.strip():
         raise BudgetError(Message("override: a reason is missing"))
+    override, why = CapOverride(budget=budget, amount=amount, until=until), reason.strip()[:500]
     with transaction.atomic():
-        override = CapOverride.objects.create(
-            budget=budget, amount=amount, until=until, reason=reason.strip()[:500], asked_by=actor, asked_at=now
-        )
-        _tell("cap_override_ask", override, actor)
+        row = proposal_create(OVERRIDE, subject=str(budget), payload=override.terms, reason=why, actor=actor, now=now)
+        override.proposal = row
+        override.save()
+        proposal_submit(OVERRIDE, row, actor=actor, now=now, reason=why)
     return override
 
 
 def cap_override_approve(*, override_id: int, now: datetime, actor: str) -> CapOverride:
     """Put it in force.  Raises AuthorityError, BudgetError: it is approved already, or its time is over."""
-    with transaction.atomic():
-        override = CapOverride.objects.select_for_update().get(pk=override_id)
-        what = Message("let %(budget)s pass its cap", budget=override.budget)
-        require_right(actor, what, Right.APPROVE, Right.CLOSE)
-        require_second_person(actor, override.asked_by, what)
-        if override.approved_by or override.until <= now:
-            raise BudgetError(Message("override %(n)s: it is approved already, or its time is over", n=override_id))
-        override.approved_by, override.approved_at = actor, now
-        override.save(update_fields=["approved_by", "approved_at"])
-        _tell("cap_override_approve", override, actor)
-    return override
+    approve(OVERRIDE, CapOverride.objects.get(pk=override_id).proposal_id, actor=actor, now=now)
+    return CapOverride.objects.get(pk=override_id)
 
 
 def cap_override_end(*, override: CapOverride, now: datetime, actor: str) -> None:
     """End it before its time, or take back what nobody has approved."""
     with transaction.atomic():
+        waits = CapOverrideProposal.objects.select_for_update().get(pk=override.proposal_id).waits
+        if waits:
+            withdraw(OVERRIDE, override.proposal_id, actor=actor, now=now)
         CapOverride.objects.filter(pk=override.pk, until__gt=now).update(until=now)
-        _tell("cap_override_end", override, actor)
+        if not waits:
+            audit_record(actor=actor, action="cap_override_end", subject=str(override.budget), detail=_detail(override))
 
 
-def _tell(action: str, override: CapOverride, actor: str) -> None:
-    detail = {"amount": str(override.amount), "until": override.until.isoformat(), "reason": override.reason,
-              "asked_by": override.asked_by}  # fmt: skip
-    audit_record(actor=actor, action=action, subject=str(override.budget), detail=detail)
+def _what(row: CapOverrideProposal) -> Message:
+    return Message("let %(budget)s pass its cap", budget=row.subject)
+
+
+def _detail(override: CapOverride) -> dict[str, Any]:
+    return {"amount": f"{override.amount:.2f}", "until": override.until.isoformat(), "reason": override.reason,
+            "asked_by": override.asked_by}  # fmt: skip

@@ -4,11 +4,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 
-from billing.approvals.limits import CREDITS, authority_for, require_right, require_second_person
+from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
+from billing.approvals.limits import CREDITS, authority_for, require_right, same_person_error
+from billing.approvals.models import Step
+from billing.approvals.services import approve, locked, proposal_create, proposal_note, proposal_submit, reject
 from billing.corrections.effect import Effect, effect_of, standing_lines
 from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
 from billing.corrections.services.corrections import (
@@ -21,15 +25,9 @@ from billing.corrections.services.corrections import (
 )
 from billing.corrections.services.proof import closed_periods_check
 from billing.invoices.models import BillingPeriod, Correction, CorrectionApproval, Note
-from billing.rating.models import RetroactiveChange
-from billing.rating.services.changes import (
-    ChangeError,
-    change_acknowledge,
-    change_approve,
-    change_propose,
-    change_reject,
-    proposed,
-)
+from billing.rating.models import ChangeProposal, RetroactiveChange
+from billing.rating.services import ChangeError, change_checked, change_known
+from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -38,55 +36,126 @@ from billing.usage.epochs import ingest_lock_exclusive, ingest_lock_shared
 from metering.messages import Message
 from pricing.rating import Charge
 
-Kind = RetroactiveChange.Kind
+Kinds = RetroactiveChange.Kind
+ASKED_OR_APPROVED = (Action.SUBMITTED, Action.APPROVED)
 NOTHING = Decimal("0.00")
 REASONS = {
-    Kind.PRICE: Correction.Reason.PRICE,
-    Kind.NAMESPACE: Correction.Reason.OWNERSHIP,
-    Kind.CONSUMER: Correction.Reason.OWNERSHIP,
-    Kind.EFFICIENCY: Correction.Reason.MFU,
+    Kinds.PRICE: Correction.Reason.PRICE,
+    Kinds.NAMESPACE: Correction.Reason.OWNERSHIP,
+    Kinds.CONSUMER: Correction.Reason.OWNERSHIP,
+    Kinds.EFFICIENCY: Correction.Reason.MFU,
 }
 
 
-def retroactive_propose(**asked: Any) -> RetroactiveChange:
-    """Propose a change of closed time, as `billing.rating.services.change_propose`; finance does.
+class ChangeKind(Kind[ChangeProposal]):
+    """A change of closed time: finance asks, and as many approvers decide as what it gives back takes."""
 
-    Raises ChangeError, AuthorityError.
+    name = "retroactive_change"
+    model = ChangeProposal
+    deciders = frozenset({Right.APPROVE})
+    makers_reject = True
+    audit = {
+        Action.SUBMITTED: "change_propose", Action.NOTED: "change_acknowledge", Action.APPROVED: "change_approve",
+        Action.REJECTED: "change_reject", Action.WITHDRAWN: "change_reject",
+    }  # fmt: skip
+
+    def missing(self, pk: int) -> ChangeError:
+        """No such change."""
+        return ChangeError(Message("change %(number)s: there is none of that id", number=pk))
+
+    def refusal(self, row: ChangeProposal, refused: Refused) -> Exception:
+        """Why not, as pages and programs show it."""
+        match refused.why, refused.action:
+            case Why.MAKER, Action.NOTED:
+                told = Message(
+                    "%(actor)s asked for %(name)s: somebody else must take note of it for %(team)s",
+                    actor=refused.actor, name=row.subject, team=refused.about,
+                )  # fmt: skip
+            case Why.MAKER, _:
+                return same_person_error(refused.actor, Message("change %(name)s", name=row.subject))
+            case Why.REASON, _:
+                told = Message("say why the change is rejected")
+            case Why.CHANGED, _:
+                told = Message("change %(name)s is not what was proposed", name=row.subject)
+            case _:
+                told = Message("change %(name)s is %(status)s already", name=row.subject, status=row.word)
+        return ChangeError(told)
+
+    def authorise(self, row: ChangeProposal, actor: str, action: str) -> None:
+        """Approvers decide; finance may reject, too."""
+        if action == Action.APPROVED:
+            require_right(actor, Message("approve change %(name)s", name=row.subject), Right.APPROVE)
+        else:
+            require_right(actor, Message("reject a change of closed time"), Right.CLOSE, Right.APPROVE)
+
+    def approval(self, row: ChangeProposal, actor: str, now: datetime) -> Approval:
+        """The fact, known from this moment on, the credit notes and the rebills: all of it, or nothing."""
+        change = row.change
+        effect = effect_of(change)
+        _require_rated(change, effect)
+        _require_note_taken(change, effect)
+        taken_back = sum((max(-month.difference, NOTHING) for month in effect.by_team_and_month()), start=NOTHING)
+        return Approval(partial(_bring_about, change, effect, actor, now), authority_for(taken_back, CREDITS).persons)
+
+    def fingerprint(self, row: ChangeProposal) -> str:
+        """What the change says where rating reads it."""
+        return document_hash(canonical_json({"name": row.change.name, **row.change.terms}))
+
+    def detail(self, row: ChangeProposal, step: Step) -> dict[str, Any]:
+        """What is proposed; of a note the team, of a rejection why."""
+        if step.action == Action.NOTED:
+            return {"team": step.comment}
+        return {**row.payload, "reason": row.reason} if step.action in ASKED_OR_APPROVED else {"reason": step.comment}
+
+
+CHANGE = ChangeKind()
+register(CHANGE)
+
+
+def retroactive_propose(*, reason: str, actor: str, now: datetime, **asked: Any) -> RetroactiveChange:
+    """Propose a change of closed time, as `billing.rating.services.change_checked` takes it; finance does.
+
+    Nothing moves yet.  Raises ChangeError, AuthorityError.
     """
-    require_right(asked["actor"], Message("propose a change of closed time"), Right.CLOSE)
-    return change_propose(**asked)
+    require_right(actor, Message("propose a change of closed time"), Right.CLOSE)
+    if not reason.strip():
+        raise ChangeError(Message("a change of closed time needs a reason"))
+    change = change_checked(**asked)
+    with transaction.atomic():
+        row = proposal_create(CHANGE, subject=change.name, payload=change.terms, reason=reason, actor=actor, now=now)
+        change.proposal = row
+        change.save()
+        proposal_submit(CHANGE, row, actor=actor, now=now, reason=reason)
+    return change
 
 
 def retroactive_reject(*, change_id: int, actor: str, reason: str, now: datetime) -> RetroactiveChange:
     """Turn a proposed change down: finance, or an approver.  Raises ChangeError, AuthorityError."""
-    require_right(actor, Message("reject a change of closed time"), Right.CLOSE, Right.APPROVE)
-    return change_reject(change_id=change_id, actor=actor, reason=reason, now=now)
+    reject(CHANGE, _proposal_of(change_id), actor=actor, now=now, comment=reason)
+    return RetroactiveChange.objects.get(pk=change_id)
 
 
 def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> RetroactiveChange:
     """Approve a change of closed time; with the last approval it takes needs, its notes are issued.
 
-    One transaction: the fact, known from this moment on, the credit notes and the rebills. No close can pass between
-    them. Moves of ownership take a note of every team concerned first.
-    Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
+    One transaction: no close can pass between the fact and its notes. Moves of ownership take a note of every team
+    concerned first.  Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
     """
     with transaction.atomic():
-        if RetroactiveChange.objects.filter(pk=change_id, kind=Kind.EFFICIENCY).exists():
+        if RetroactiveChange.objects.filter(pk=change_id, kind=Kinds.EFFICIENCY).exists():
             ingest_lock_exclusive()  # which samples count is known only while none comes in
         else:
             ingest_lock_shared()
         _refuse_while_closing()
-        change = proposed(change_id)
-        require_second_person(actor, change.requested_by, Message("change %(name)s", name=change.name))
-        require_right(actor, Message("approve change %(name)s", name=change.name), Right.APPROVE)
-        effect = effect_of(change)
-        _require_rated(change, effect)
-        _require_note_taken(change, effect)
-        taken_back = sum((max(-month.difference, NOTHING) for month in effect.by_team_and_month()), start=NOTHING)
-        persons = authority_for(taken_back, CREDITS).persons
-        if change_approve(change=change, actor=actor, persons=persons, now=now):
-            _bring_about(change, effect, actor, now)
-    return change
+        approve(CHANGE, _proposal_of(change_id), actor=actor, now=now)
+    return RetroactiveChange.objects.get(pk=change_id)
+
+
+def _proposal_of(change_id: int) -> int:
+    found = RetroactiveChange.objects.filter(pk=change_id).first()
+    if found is None:
+        raise CHANGE.missing(change_id)
+    return found.proposal_id
 
 
 def _refuse_while_closing() -> None:
@@ -109,7 +178,7 @@ def _require_rated(change: RetroactiveChange, effect: Effect) -> None:
 
 
 def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:
-    if change.kind not in (Kind.NAMESPACE, Kind.CONSUMER):
+    if change.kind not in (Kinds.NAMESPACE, Kinds.CONSUMER):
         return
     missing = [team for team in effect.teams if team not in change.acknowledged]
     if missing:
@@ -125,13 +194,16 @@ def retroactive_acknowledge(*, change_id: int, team: str, actor: str, now: datet
     if found is None:
         raise ChangeError(Message("team %(code)s: there is no such team", code=repr(team)))
     require_right(actor, Message("take note of a change for %(team)s", team=team), Right.DISPUTE, team=found)
-    return change_acknowledge(change_id=change_id, team=team, actor=actor, now=now)
+    with locked(CHANGE, _proposal_of(change_id), Action.NOTED, actor, about=team) as row:
+        proposal_note(CHANGE, row, actor=actor, now=now, comment=team)
+    return RetroactiveChange.objects.get(pk=change_id)
 
 
 def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: datetime) -> None:
+    change_known(change)
     plans = _plans(effect, change)
     if plans:
-        wanted = Wanted(REASONS[Kind(change.kind)], change.reason, change.evidence, change.requested_by, now)
+        wanted = Wanted(REASONS[Kinds(change.kind)], change.reason, change.evidence, change.requested_by, now)
         correction = correction_store(plans=plans, wanted=wanted, change=change)
         for approver in change.approvers:
             CorrectionApproval.objects.create(correction=correction, actor=approver, at=now)
@@ -189,12 +261,12 @@ def _move_onwards(change: RetroactiveChange, actor: str) -> None:
     """The new owner also from the end of closed time on."""
     fact, start = change.fact, change.valid_until
     team = Team.objects.get(code=fact["team"])
-    if change.kind == Kind.NAMESPACE:
+    if change.kind == Kinds.NAMESPACE:
         namespace_ownership_put(
             cluster=fact["scope"], namespace=fact["name"], team=team, platform=False, valid_from=start,
             valid_until=None, actor=actor,
         )  # fmt: skip
-    elif change.kind == Kind.CONSUMER:
+    elif change.kind == Kinds.CONSUMER:
         consumer_ownership_put(
             source=fact["scope"], consumer=fact["name"], team=team, valid_from=start, valid_until=None, actor=actor
         )

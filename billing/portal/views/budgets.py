@@ -183,7 +183,7 @@ def budget_page(
         "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
         "recipients": "\n".join(channel.name for channel in found.channels.all()),
         "may_change": access_of(request.user).may(Right.BUDGET, found.team),
-        "overrides": found.overrides.filter(until__gt=now),
+        "overrides": found.overrides.filter(until__gt=now).select_related("proposal").prefetch_related("proposal__steps"),
     }  # fmt: skip
     return render(request, "portal/budget.html", context, status=status)
 

@@ -96,7 +96,7 @@ def _shown(request: HttpRequest, change: RetroactiveChange) -> ShownChange | Non
     if not effect and not unrated and not access.may(Right.READ):
         return None
     disputable = set(access.teams(Right.DISPUTE).values_list("code", flat=True))
-    asked = change.kind in OWNERSHIP and change.status == RetroactiveChange.Status.PROPOSED
+    asked = change.kind in OWNERSHIP and change.proposal.waits
     teams = sorted({row.team for row in effect if row.team in disputable} - set(change.acknowledged))
     return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled)
 

@@ -1,12 +1,6 @@
 """All writes of rating: the charges of a close, and changes of facts of closed time."""
 
-from billing.rating.services.changes import (
-    ChangeError,
-    change_acknowledge,
-    change_approve,
-    change_propose,
-    change_reject,
-)
+from billing.rating.services.changes import ChangeError, change_checked, change_known
 from billing.rating.services.charges import (
     capacity_freeze,
     charges_write,
@@ -17,10 +11,8 @@ from billing.rating.services.charges import (
 __all__ = [
     "ChangeError",
     "capacity_freeze",
-    "change_acknowledge",
-    "change_approve",
-    "change_propose",
-    "change_reject",
+    "change_checked",
+    "change_known",
     "charges_write",
     "idle_shares_write",
     "pool_times_write",

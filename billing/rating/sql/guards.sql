@@ -1,21 +1,22 @@
--- Charges and the evidence of a close never change; a change of closed time is proposed once and decided once.
+-- Charges and the evidence of a close never change; a change of closed time stays.
 
 SELECT suanpan_append_only('rating_charge', 'a charge is corrected by another one');
 SELECT suanpan_append_only('rating_efficiencyverdict', 'the evidence of a charge stays');
 SELECT suanpan_append_only(name::regclass, 'what a close saw of its pools never changes')
   FROM unnest(ARRAY['rating_poolcapacity', 'rating_idleshare', 'rating_pooltime']) AS name;
 
+-- A change of closed time is known from one epoch on, once it is approved.
 CREATE OR REPLACE FUNCTION rating_change_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' OR OLD.status <> 'proposed' THEN
-        RAISE EXCEPTION 'change % is % and stays', OLD.name, OLD.status USING ERRCODE = 'restrict_violation';
+    IF TG_OP = 'DELETE' OR OLD.epoch IS NOT NULL
+       OR NOT EXISTS (SELECT 1 FROM approvals_proposal p WHERE p.id = NEW.proposal_id AND p.state = 'approved') THEN
+        RAISE EXCEPTION 'change % stays, and is known once it is approved', OLD.name USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NEW;
 END $$;
 CREATE OR REPLACE TRIGGER decided_change_is_immutable BEFORE UPDATE OR DELETE ON rating_retroactivechange
     FOR EACH ROW EXECUTE FUNCTION rating_change_guard();
-SELECT suanpan_columns_stay('rating_retroactivechange',
-    '{status,last_sample,acknowledged,approvers,decided_at,decision,epoch,ordinal}', 'what a change proposes is written once');
+SELECT suanpan_columns_stay('rating_retroactivechange', '{last_sample,epoch,ordinal}', 'what a change proposes is written once');
 SELECT suanpan_never_emptied('rating_retroactivechange', 'a change of closed time stays');
 
 -- New charges and verdicts name a close and a team that are there. Foreign keys would say the

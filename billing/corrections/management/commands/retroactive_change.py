@@ -98,7 +98,7 @@ class Command(AppCommand):
             self._answer(change, json)
         except (ChangeError, NoteError, AuthorityError) as error:
             fail(str(error))
-        return DECIDE if action == "approve" and change.status == RetroactiveChange.Status.PROPOSED else DONE
+        return DECIDE if action == "approve" and change.proposal.waits else DONE
 
     def _done(self, action: str, options: dict[str, Any]) -> RetroactiveChange:
         actor, now = actor_of(options["by"]), timezone.now()
