@@ -1,7 +1,7 @@
 """What tells one kind of proposal from another: who decides, what an approval does, and the words for a refusal."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -52,7 +52,7 @@ class Kind(ABC, Generic[P]):
     name: ClassVar[str]
     model: type[P]
     deciders: ClassVar[frozenset[Right]]
-    """Whoever holds one of these rights everywhere may decide."""
+    """Whoever holds one of these rights everywhere may decide; `rights` may ask for more."""
     audit: ClassVar[Mapping[str, str]]
     """What the audit log calls each step."""
     revisable: ClassVar[bool] = False
@@ -78,6 +78,14 @@ class Kind(ABC, Generic[P]):
 
     def authorise(self, row: P, actor: str, action: str) -> None:
         """Raise where `actor` may not take that step; most callers have asked for the right before."""
+
+    def rights(self, row: P, now: datetime) -> Collection[Right]:
+        """The rights of which one is enough to approve this one."""
+        return self.deciders
+
+    def audit_subject(self, row: P) -> str:
+        """What the audit log calls it."""
+        return row.subject
 
     def lapsed(self, row: P, now: datetime) -> bool:
         """Whether it is too late to decide."""

@@ -14,9 +14,12 @@ def waiting(user: Any, now: datetime) -> list[Proposal]:
     """The proposals of every kind that `user` may decide on, the oldest first: none that they made or approved already."""
     access, name = access_of(user), user.get_username()
     mine = [kind for kind in KINDS.values() if any(access.may(right) for right in kind.deciders)]
-    found = [row for kind in mine for row in _submitted(kind) if not kind.lapsed(row, now)]
-    for_me = [row for row in found if not any(same_person(name, one) for one in (*row.makers, *row.approvers))]
-    return sorted(for_me, key=lambda row: (row.created_at, row.pk))
+    found = [
+        row for kind in mine for row in _submitted(kind)
+        if not any(same_person(name, one) for one in (*row.makers, *row.approvers))
+        and not kind.lapsed(row, now) and any(access.may(right) for right in kind.rights(row, now))
+    ]  # fmt: skip
+    return sorted(found, key=lambda row: (row.created_at, row.pk))
 
 
 def _submitted(kind: Kind[Any]) -> QuerySet[Proposal]:

@@ -194,4 +194,5 @@ def _add(row: Proposal, step: Step) -> None:
 
 def _audit(kind: Kind[P], row: P, step: Step) -> None:
     if step.action in kind.audit:
-        audit_record(actor=step.actor, action=kind.audit[step.action], subject=row.subject, detail=kind.detail(row, step))
+        subject, detail = kind.audit_subject(row), kind.detail(row, step)
+        audit_record(actor=step.actor, action=kind.audit[step.action], subject=subject, detail=detail)

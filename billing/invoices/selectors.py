@@ -81,7 +81,7 @@ def notes_issued() -> QuerySet[Note]:
 
 def corrections_all() -> QuerySet[Correction]:
     """All corrections with their notes, the newest first."""
-    return Correction.objects.prefetch_related("notes__team", "notes__invoice").order_by("-id")
+    return Correction.objects.select_related("proposal").prefetch_related("notes__team", "notes__invoice").order_by("-id")
 
 
 def note_as_dict(note: Note) -> dict[str, Any]:

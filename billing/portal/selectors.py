@@ -133,7 +133,7 @@ def notes_visible(teams: QuerySet[Team]) -> QuerySet[Note]:
 def corrections_waiting() -> list[Correction]:
     """Corrections that somebody still has to approve or issue, the oldest first."""
     waiting = (Correction.Status.DRAFT, Correction.Status.APPROVED)
-    return list(corrections_all().filter(status__in=waiting).prefetch_related("approvals").order_by("id"))
+    return list(corrections_all().filter(status__in=waiting).prefetch_related("proposal__steps").order_by("id"))
 
 
 def operations_of(month: str) -> list[Operation]:

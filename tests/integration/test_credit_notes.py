@@ -10,19 +10,22 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
+from billing.approvals.selectors import waiting
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
     Wanted,
+    correction_approve,
     correction_issue,
     correction_void,
     credit_note_draft,
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.documents import render_csv, render_pdf, render_xlsx
-from billing.invoices.models import Invoice, Note, NoteLine
+from billing.invoices.models import Correction, Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
 from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
@@ -159,8 +162,37 @@ def test_what_nobody_can_see_on_the_document_needs_evidence(october: None, code:
 
 def test_the_database_lets_nobody_approve_what_they_asked_for(october: None) -> None:
     draft(part("10.00"), actor="lea")
-    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE invoices_correction SET status = 'approved', decided_by = 'lea'")
+    step = """INSERT INTO approvals_step (proposal_id, at, actor, action, comment, revision, payload)
+              SELECT id, now(), ' LEA', 'approved', '', revision, payload FROM approvals_proposal"""
+    for statement, why in (
+        ("UPDATE invoices_correction SET status = 'approved', decided_by = 'fin'", "is not approved by a second person"),
+        (step, "no maker decides on a proposal"),
+    ):
+        with pytest.raises(DatabaseError, match=why), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def test_a_note_that_changed_since_it_was_asked_for_is_not_approved(october: None) -> None:
+    correction = draft(part("10.00"))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE invoices_note SET total = total - 1")
+    with pytest.raises(NoteError, match="is not what was asked for"):
+        correction_approve(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
+    assert Correction.objects.get().status == "draft"
+
+
+def test_a_correction_waits_for_whom_its_amount_takes_and_not_for_who_asked(october: None) -> None:
+    people = {name: User.objects.get(username=name) for name in ("lea", "sam", "fin")}
+
+    def sees() -> dict[str, bool]:
+        return {name: bool(waiting(user, IN_NOVEMBER)) for name, user in people.items()}
+
+    small = draft(part("10.00"), actor="lea")
+    assert sees() == {"lea": False, "sam": True, "fin": True}
+    correction_void(correction_id=small.pk, actor="lea", reason="not so", now=IN_NOVEMBER)
+    assert Correction.objects.get(pk=small.pk).proposal.state == "withdrawn"
+    draft(part("1.00"), code="write_off", actor="lea")
+    assert sees() == {"lea": False, "sam": False, "fin": True}
 
 
 # Issue

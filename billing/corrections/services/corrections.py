@@ -14,15 +14,11 @@ from typing import Any
 from django.db import transaction
 
 from billing.approvals.limits import (
-    CREDITS,
-    PRIOR_YEARS,
-    WRITE_OFFS,
-    Authority,
-    authority_for,
     has_right,
     require_right,
-    require_second_person,
 )
+from billing.approvals.models import Proposal
+from billing.approvals.services import approve, proposal_create, proposal_submit, reject
 from billing.corrections.credited_lines import billed_lines, credited_of, document_numbered, given
 from billing.corrections.note_lines import (
     BilledLine,
@@ -38,11 +34,17 @@ from billing.corrections.note_lines import (
     total_of_entries,
     withdrawal,
 )
+from billing.corrections.services.correction_kind import (
+    CORRECTION,
+    correction_decided,
+    not_a_draft,
+    prior_year,
+)
 from billing.invoices.lines import issuer_facts, period_facts, recipient_facts
 from billing.invoices.models import (
     BillingPeriod,
     Correction,
-    CorrectionApproval,
+    CorrectionProposal,
     Invoice,
     InvoiceLine,
     Note,
@@ -53,7 +55,7 @@ from billing.invoices.services.mails import mails_queue
 from billing.invoices.services.periods import period_open
 from billing.rating.models import RetroactiveChange
 from billing.runtime.canonical_json import canonical_json, document_hash
-from billing.tenancy.access import Right, same_person
+from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -251,36 +253,32 @@ def placed(entry: NoteEntry, position: int) -> BilledLine:
 def correction_store(
     *, plans: Sequence[NotePlan], wanted: Wanted, change: RetroactiveChange | None = None
 ) -> Correction:
-    """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError."""
+    """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError.
+
+    One that follows from a change of closed time is decided with the change.
+    """
     setup = billing_setup()
     amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
     require_right(wanted.actor, Message(
         "ask for a credit of %(amount)s %(currency)s", amount=amount, currency=setup.currency
     ), Right.CLOSE)
-    correction = Correction.objects.create(
-        reason_code=wanted.reason_code, reason=wanted.reason, evidence=wanted.evidence, currency=setup.currency,
-        amount=amount, requested_by=wanted.actor, requested_at=wanted.now, change=change,
+    facts = {"reason_code": wanted.reason_code, "reason": wanted.reason, "evidence": wanted.evidence}
+    notes = [[plan.kind, plan.team.code, str(total_of_entries(plan.entries))] for plan in plans]
+    proposal: Proposal = change.proposal if change else proposal_create(
+        CORRECTION, subject=f"{amount} {setup.currency}", reason=wanted.reason, actor=wanted.actor, now=wanted.now,
+        payload={**facts, "currency": setup.currency, "amount": str(amount), "notes": notes},
     )  # fmt: skip
+    correction = Correction.objects.create(**facts, currency=setup.currency, amount=amount, change=change, proposal=proposal)
     for plan in plans:
         _store_note(correction, plan, setup.issuer)
-    audit_record(
-        actor=wanted.actor, action="correction_draft", subject=f"correction {correction.pk}",
-        detail={
-            "reason_code": wanted.reason_code, "reason": wanted.reason, "evidence": wanted.evidence,
-            "notes": [[plan.kind, plan.team.code, str(total_of_entries(plan.entries))] for plan in plans],
-        },
-    )  # fmt: skip
+    if isinstance(proposal, CorrectionProposal):
+        proposal_submit(CORRECTION, proposal, actor=wanted.actor, now=wanted.now, reason=wanted.reason)
+    else:
+        audit_record(
+            actor=wanted.actor, action="correction_draft", subject=f"correction {correction.pk}",
+            detail={**facts, "notes": notes},
+        )  # fmt: skip
     return correction
-
-
-def _authority(amount: Decimal, reason_code: str) -> Authority:
-    return authority_for(amount, WRITE_OFFS if reason_code == Correction.Reason.WRITE_OFF else CREDITS)
-
-
-def prior_year(correction: Correction, now: datetime) -> bool:
-    """Whether it corrects usage of a fiscal year before the one that is running; it is posted in the running one."""
-    first = f"{month_of(now, billing_setup().zone)[:4]}-01"
-    return NoteLine.objects.filter(note__correction=correction, charge_period__lt=first).exists()
 
 
 def _store_note(correction: Correction, plan: NotePlan, issuer: str) -> None:
@@ -328,24 +326,11 @@ def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Corr
     It is approved once as many persons as its amount takes have said so.  Raises NoteError, AuthorityError.
     """
     with transaction.atomic():
-        correction = _draft(correction_id, Message("approved"))
-        what = Message(
-            "correction %(number)s of %(amount)s %(currency)s",
-            number=correction.pk, amount=correction.amount, currency=correction.currency,
-        )
-        require_second_person(actor, correction.requested_by, what)
-        authority = _authority(correction.amount, correction.reason_code)
-        if prior_year(correction, now):
-            authority = authority_for(correction.amount, PRIOR_YEARS)
-        require_right(actor, Message("approve %(what)s", what=what), *authority.checker)
-        if not any(same_person(actor, said.actor) for said in correction.approvals.all()):
-            CorrectionApproval.objects.create(correction=correction, actor=actor, at=now)
-        audit_record(actor=actor, action="correction_approve", subject=f"correction {correction.pk}")
-        if correction.approvals.count() >= authority.persons:
-            correction.status = Correction.Status.APPROVED
-            correction.decided_by, correction.decided_at = actor, now
-            correction.save(update_fields=["status", "decided_by", "decided_at"])
-    return correction
+        correction = _locked(correction_id)
+        if correction.status != Correction.Status.DRAFT:
+            raise not_a_draft(correction)
+        approve(CORRECTION, correction.proposal_id, actor=actor, now=now)
+    return Correction.objects.get(pk=correction_id)
 
 
 def correction_void(*, correction_id: int, actor: str, reason: str, now: datetime) -> Correction:
@@ -359,12 +344,12 @@ def correction_void(*, correction_id: int, actor: str, reason: str, now: datetim
                 "correction %(n)s is %(status)s: only before issue can it be voided",
                 n=correction.pk, status=correction.status,
             ))
-        correction.status = Correction.Status.VOID
-        correction.decided_by, correction.decided_at, correction.decision = actor, now, reason
-        correction.save(update_fields=["status", "decided_by", "decided_at", "decision"])
-        audit_record(
-            actor=actor, action="correction_void", subject=f"correction {correction.pk}", detail={"reason": reason}
-        )
+        if correction.status == Correction.Status.DRAFT:
+            reject(CORRECTION, correction.proposal_id, actor=actor, now=now, comment=reason)
+        else:
+            subject = f"correction {correction.pk}"
+            audit_record(actor=actor, action="correction_void", subject=subject, detail={"reason": reason})
+        correction_decided(correction, Correction.Status.VOID, actor, now, reason)
     return correction
 
 
@@ -372,16 +357,6 @@ def _locked(correction_id: int) -> Correction:
     correction = Correction.objects.select_for_update().filter(pk=correction_id).first()
     if correction is None:
         raise NoteError(Message("correction %(number)s: there is none of that id", number=correction_id))
-    return correction
-
-
-def _draft(correction_id: int, what: Message) -> Correction:
-    correction = _locked(correction_id)
-    if correction.status != Correction.Status.DRAFT:
-        raise NoteError(Message(
-            "correction %(n)s is %(status)s: only a draft can be %(what)s",
-            n=correction.pk, status=correction.status, what=what,
-        ))
     return correction
 
 
@@ -413,8 +388,7 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
 
 def _require_approver_of_prior_year(correction: Correction, now: datetime) -> None:
     """What was approved before the year ended and is issued after it needs the approver all the same."""
-    approvers = [said.actor for said in correction.approvals.all()]
-    if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in approvers):
+    if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in correction.approvers):
         raise NoteError(Message(
             "correction %(n)s is of a year that is over and no approver agreed to it: void it and ask anew", n=correction.pk
         ))

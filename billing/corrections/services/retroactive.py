@@ -24,7 +24,7 @@ from billing.corrections.services.corrections import (
     split_credit,
 )
 from billing.corrections.services.proof import closed_periods_check
-from billing.invoices.models import BillingPeriod, Correction, CorrectionApproval, Note
+from billing.invoices.models import BillingPeriod, Correction, Note
 from billing.rating.models import ChangeProposal, RetroactiveChange
 from billing.rating.services import ChangeError, change_checked, change_known
 from billing.runtime.canonical_json import canonical_json, document_hash
@@ -205,8 +205,6 @@ def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: dat
     if plans:
         wanted = Wanted(REASONS[Kinds(change.kind)], change.reason, change.evidence, change.requested_by, now)
         correction = correction_store(plans=plans, wanted=wanted, change=change)
-        for approver in change.approvers:
-            CorrectionApproval.objects.create(correction=correction, actor=approver, at=now)
         correction.status = Correction.Status.APPROVED
         correction.decided_by, correction.decided_at = actor, now
         correction.save(update_fields=["status", "decided_by", "decided_at"])

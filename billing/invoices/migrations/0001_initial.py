@@ -10,11 +10,18 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ("approvals", "0001_initial"),
         ("rating", "0001_initial"),
         ("tenancy", "0001_initial"),
     ]
 
     operations = [
+        migrations.CreateModel(
+            name="CorrectionProposal",
+            fields=[],
+            options={"proxy": True, "indexes": [], "constraints": []},
+            bases=("approvals.proposal",),
+        ),
         migrations.CreateModel(
             name="Invoice",
             fields=[
@@ -123,11 +130,18 @@ class Migration(migrations.Migration):
                 ("evidence", models.TextField(blank=True, help_text="ticket, incident or page that shows the error")),
                 ("currency", models.CharField(max_length=3)),
                 ("amount", models.DecimalField(decimal_places=2, max_digits=20)),
-                ("requested_by", models.CharField(max_length=200)),
-                ("requested_at", models.DateTimeField()),
                 ("decided_by", models.CharField(blank=True, max_length=200)),
                 ("decided_at", models.DateTimeField(null=True)),
                 ("decision", models.TextField(blank=True, help_text="why it was voided")),
+                (
+                    "proposal",
+                    models.ForeignKey(
+                        help_text="of the correction, or of the change of closed time that it follows from",
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="corrections",
+                        to="approvals.proposal",
+                    ),
+                ),
                 ("issued_at", models.DateTimeField(null=True)),
                 (
                     "change",
@@ -152,20 +166,6 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["id"],
             },
-        ),
-        migrations.CreateModel(
-            name="CorrectionApproval",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("actor", models.CharField(max_length=200)),
-                ("at", models.DateTimeField()),
-                (
-                    "correction",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="approvals", to="invoices.correction"
-                    ),
-                ),
-            ],
         ),
         migrations.CreateModel(
             name="InvoiceSums",
@@ -590,27 +590,12 @@ class Migration(migrations.Migration):
             model_name="correction",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    models.Q(("status__in", ["approved", "issued"]), _negated=True),
-                    models.Q(("decided_by", models.F("requested_by")), _negated=True),
-                    _connector="OR",
-                ),
-                name="correction_has_four_eyes",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="correction",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
                     models.Q(("issued_at__isnull", False), ("period__isnull", False), ("status", "issued")),
                     models.Q(models.Q(("status", "issued"), _negated=True), ("issued_at", None), ("period", None)),
                     _connector="OR",
                 ),
                 name="issued_correction_stands_in_a_period",
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="correctionapproval",
-            constraint=models.UniqueConstraint(fields=("correction", "actor"), name="one_approval_per_person"),
         ),
         migrations.AddConstraint(
             model_name="invoice",

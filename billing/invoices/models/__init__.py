@@ -3,7 +3,7 @@
 from billing.invoices.models.invoices import BillingMode, BillingPeriod, Invoice, InvoiceLine, InvoiceSums, NumberSeries
 from billing.invoices.models.journals import JournalExport
 from billing.invoices.models.mails import BillingContact, DocumentMail
-from billing.invoices.models.notes import Correction, CorrectionApproval, DocumentEvent, Note, NoteLine
+from billing.invoices.models.notes import Correction, CorrectionProposal, DocumentEvent, Note, NoteLine
 from billing.invoices.models.operations import Operation
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "BillingMode",
     "BillingPeriod",
     "Correction",
-    "CorrectionApproval",
+    "CorrectionProposal",
     "DocumentEvent",
     "DocumentMail",
     "Invoice",

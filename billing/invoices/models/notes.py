@@ -1,11 +1,23 @@
 """Corrections of issued documents, their notes, and what happened to documents after their issue."""
 
-from django.db import models
-from django.db.models import F, Q
+from typing import Any
 
+from django.db import models
+from django.db.models import Q
+
+from billing.approvals.models import OfKind, Proposal
 from billing.invoices.models.invoices import BillingPeriod, Invoice, InvoiceLine
 from billing.rating.models import LineDimensions, RetroactiveChange
 from billing.tenancy.models import Team
+
+
+class CorrectionProposal(Proposal):
+    """The decision on a correction that a person wrote."""
+
+    objects = OfKind("correction")
+
+    class Meta:
+        proxy = True
 
 
 class Correction(models.Model):
@@ -36,8 +48,10 @@ class Correction(models.Model):
     evidence = models.TextField(blank=True, help_text="ticket, incident or page that shows the error")
     currency = models.CharField(max_length=3)
     amount = models.DecimalField(max_digits=20, decimal_places=2)
-    requested_by = models.CharField(max_length=200)
-    requested_at = models.DateTimeField()
+    proposal = models.ForeignKey(
+        Proposal, on_delete=models.PROTECT, related_name="corrections",
+        help_text="of the correction, or of the change of closed time that it follows from",
+    )  # fmt: skip
     decided_by = models.CharField(max_length=200, blank=True)
     decided_at = models.DateTimeField(null=True)
     decision = models.TextField(blank=True, help_text="why it was voided")
@@ -53,26 +67,24 @@ class Correction(models.Model):
         constraints = [
             models.CheckConstraint(condition=~Q(reason=""), name="correction_has_a_reason"),
             models.CheckConstraint(
-                condition=~Q(status__in=["approved", "issued"]) | ~Q(decided_by=F("requested_by")),
-                name="correction_has_four_eyes",
-            ),
-            models.CheckConstraint(
                 condition=Q(status="issued", period__isnull=False, issued_at__isnull=False)
                 | Q(~Q(status="issued"), period=None, issued_at=None),
                 name="issued_correction_stands_in_a_period",
             ),
         ]
 
+    requested_by = property(lambda self: self.proposal.created_by)
+    requested_at = property(lambda self: self.proposal.created_at)
+    approvers = property(lambda self: self.proposal.approvers)
 
-class CorrectionApproval(models.Model):
-    """One person's yes to a correction; a large one takes two."""
-
-    correction = models.ForeignKey(Correction, on_delete=models.PROTECT, related_name="approvals")
-    actor = models.CharField(max_length=200)
-    at = models.DateTimeField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["correction", "actor"], name="one_approval_per_person")]
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What is asked for, with the total of each note, as its proposal keeps it."""
+        notes = self.notes.order_by("id").values_list("kind", "team__code", "total")
+        return {
+            "reason_code": self.reason_code, "reason": self.reason, "evidence": self.evidence, "currency": self.currency,
+            "amount": str(self.amount), "notes": [[kind, team, str(total)] for kind, team, total in notes],
+        }  # fmt: skip
 
 
 class Note(models.Model):

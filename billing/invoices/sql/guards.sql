@@ -89,15 +89,18 @@ BEGIN
     IF TG_OP = 'DELETE' OR OLD.status IN ('issued', 'void') THEN
         RAISE EXCEPTION 'correction % is % and never changes', OLD.id, OLD.status USING ERRCODE = 'restrict_violation';
     END IF;
-    IF (NEW.amount, NEW.currency, NEW.reason_code, NEW.reason, NEW.evidence, NEW.requested_by, NEW.requested_at)
-       <> (OLD.amount, OLD.currency, OLD.reason_code, OLD.reason, OLD.evidence, OLD.requested_by, OLD.requested_at) THEN
+    IF (NEW.amount, NEW.currency, NEW.reason_code, NEW.reason, NEW.evidence, NEW.proposal_id)
+       <> (OLD.amount, OLD.currency, OLD.reason_code, OLD.reason, OLD.evidence, OLD.proposal_id) THEN
         RAISE EXCEPTION 'what correction % asks for is written once', OLD.id USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF NEW.status IN ('approved', 'issued')
+       AND NOT EXISTS (SELECT 1 FROM approvals_proposal p WHERE p.id = NEW.proposal_id AND p.state = 'approved') THEN
+        RAISE EXCEPTION 'correction % is not approved by a second person', OLD.id USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NEW;
 END $$;
 CREATE OR REPLACE TRIGGER decided_correction_is_immutable BEFORE UPDATE OR DELETE ON invoices_correction
     FOR EACH ROW EXECUTE FUNCTION invoices_correction_guard();
-SELECT suanpan_append_only('invoices_correctionapproval', 'an approval was given or not');
 
 CREATE OR REPLACE FUNCTION invoices_note_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -180,7 +183,7 @@ CREATE OR REPLACE TRIGGER journal_export_stays BEFORE UPDATE OR DELETE ON invoic
 SELECT suanpan_never_emptied(name::regclass, 'what was billed stays')
   FROM unnest(ARRAY['invoices_invoice', 'invoices_invoiceline', 'invoices_invoicesums', 'invoices_note',
                     'invoices_noteline', 'invoices_correction',
-                    'invoices_correctionapproval', 'invoices_documentevent',
+                    'invoices_documentevent',
                     'invoices_journalexport', 'invoices_billingmode',
                     'invoices_billingperiod']) AS name;
 

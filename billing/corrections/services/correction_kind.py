@@ -1,0 +1,116 @@
+"""A correction as a kind of proposal: its amount says who decides, and how many."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
+from billing.approvals.limits import (
+    CREDITS,
+    PRIOR_YEARS,
+    WRITE_OFFS,
+    Authority,
+    authority_for,
+    require_right,
+    same_person_error,
+)
+from billing.approvals.models import Step
+from billing.corrections.note_lines import NoteError
+from billing.invoices.models import Correction, CorrectionProposal, NoteLine
+from billing.runtime.canonical_json import canonical_json, document_hash
+from billing.tenancy.access import Right
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import month_of
+from metering.messages import Message
+
+
+class CorrectionKind(Kind[CorrectionProposal]):
+    """A correction of issued documents: finance asks; its amount says who decides, and how many."""
+
+    name = "correction"
+    model = CorrectionProposal
+    deciders = frozenset({Right.APPROVE, Right.CLOSE})
+    makers_reject = True
+    audit = {
+        Action.SUBMITTED: "correction_draft", Action.APPROVED: "correction_approve", Action.REJECTED: "correction_void",
+        Action.WITHDRAWN: "correction_void",
+    }  # fmt: skip
+
+    def missing(self, pk: int) -> NoteError:
+        """No such correction."""
+        return NoteError(Message("correction %(number)s: there is none of that id", number=pk))
+
+    def refusal(self, row: CorrectionProposal, refused: Refused) -> Exception:
+        """Why not, as pages and programs show it."""
+        correction = row.corrections.get()
+        if refused.why == Why.MAKER:
+            return same_person_error(refused.actor, correction_words(correction))
+        if refused.why == Why.CHANGED:
+            return NoteError(Message("correction %(n)s is not what was asked for", n=correction.pk))
+        return not_a_draft(correction)
+
+    def approval(self, row: CorrectionProposal, actor: str, now: datetime) -> Approval:
+        """Its notes can be issued."""
+        correction = row.corrections.get()
+        authority = authority_of(correction, now)
+        require_right(actor, Message("approve %(what)s", what=correction_words(correction)), *authority.checker)
+        return Approval(partial(correction_decided, correction, Correction.Status.APPROVED, actor, now), authority.persons)
+
+    def rights(self, row: CorrectionProposal, now: datetime) -> tuple[Right, ...]:
+        """What its amount takes."""
+        return authority_of(row.corrections.get(), now).checker
+
+    def fingerprint(self, row: CorrectionProposal) -> str:
+        """The correction and the totals of its notes, as they are stored."""
+        return document_hash(canonical_json(row.corrections.get().terms))
+
+    def audit_subject(self, row: CorrectionProposal) -> str:
+        """Corrections are known by their number."""
+        return f"correction {row.corrections.get().pk}"
+
+    def detail(self, row: CorrectionProposal, step: Step) -> dict[str, Any]:
+        """What is asked for; of a correction that is dropped, why."""
+        if step.action == Action.SUBMITTED:
+            return {name: row.payload[name] for name in ("reason_code", "reason", "evidence", "notes")}
+        return {} if step.action == Action.APPROVED else {"reason": step.comment}
+
+
+CORRECTION = CorrectionKind()
+register(CORRECTION)
+
+
+def correction_words(correction: Correction) -> Message:
+    """A correction with its amount, in a sentence."""
+    return Message(
+        "correction %(number)s of %(amount)s %(currency)s",
+        number=correction.pk, amount=correction.amount, currency=correction.currency,
+    )  # fmt: skip
+
+
+def not_a_draft(correction: Correction) -> NoteError:
+    """The refusal to approve what is no draft any more."""
+    return NoteError(Message(
+        "correction %(n)s is %(status)s: only a draft can be %(what)s",
+        n=correction.pk, status=correction.status, what=Message("approved"),
+    ))  # fmt: skip
+
+
+def correction_decided(correction: Correction, status: str, actor: str, now: datetime, decision: str = "") -> None:
+    """Store the state of a correction, with who decided on it."""
+    correction.status, correction.decided_by, correction.decided_at = status, actor, now
+    correction.decision = decision
+    correction.save(update_fields=["status", "decided_by", "decided_at", "decision"])
+
+
+def authority_of(correction: Correction, now: datetime) -> Authority:
+    """Who may approve a correction at `now`, and how many of them it takes."""
+    if prior_year(correction, now):
+        return authority_for(correction.amount, PRIOR_YEARS)
+    written_off = correction.reason_code == Correction.Reason.WRITE_OFF
+    return authority_for(correction.amount, WRITE_OFFS if written_off else CREDITS)
+
+
+def prior_year(correction: Correction, now: datetime) -> bool:
+    """Whether it corrects usage of a fiscal year before the one that is running; it is posted in the running one."""
+    first = f"{month_of(now, billing_setup().zone)[:4]}-01"
+    return NoteLine.objects.filter(note__correction=correction, charge_period__lt=first).exists()
