@@ -17,17 +17,21 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="CapOverrideProposal",
-            fields=[],
-            options={"proxy": True, "indexes": [], "constraints": []},
-            bases=("approvals.proposal",),
-        ),
-        migrations.CreateModel(
             name="CountedDays",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("through", models.DateField()),
             ],
+        ),
+        migrations.CreateModel(
+            name="CapOverrideProposal",
+            fields=[],
+            options={
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.proposal",),
         ),
         migrations.CreateModel(
             name="Channel",
@@ -314,6 +318,31 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="CapOverride",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("amount", models.DecimalField(decimal_places=2, help_text="by which the cap is raised", max_digits=20)),
+                ("until", models.DateTimeField()),
+                (
+                    "budget",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="overrides", to="budgets.budget"
+                    ),
+                ),
+                (
+                    "proposal",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="override",
+                        to="budgets.capoverrideproposal",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+            },
+        ),
+        migrations.CreateModel(
             name="BudgetAction",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -377,34 +406,6 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["-start"],
                 "constraints": [models.UniqueConstraint(fields=("budget", "period"), name="one_standing_per_period")],
-            },
-        ),
-        migrations.CreateModel(
-            name="CapOverride",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("amount", models.DecimalField(decimal_places=2, help_text="by which the cap is raised", max_digits=20)),
-                ("until", models.DateTimeField()),
-                (
-                    "budget",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="overrides", to="budgets.budget"
-                    ),
-                ),
-                (
-                    "proposal",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="override",
-                        to="budgets.capoverrideproposal",
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["-id"],
-                "constraints": [
-                    models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="override_raises_the_cap"),
-                ],
             },
         ),
         migrations.AddConstraint(
@@ -485,6 +486,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="planamount",
             constraint=models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="plan_amount_is_positive"),
+        ),
+        migrations.AddConstraint(
+            model_name="capoverride",
+            constraint=models.CheckConstraint(condition=models.Q(("amount__gt", 0)), name="override_raises_the_cap"),
         ),
         *sql_applied("billing.budgets", "refresh"),
     ]

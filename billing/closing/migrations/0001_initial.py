@@ -1,6 +1,4 @@
 import django.db.models.deletion
-import django.db.models.functions.text
-import django.db.models.lookups
 from django.db import migrations, models
 
 from billing.runtime.sql_files import sql_applied
@@ -11,10 +9,21 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("tenancy", "0001_initial"),
+        ("approvals", "0001_initial"),
         ("invoices", "0001_initial"),
     ]
 
     operations = [
+        migrations.CreateModel(
+            name="PeriodReopening",
+            fields=[],
+            options={
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.proposal",),
+        ),
         migrations.CreateModel(
             name="Accrual",
             fields=[
@@ -120,102 +129,6 @@ class Migration(migrations.Migration):
                         ),
                         name="a_meter_counts_forward",
                     )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="PeriodReopening",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("closing", models.IntegerField()),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[
-                            ("requested", "waits for a second person"),
-                            ("approved", "approved: the month was opened again"),
-                            ("rejected", "turned down"),
-                        ],
-                        default="requested",
-                        max_length=16,
-                    ),
-                ),
-                ("reason", models.TextField()),
-                ("requested_by", models.CharField(max_length=200)),
-                ("requested_at", models.DateTimeField()),
-                ("closed_by", models.CharField(help_text="who had closed the month", max_length=200)),
-                ("closed_at", models.DateTimeField(help_text="none where the close held teams and never ended", null=True)),
-                ("decided_by", models.CharField(blank=True, max_length=200)),
-                ("decided_at", models.DateTimeField(null=True)),
-                ("decision", models.TextField(blank=True, help_text="why it was turned down")),
-                ("drafts", models.IntegerField(help_text="how many drafts the reopening voided", null=True)),
-                (
-                    "last_draft",
-                    models.BigIntegerField(help_text="id of the last draft of the close that it takes back", null=True),
-                ),
-                (
-                    "period",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="reopenings", to="invoices.billingperiod"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["id"],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            django.db.models.lookups.Exact(django.db.models.functions.text.Trim("reason"), models.Value("")),
-                            _negated=True,
-                        ),
-                        name="reopening_has_a_reason",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("status", "approved"), _negated=True),
-                            models.Q(
-                                django.db.models.lookups.Exact(
-                                    django.db.models.functions.text.Lower(
-                                        django.db.models.functions.text.Trim("decided_by")
-                                    ),
-                                    django.db.models.functions.text.Lower(
-                                        django.db.models.functions.text.Trim(models.F("requested_by"))
-                                    ),
-                                ),
-                                _negated=True,
-                            ),
-                            _connector="OR",
-                        ),
-                        name="reopening_takes_two_persons",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("decided_at", None), ("decided_by", ""), ("drafts", None), ("status", "requested")),
-                            models.Q(
-                                ("decided_at__isnull", False),
-                                ("drafts__isnull", False),
-                                ("status", "approved"),
-                                models.Q(("decided_by", ""), _negated=True),
-                            ),
-                            models.Q(
-                                ("decided_at__isnull", False),
-                                ("drafts", None),
-                                ("status", "rejected"),
-                                models.Q(("decided_by", ""), _negated=True),
-                                models.Q(("decision", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="a_decided_reopening_is_whole",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("status", "requested")), fields=("period",), name="one_reopening_waits"
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("status", "approved")),
-                        fields=("period", "closing"),
-                        name="a_close_is_taken_back_once",
-                    ),
                 ],
             },
         ),

@@ -17,12 +17,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="CorrectionProposal",
-            fields=[],
-            options={"proxy": True, "indexes": [], "constraints": []},
-            bases=("approvals.proposal",),
-        ),
-        migrations.CreateModel(
             name="Invoice",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -60,6 +54,16 @@ class Migration(migrations.Migration):
                 ("previous_sha256", models.CharField(blank=True, max_length=64)),
                 ("issued_at", models.DateTimeField(null=True)),
             ],
+        ),
+        migrations.CreateModel(
+            name="CorrectionProposal",
+            fields=[],
+            options={
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.proposal",),
         ),
         migrations.CreateModel(
             name="BillingPeriod",
@@ -133,15 +137,6 @@ class Migration(migrations.Migration):
                 ("decided_by", models.CharField(blank=True, max_length=200)),
                 ("decided_at", models.DateTimeField(null=True)),
                 ("decision", models.TextField(blank=True, help_text="why it was voided")),
-                (
-                    "proposal",
-                    models.ForeignKey(
-                        help_text="of the correction, or of the change of closed time that it follows from",
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="corrections",
-                        to="approvals.proposal",
-                    ),
-                ),
                 ("issued_at", models.DateTimeField(null=True)),
                 (
                     "change",
@@ -160,6 +155,15 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="corrections",
                         to="invoices.billingperiod",
+                    ),
+                ),
+                (
+                    "proposal",
+                    models.ForeignKey(
+                        help_text="of the correction, or of the change of closed time that it follows from",
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="corrections",
+                        to="approvals.proposal",
                     ),
                 ),
             ],

@@ -18,18 +18,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="PriceDraft",
-            fields=[],
-            options={"proxy": True, "indexes": [], "constraints": []},
-            bases=("approvals.proposal",),
-        ),
-        migrations.CreateModel(
-            name="CommitmentDraft",
-            fields=[],
-            options={"proxy": True, "indexes": [], "constraints": []},
-            bases=("approvals.proposal",),
-        ),
-        migrations.CreateModel(
             name="CostSheet",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -52,6 +40,26 @@ class Migration(migrations.Migration):
                 ("inputs", models.JSONField()),
                 ("result", models.JSONField()),
             ],
+        ),
+        migrations.CreateModel(
+            name="PriceDraft",
+            fields=[],
+            options={
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.proposal",),
+        ),
+        migrations.CreateModel(
+            name="CommitmentDraft",
+            fields=[],
+            options={
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.proposal",),
         ),
         migrations.CreateModel(
             name="AllocationPolicy",
@@ -100,29 +108,6 @@ class Migration(migrations.Migration):
                         name="carbon_factor_is_not_negative",
                     ),
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Commitment",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=200, unique=True)),
-                ("accelerator", models.CharField(max_length=512)),
-                ("gpu_hours", models.DecimalField(decimal_places=6, help_text="bought per month", max_digits=20)),
-                ("price", models.DecimalField(decimal_places=4, help_text="per GPU-hour", max_digits=18)),
-                ("valid_from", models.DateTimeField()),
-                ("valid_until", models.DateTimeField(blank=True, null=True)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("created_by", models.CharField(max_length=200)),
-                (
-                    "team",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="commitments", to="tenancy.team"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["team", "accelerator", "valid_from"],
             },
         ),
         migrations.CreateModel(
@@ -230,11 +215,40 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["valid_from"],
+            },
+        ),
+        migrations.CreateModel(
+            name="Commitment",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=200, unique=True)),
+                ("accelerator", models.CharField(max_length=512)),
+                ("gpu_hours", models.DecimalField(decimal_places=6, help_text="bought per month", max_digits=20)),
+                ("price", models.DecimalField(decimal_places=4, help_text="per GPU-hour", max_digits=18)),
+                ("valid_from", models.DateTimeField()),
+                ("valid_until", models.DateTimeField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("created_by", models.CharField(max_length=200)),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="commitments", to="tenancy.team"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["team", "accelerator", "valid_from"],
                 "constraints": [
                     django.contrib.postgres.constraints.ExclusionConstraint(
-                        expressions=[(billing.tenancy.models.ValidRange("valid_from", "valid_until"), "&&")],
-                        name="one_price_version_at_a_time",
-                    )
+                        expressions=[
+                            ("team", "="),
+                            ("accelerator", "="),
+                            (billing.tenancy.models.ValidRange("valid_from", "valid_until"), "&&"),
+                        ],
+                        name="one_commitment_of_a_team_at_a_time",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("gpu_hours__gt", 0)), name="commitment_has_hours"),
+                    models.CheckConstraint(condition=models.Q(("price__gt", 0)), name="commitment_has_a_price"),
                 ],
             },
         ),
@@ -270,6 +284,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("version", "accelerator", "resource"), name="one_gpu_price_per_sku"),
+                    models.CheckConstraint(condition=models.Q(("price__gte", 0)), name="gpu_price_is_not_negative"),
+                    models.CheckConstraint(
+                        condition=models.Q(("accelerator", ""), ("resource", ""), _negated=True),
+                        name="gpu_price_names_a_sku",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="TokenPrice",
@@ -291,47 +315,19 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddConstraint(
-            model_name="commitment",
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
-                expressions=[
-                    ("team", "="),
-                    ("accelerator", "="),
-                    (billing.tenancy.models.ValidRange("valid_from", "valid_until"), "&&"),
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("version", "model", "token_class"), name="one_token_price_per_class"),
+                    models.CheckConstraint(condition=models.Q(("price__gte", 0)), name="token_price_is_not_negative"),
                 ],
-                name="one_commitment_of_a_team_at_a_time",
+            },
+        ),
+        migrations.AddConstraint(
+            model_name="priceversion",
+            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
+                expressions=[(billing.tenancy.models.ValidRange("valid_from", "valid_until"), "&&")],
+                name="one_price_version_at_a_time",
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="commitment",
-            constraint=models.CheckConstraint(condition=models.Q(("gpu_hours__gt", 0)), name="commitment_has_hours"),
-        ),
-        migrations.AddConstraint(
-            model_name="commitment",
-            constraint=models.CheckConstraint(condition=models.Q(("price__gt", 0)), name="commitment_has_a_price"),
-        ),
-        migrations.AddConstraint(
-            model_name="gpuprice",
-            constraint=models.UniqueConstraint(fields=("version", "accelerator", "resource"), name="one_gpu_price_per_sku"),
-        ),
-        migrations.AddConstraint(
-            model_name="gpuprice",
-            constraint=models.CheckConstraint(condition=models.Q(("price__gte", 0)), name="gpu_price_is_not_negative"),
-        ),
-        migrations.AddConstraint(
-            model_name="gpuprice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("accelerator", ""), ("resource", ""), _negated=True), name="gpu_price_names_a_sku"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tokenprice",
-            constraint=models.UniqueConstraint(fields=("version", "model", "token_class"), name="one_token_price_per_class"),
-        ),
-        migrations.AddConstraint(
-            model_name="tokenprice",
-            constraint=models.CheckConstraint(condition=models.Q(("price__gte", 0)), name="token_price_is_not_negative"),
         ),
         *sql_applied("billing.rates", "guards"),
     ]

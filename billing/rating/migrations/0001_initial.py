@@ -1,4 +1,3 @@
-import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -10,9 +9,44 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("tenancy", "0001_initial"),
+        ("approvals", "0001_initial"),
     ]
 
     operations = [
+        migrations.CreateModel(
+            name="RatingSnapshot",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("month", models.CharField(max_length=7, unique=True)),
+                ("close_number", models.IntegerField(null=True)),
+                ("input_fingerprint", models.CharField(blank=True, max_length=64)),
+                (
+                    "names",
+                    models.JSONField(
+                        help_text="[cluster, namespace] and [source, consumer] of the usage of a close", null=True
+                    ),
+                ),
+                ("as_of", models.DateTimeField(null=True)),
+                ("took_ms", models.IntegerField(null=True)),
+                ("size", models.IntegerField(null=True)),
+                ("result", models.BinaryField(default=bytes, help_text="all but what is by team")),
+                ("sha256", models.CharField(blank=True, max_length=64)),
+                ("beside", models.BinaryField(default=bytes, help_text="what pages show beside it")),
+                ("report", models.BinaryField(default=bytes, help_text="the period report; empty where nobody made one")),
+                ("report_as_of", models.DateTimeField(null=True)),
+                ("report_took_ms", models.IntegerField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="ChangeProposal",
+            fields=[],
+            options={
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.proposal",),
+        ),
         migrations.CreateModel(
             name="Charge",
             fields=[
@@ -153,96 +187,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="RetroactiveChange",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                (
-                    "kind",
-                    models.CharField(
-                        choices=[
-                            ("price", "prices"),
-                            ("namespace", "owner of a namespace"),
-                            ("consumer", "owner of a consumer"),
-                            ("efficiency", "efficiency samples that came late"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
-                ("name", models.CharField(max_length=64, unique=True)),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[("proposed", "proposed"), ("approved", "approved"), ("rejected", "rejected")],
-                        default="proposed",
-                        max_length=16,
-                    ),
-                ),
-                ("valid_from", models.DateTimeField()),
-                ("valid_until", models.DateTimeField()),
-                ("fact", models.JSONField(help_text="the prices, or the scope, name and team")),
-                (
-                    "last_sample",
-                    models.BigIntegerField(help_text="the last sample that was there when it was approved", null=True),
-                ),
-                ("reason", models.TextField()),
-                ("evidence", models.TextField(blank=True)),
-                ("requested_by", models.CharField(max_length=200)),
-                ("requested_at", models.DateTimeField()),
-                ("acknowledged", models.JSONField(default=dict, help_text="team code -> who of it, or for it, took note")),
-                (
-                    "approvers",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.CharField(max_length=200), default=list, size=None
-                    ),
-                ),
-                ("decided_at", models.DateTimeField(null=True)),
-                ("decision", models.TextField(blank=True, help_text="why it was rejected")),
-                ("epoch", models.IntegerField(null=True)),
-                ("ordinal", models.IntegerField(null=True, unique=True)),
-            ],
-            options={
-                "ordering": ["id"],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("valid_from__lt", models.F("valid_until"))), name="change_ends_after_it_starts"
-                    ),
-                    models.CheckConstraint(condition=models.Q(("reason", ""), _negated=True), name="change_has_a_reason"),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("epoch__isnull", False), ("ordinal__isnull", False), ("status", "approved")),
-                            models.Q(models.Q(("status", "approved"), _negated=True), ("epoch", None), ("ordinal", None)),
-                            _connector="OR",
-                        ),
-                        name="approved_change_is_known_from_an_epoch",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="RatingSnapshot",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("month", models.CharField(max_length=7, unique=True)),
-                ("close_number", models.IntegerField(null=True)),
-                ("input_fingerprint", models.CharField(blank=True, max_length=64)),
-                (
-                    "names",
-                    models.JSONField(
-                        help_text="[cluster, namespace] and [source, consumer] of the usage of a close", null=True
-                    ),
-                ),
-                ("as_of", models.DateTimeField(null=True)),
-                ("took_ms", models.IntegerField(null=True)),
-                ("size", models.IntegerField(null=True)),
-                ("result", models.BinaryField(default=bytes, help_text="all but what is by team")),
-                ("sha256", models.CharField(blank=True, max_length=64)),
-                ("beside", models.BinaryField(default=bytes, help_text="what pages show beside it")),
-                ("report", models.BinaryField(default=bytes, help_text="the period report; empty where nobody made one")),
-                ("report_as_of", models.DateTimeField(null=True)),
-                ("report_took_ms", models.IntegerField(null=True)),
-            ],
-        ),
-        migrations.CreateModel(
             name="TeamSnapshot",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -259,6 +203,57 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [models.UniqueConstraint(fields=("snapshot", "team"), name="one_snapshot_per_team")],
+            },
+        ),
+        migrations.CreateModel(
+            name="RetroactiveChange",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("price", "prices"),
+                            ("namespace", "owner of a namespace"),
+                            ("consumer", "owner of a consumer"),
+                            ("efficiency", "efficiency samples that came late"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("valid_from", models.DateTimeField()),
+                ("valid_until", models.DateTimeField()),
+                ("fact", models.JSONField(help_text="the prices, or the scope, name and team")),
+                (
+                    "last_sample",
+                    models.BigIntegerField(help_text="the last sample that was there when it was approved", null=True),
+                ),
+                ("evidence", models.TextField(blank=True)),
+                ("epoch", models.IntegerField(null=True)),
+                ("ordinal", models.IntegerField(null=True, unique=True)),
+                (
+                    "proposal",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="change", to="rating.changeproposal"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("valid_from__lt", models.F("valid_until"))), name="change_ends_after_it_starts"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("epoch__isnull", False), ("ordinal__isnull", False)),
+                            models.Q(("epoch", None), ("ordinal", None)),
+                            _connector="OR",
+                        ),
+                        name="approved_change_is_known_from_an_epoch",
+                    ),
+                ],
             },
         ),
         *sql_applied("billing.rating", "guards"),

@@ -237,7 +237,8 @@ class Migration(migrations.Migration):
                         fields=["observed_until"], name="allocation_seen", pages_per_range=16
                     ),
                     models.Index(
-                        condition=models.Q(("reconstructed_from", ""), _negated=True), fields=["id"],
+                        condition=models.Q(("reconstructed_from", ""), _negated=True),
+                        fields=["id"],
                         name="allocation_reconstructed",
                     ),
                 ],
