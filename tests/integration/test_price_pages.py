@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
@@ -191,6 +192,21 @@ def test_what_a_list_costs_is_for_those_who_may_see_costs(finance: Client) -> No
     file = yaml.safe_load(finance.get(f"/prices/version-{version.pk}.yaml").content)
     assert file["cost_sheets"][0]["sheet"]["pue"] == "1.3"
     assert finance.get(f"/prices/sheet-{version.pk}.yaml").status_code == 404
+
+
+def test_why_a_draft_has_no_prices_is_told_in_the_language_of_the_page(finance: Client) -> None:
+    sheet = cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict()
+    cost_sheet_put(name="h800", inputs=SHEET, result=sheet, actor="ana")
+    made = price_draft_create(
+        name="2099-01", valid_from=datetime(2099, 1, 1, tzinfo=UTC), actor="ana", now=timezone.now(),
+        content={"gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]},
+    )  # fmt: skip
+    dollars = {**SHEET, "currency": "USD"}
+    cost_sheet_put(name="h800", inputs=dollars, result=cost_of_gpu_hour(parse_cost_sheet(dollars)).as_dict(), actor="ana")
+    finance.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
+    page = finance.get(f"/prices/drafts/{made.pk}/").content.decode()
+    assert "的币种为 USD，价格的币种为 CNY" in page
+    assert "prices are in CNY" not in page
 
 
 def test_a_price_is_traced_to_every_input_and_to_the_load_test(finance: Client) -> None:
