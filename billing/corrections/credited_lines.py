@@ -39,16 +39,16 @@ def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = Non
         return _rebilled(document, positions)
     rows = _at(InvoiceLine.objects.filter(invoice=document), positions).select_for_update().order_by("id")
     keys = {row.pk: row_key(row, document.team.code, correction=row.correction) for row in rows}
-    known = last_change(changes_known(document.period.ordinal or 0))
+    known = last_change(changes_known(document.period.close_number))
     charges = {
         charge.line_key: charge
         for charge in Charge.objects.filter(
-            closing=document.period.ordinal, line_key__in=[key.digest() for key in keys.values()]
+            closing=document.period.close_number, line_key__in=[key.digest() for key in keys.values()]
         )
     }
     return [
         BilledLine(
-            document=str(document.number), position=row.position, closing=document.period.ordinal or 0,
+            document=str(document.number), position=row.position, closing=document.period.close_number,
             key=keys[row.pk], quantity=row.quantity, unit_price=row.unit_price, amount=row.amount,
             usage_quantity=charges[keys[row.pk].digest()].usage_quantity,
             facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh, known=known, row=row,
@@ -85,7 +85,8 @@ def _at(rows: QuerySet[Any], positions: Iterable[int] | None) -> QuerySet[Any]:
 
 def month_of_closing() -> dict[int, str]:
     """The month that each close closed."""
-    return dict(BillingPeriod.objects.exclude(ordinal=None).values_list("ordinal", "month"))
+    closed = BillingPeriod.objects.exclude(ordinal=None).only("ordinal", "month")
+    return {period.close_number: period.month for period in closed}
 
 
 def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Decimal]:

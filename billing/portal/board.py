@@ -15,6 +15,7 @@ from billing.closing.snapshots import beside_of, compared_of, snapshot_shown
 from billing.closing.usage_profile import DaysBefore, WeekUse, named_by, of_hours, same_moment
 from billing.invoices.line_rollups import (
     Charged,
+    StatementLine,
     WastingJob,
     invoiced_rollups,
     invoiced_total,
@@ -22,13 +23,14 @@ from billing.invoices.line_rollups import (
     most_wasteful,
     wasting_jobs,
 )
+from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.models import BillingPeriod
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
 from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
-from billing.portal.statements import AnyVerdict, MonthStatements, StatementLine, month_statements, previewed
+from billing.portal.statements import AnyVerdict, MonthStatements, month_statements
 from billing.portal.usage_heatmap import Heat, added_up, heat_of, hours_of
 from billing.rating.freshness import Freshness, freshness
 from billing.rating.models import EfficiencyVerdict
@@ -155,7 +157,7 @@ class Board:
         if self.whole.assessment is not None:
             known: Sequence[AnyVerdict] = [item for item in self.whole.assessment.verdicts if item.team in self.codes]
         else:
-            known = list(EfficiencyVerdict.objects.filter(closing=self.period.ordinal, team__in=self.codes))
+            known = list(EfficiencyVerdict.objects.filter(closing=self.period.close_number, team__in=self.codes))
         return [
             item
             for item in known
@@ -174,7 +176,7 @@ class Board:
         if self.month.wasting is None and not self.month.preview:
             names = {"namespace": self.filters.namespace, "cluster": self.filters.site}
             asked = Q(**{name: value for name, value in names.items() if value})
-            return most_wasteful(judged_wasting(self.period.ordinal, self.codes, asked))
+            return most_wasteful(judged_wasting(self.period.close_number, self.codes, asked))
         known = self.month.wasting if self.month.wasting is not None else wasting_jobs(self.verdicts)
         return most_wasteful(
             job

@@ -153,7 +153,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     """What became of the time of each pool: of a closed month as its close saw it, of a large open one as it was last
     assessed, else as it is now.
     """
-    if period.status == BillingPeriod.Status.CLOSED and (closed := pool_times(period.ordinal)):
+    if period.status == BillingPeriod.Status.CLOSED and (closed := pool_times(period.close_number)):
         return closed
     if month.whole is not None and month.whole.assessment is not None:
         return month.whole.assessment.device_time
@@ -301,7 +301,8 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
     found: list[MonthSum] = []
     open_by_month = {item.month: item for item in still_open if item.statements is not None}
     for month in sorted({*sums, *noted, *open_by_month}):
-        item = MonthSum(month, *sums.get(month, (ZERO, ZERO, ZERO)), noted.get(month, ZERO), month in closed)
+        gpu, tokens, other = sums.get(month, (ZERO, ZERO, ZERO))
+        item = MonthSum(month, gpu, tokens, other, noted.get(month, ZERO), month in closed)
         item = _estimated(item, open_by_month[month]) if month in open_by_month else item
         compared = item.closed and found and found[-1].closed
         found.append(replace(item, change=item.net - found[-1].net) if compared else item)

@@ -111,7 +111,7 @@ class Statement:
         """The lines by kind, then by place, in the order of the document."""
         ordered = sorted(self.lines, key=lambda line: (line.key.what.order, line.place, line.position))
         return [
-            Section(kind, [LineGroup(*place, list(group)) for place, group in groupby(lines, lambda x: x.place)])
+            Section(kind, [LineGroup(*place, list(group)) for place, group in groupby(lines, _place)])
             for kind, lines in groupby(ordered, lambda line: line.key.kind)
         ]
 
@@ -180,7 +180,7 @@ class MonthStatements:
         """What the efficiency policies said about the team's jobs, with what they said it from."""
         if self.assessment is not None:
             return [verdict for verdict in self.assessment.verdicts if verdict.team == team.code]
-        stored = EfficiencyVerdict.objects.filter(closing=self.period.ordinal, team=team.code)
+        stored = EfficiencyVerdict.objects.filter(closing=self.period.close_number, team=team.code)
         return list(stored.order_by("cluster", "namespace", "job"))
 
 
@@ -210,8 +210,12 @@ def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
             for pool in month.assessment.pools
             if team.code in pool.shares
         ]
-    rows = IdleShare.objects.filter(closing=month.period.ordinal, team=team.code)
+    rows = IdleShare.objects.filter(closing=month.period.close_number, team=team.code)
     return [IdleTime(row.cluster, row.accelerator, row.pool_idle_us, row.idle_us) for row in rows]
+
+
+def _place(line: StatementLine) -> tuple[str, str, str]:
+    return line.place
 
 
 def sum_of(lines: Iterable[StatementLine]) -> Decimal:

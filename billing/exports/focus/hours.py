@@ -56,7 +56,7 @@ class UsageOfClose:
     """
 
     def __init__(self, period: BillingPeriod, *, known: int | None = None) -> None:
-        this, own = period.ordinal or 0, Interval(period.start, period.end)
+        this, own = period.close_number, Interval(period.start, period.end)
         changes = changes_known(this)
         late_change = known is not None and known != last_change(changes)
         reference_data = reference_data_with(changes_through(known or 0) if late_change else changes)

@@ -72,7 +72,7 @@ def focus_export(
     period, issued = issued_documents(month)
     sources = _Sources(period)
     window = Interval(period.start, period.end)
-    conformance = Conformance(window, windows_closed_before(period.ordinal or 0))
+    conformance = Conformance(window, windows_closed_before(period.close_number))
     totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
     terms, calendar = _terms(period, issued), house_calendar()
@@ -184,11 +184,11 @@ class _Sources:
 
     @cached_property
     def _charged(self) -> "_Charged":
-        return _Charged(Charge.objects.filter(closing=self._period.ordinal, platform=False))
+        return _Charged(Charge.objects.filter(closing=self._period.close_number, platform=False))
 
     def of_invoices(self, teams: Set[str]) -> "_Source":
         """What invoices of these teams bill."""
-        return _Source(self._close(self._period.ordinal or 0, None).of(teams), self._charged, self._windows)
+        return _Source(self._close(self._period.close_number, None).of(teams), self._charged, self._windows)
 
     def of_notes(self, notes: Sequence[Note]) -> "_NoteSource":
         """What these notes are about: of the close which charged it first, as the changes until then say."""
@@ -205,7 +205,7 @@ class _Sources:
     def _close(self, closing: int, known: int | None) -> UsageOfClose:
         name = (closing, known)
         if name not in self._closes:
-            period = self._period if closing == self._period.ordinal else BillingPeriod.objects.get(ordinal=closing)
+            period = self._period if closing == self._period.close_number else BillingPeriod.objects.get(ordinal=closing)
             self._closes[name] = UsageOfClose(period, known=known)
         return self._closes[name]
 

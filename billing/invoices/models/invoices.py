@@ -8,6 +8,10 @@ from billing.rating.models import LineDimensions
 from billing.tenancy.models import Team
 
 
+class PeriodOpenError(ValueError):
+    """What needs the close of a period was asked of an open one."""
+
+
 class BillingPeriod(models.Model):
     """One billing month; its bounds are stored when it is first seen and never computed again."""
 
@@ -36,6 +40,13 @@ class BillingPeriod(models.Model):
 
     def __str__(self) -> str:
         return self.month
+
+    @property
+    def close_number(self) -> int:
+        """The number of its close, also of one that is under way.  Raises PeriodOpenError while there is none."""
+        if self.ordinal is None:
+            raise PeriodOpenError(f"period {self.month} is open: it has no close")
+        return self.ordinal
 
 
 class NumberSeries(models.Model):
