@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from django.db.models import QuerySet
@@ -69,7 +69,7 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
         found = standing_now(budget, timezone.now())
         if found is None:
             return None
-        kept = {name: _text(getattr(found, name)) for name in StandingSerializer().fields if name != "remaining"}
+        kept = {name: _text(getattr(found, name)) for name in StandingSerializer().get_fields() if name != "remaining"}
         if found.silent_since is not None:
             kept |= {"forecast_withheld": "silent", **dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))}
         return {**kept, "remaining": str(found.amount - found.spent)}
@@ -83,7 +83,7 @@ def _text(value: object) -> object:
 class Budgets(ListAPIView[Budget]):
     """Budgets and where they stand; a token or person confined to teams sees theirs."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("budgets:read")]
+    permission_classes = [has_scope("budgets:read")]
     serializer_class = BudgetSerializer
 
     def get_queryset(self) -> QuerySet[Budget]:
@@ -128,8 +128,8 @@ class BearsToken(BasePermission):
 class Asked(APIView):
     """What a budget allows, to a token."""
 
-    parser_classes: ClassVar = [AnyBody]
-    permission_classes: ClassVar[list[type[BasePermission]]] = [BearsToken]
+    parser_classes = [AnyBody]
+    permission_classes = [BearsToken]
 
     def answer(self, request: Request, fields: Mapping[str, Any]) -> HttpResponse:
         """The answer to this question."""

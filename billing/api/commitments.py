@@ -5,7 +5,7 @@ or with a token `prices:approve`, as prices are.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 from django.http import Http404
@@ -44,12 +44,19 @@ STEP = OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS))
 REFUSED = OpenApiResponse(PROBLEM, "not like this; nothing has changed")
 
 
-class CommitmentSerializer(serializers.ModelSerializer[Commitment]):
-    """GPU-hours of an accelerator a month, paid at their own price, used or not, in [valid_from, valid_until)."""
+Terms = TypeVar("Terms", Commitment, CommitmentDraft)
+
+
+class TermsSerializer(serializers.ModelSerializer[Terms]):
+    """What a commitment and a draft of one have in common."""
 
     team = serializers.CharField(source="team.code")
     gpu_hours_per_month = serializers.DecimalField(source="gpu_hours", max_digits=20, decimal_places=6)
     price_per_gpu_hour = serializers.DecimalField(source="price", max_digits=18, decimal_places=4)
+
+
+class CommitmentSerializer(TermsSerializer[Commitment]):
+    """GPU-hours of an accelerator a month, paid at their own price, used or not, in [valid_from, valid_until)."""
 
     class Meta:
         model = Commitment
@@ -58,7 +65,7 @@ class CommitmentSerializer(serializers.ModelSerializer[Commitment]):
         )  # fmt: skip
 
 
-class CommitmentDraftSerializer(CommitmentSerializer):
+class CommitmentDraftSerializer(TermsSerializer[CommitmentDraft]):
     """Terms that were proposed, who proposed and who decided. `ends`: they let a stored commitment end at `valid_until`."""
 
     name = serializers.CharField()
@@ -114,7 +121,7 @@ class CommitmentStepSerializer(serializers.Serializer[Any]):
 class Commitments(ListAPIView[Commitment]):
     """Every commitment, by team, accelerator and start."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = CommitmentSerializer
 
     def get_queryset(self) -> QuerySet[Commitment]:
@@ -150,7 +157,7 @@ class TakesStep(BasePermission):
 class CommitmentDrafts(ListAPIView[CommitmentDraft]):
     """Terms that were proposed, the newest first."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [ReadsOrProposes]
+    permission_classes = [ReadsOrProposes]
     serializer_class = CommitmentDraftSerializer
 
     def get_queryset(self) -> QuerySet[CommitmentDraft]:
@@ -169,12 +176,14 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
         """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
         said = ProposalSerializer(data=request.data)
         said.is_valid(raise_exception=True)
-        facts, by = said.validated_data, {"actor": str(request.user), "now": timezone.now()}
+        facts, actor, now = said.validated_data, str(request.user), timezone.now()
         try:
             if facts["ends"]:
-                draft = terms_propose_end(name=facts["name"], at=facts["valid_until"], reason=facts["reason"], **by)
+                draft = terms_propose_end(
+                    name=facts["name"], at=facts["valid_until"], reason=facts["reason"], actor=actor, now=now
+                )
             else:
-                draft = terms_propose(terms=_terms(facts), reason=facts["reason"], **by)
+                draft = terms_propose(terms=_terms(facts), reason=facts["reason"], actor=actor, now=now)
         except RateError as error:
             raise Refused(str(error)) from error
         return Response(CommitmentDraftSerializer(draft).data, status=201)
@@ -183,7 +192,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
 class CommitmentDraftStep(APIView):
     """A decision on proposed terms."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
+    permission_classes = [TakesStep]
 
     @extend_schema(
         operation_id="decide_commitment",

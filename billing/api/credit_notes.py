@@ -1,6 +1,7 @@
 """The doors to issued corrections and to disputes. What a token or person may not see is not found."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
@@ -10,7 +11,6 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError, PermissionDenied
 from rest_framework.generics import ListAPIView
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -57,7 +57,7 @@ def _notes(request: Request) -> QuerySet[Note]:
 class CreditNotes(ListAPIView[Note]):
     """Issued credit notes and rebills; `month` is the one in which they were issued."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = NoteSerializer
 
     def get_queryset(self) -> QuerySet[Note]:
@@ -75,7 +75,7 @@ class CreditNotes(ListAPIView[Note]):
 class CreditNote(APIView):
     """One credit note or rebill as JSON, PDF, CSV or XLSX."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(responses={200: NoteSerializer, (200, "application/pdf"): OpenApiTypes.BINARY})
     def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
@@ -132,10 +132,10 @@ class ClaimSerializer(serializers.Serializer[Any]):
 class Disputes(ListAPIView[Dispute]):
     """Disputes about lines of issued documents, the newest first."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = DisputeSerializer
 
-    def get_permissions(self) -> list[Any]:
+    def get_permissions(self) -> Sequence[Any]:
         """To read takes another scope than to open."""
         return [has_scope("disputes:write")()] if self.request.method == "POST" else super().get_permissions()
 
@@ -175,7 +175,7 @@ def _opened(request: Request, claim: Claim) -> Dispute:
 class OneDispute(APIView):
     """One dispute."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(responses={200: DisputeSerializer})
     def get(self, request: Request, pk: int) -> Response:

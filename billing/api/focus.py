@@ -1,7 +1,7 @@
 """The door of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from django.http import Http404, HttpResponse
 from django.utils import timezone
@@ -9,7 +9,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.exceptions import ParseError
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -39,7 +38,7 @@ PARAMETERS = [
 class FocusDoor(APIView):
     """A data set of FOCUS 1.4, as `export_focus` writes it; it shows every team."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(
         operation_id="focus_list", parameters=PARAMETERS,

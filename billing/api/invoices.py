@@ -1,6 +1,6 @@
 """The doors to read from: prices, charges, invoices, periods. What a token or person may not see is not found."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from django.db.models import QuerySet
@@ -11,7 +11,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -44,7 +43,9 @@ def asked(request: Request, name: str) -> str | None:
 class TeamSerializer(serializers.ModelSerializer[Team]):
     """A team as the API shows it."""
 
-    parent = serializers.CharField(source="parent.code", default=None, read_only=True)
+    parent = serializers.CharField(  # type: ignore[assignment]  # a field of the answer; DRF keeps it apart from `Field.parent`
+        source="parent.code", default=None, read_only=True
+    )  # fmt: skip
 
     class Meta:
         model = Team
@@ -54,7 +55,7 @@ class TeamSerializer(serializers.ModelSerializer[Team]):
 class Teams(ListAPIView[Team]):
     """Teams and groups."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = TeamSerializer
 
     def get_queryset(self) -> QuerySet[Team]:
@@ -87,13 +88,13 @@ class PriceVersionSerializer(serializers.ModelSerializer[PriceVersion]):
 
     class Meta:
         model = PriceVersion
-        fields = ("name", "currency", "valid_from", "valid_until", "gpu", "tokens")
+        fields: tuple[str, ...] = ("name", "currency", "valid_from", "valid_until", "gpu", "tokens")
 
 
 class PriceVersions(ListAPIView[PriceVersion]):
     """Every published price version."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("prices:read")]
+    permission_classes = [has_scope("prices:read")]
     serializer_class = PriceVersionSerializer
     queryset = PriceVersion.objects.filter(sealed=True).prefetch_related("gpu", "tokens")
 
@@ -119,7 +120,7 @@ class ChargeSerializer(serializers.ModelSerializer[Charge]):
 class Charges(ListAPIView[Charge]):
     """Charges of closed periods."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = ChargeSerializer
 
     def get_queryset(self) -> QuerySet[Charge]:
@@ -158,7 +159,7 @@ def _invoices(request: Request) -> QuerySet[Invoice]:
 class Invoices(ListAPIView[Invoice]):
     """Issued invoices."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = InvoiceSerializer
 
     def get_queryset(self) -> QuerySet[Invoice]:
@@ -172,7 +173,7 @@ class Invoices(ListAPIView[Invoice]):
 class InvoiceDocument(APIView):
     """One invoice as JSON, PDF, CSV or XLSX."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(responses={200: InvoiceSerializer, (200, "application/pdf"): OpenApiTypes.BINARY})
     def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
@@ -190,19 +191,19 @@ class InvoiceDocument(APIView):
 def rendered(invoice: Invoice | Note, suffix: str) -> tuple[bytes, str]:
     """An issued document as a file: its bytes and content type."""
     document = document_of(invoice)
-    facts = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
+    sha256, issued_at = invoice.sha256, invoice.issued_at
     if suffix == "pdf":
-        return render_pdf(document, due=printed_until(invoice), **facts), "application/pdf"
+        return render_pdf(document, due=printed_until(invoice), sha256=sha256, issued_at=issued_at), "application/pdf"
     if suffix == "csv":
-        return render_csv(document, **facts), "text/csv; charset=utf-8"
-    body = render_xlsx(document, due=printed_until(invoice), **facts)
+        return render_csv(document, sha256=sha256, issued_at=issued_at), "text/csv; charset=utf-8"
+    body = render_xlsx(document, due=printed_until(invoice), sha256=sha256, issued_at=issued_at)
     return body, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
 class Period(APIView):
     """One billing period."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:
@@ -221,7 +222,7 @@ class Period(APIView):
 class PeriodReport(APIView):
     """Answers "can we close this month?" as JSON."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> HttpResponse:
@@ -235,7 +236,7 @@ class PeriodReport(APIView):
 class PeriodAccrual(APIView):
     """The estimated accrual of a month that finance closed its books on early; the last one that was made."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:

@@ -1,6 +1,6 @@
 """The door of the ledger: it says that it took the journal of a month."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.http import Http404
 from django.utils import timezone
@@ -8,7 +8,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -30,7 +29,7 @@ class Acknowledgement(serializers.Serializer[Any]):
 class JournalAcknowledgement(APIView):
     """The acknowledgement of one month's journal."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("journal:acknowledge")]
+    permission_classes = [has_scope("journal:acknowledge")]
 
     @extend_schema(
         operation_id="acknowledge_journal", request=Acknowledgement,

@@ -1,6 +1,6 @@
 """Doors of a period beside its figures: what the building's meters counted, and the teams that its close holds."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
@@ -34,7 +34,9 @@ class ReadingTold(serializers.Serializer[Any]):
     cluster = serializers.CharField(max_length=512)
     metered_kwh = serializers.CharField(max_length=40)
     shared_kwh = serializers.CharField(max_length=40, required=False, default="0")
-    source = serializers.CharField(max_length=500, help_text="which meter, which export")
+    source = serializers.CharField(  # type: ignore[assignment]  # a field of the body; DRF keeps it apart from `Field.source`
+        max_length=500, help_text="which meter, which export"
+    )  # fmt: skip
 
 
 @extend_schema_view(get=extend_schema(operation_id="list_meter_readings"))
@@ -85,7 +87,7 @@ class HeldTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
 class HeldTeams(ListAPIView[BlockedTeam]):
     """The teams that a month in the middle of its close holds while the others are billed."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read")]
     serializer_class = HeldTeamSerializer
 
     def get_queryset(self) -> QuerySet[BlockedTeam]:

@@ -5,7 +5,7 @@ token with `prices:approve`, and neither may be one of the draft's makers. No to
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
@@ -137,8 +137,8 @@ class SeesDrafts(BasePermission):
 class _Door(APIView):
     """What the doors share: exact numbers in, refusals of a draft as problems by field."""
 
-    parser_classes: ClassVar[list[type[BaseParser]]] = [ExactJsonParser]
-    permission_classes: ClassVar[list[type[BasePermission]]] = [WritesPrices]
+    parser_classes = [ExactJsonParser]
+    permission_classes = [WritesPrices]
 
     def handle_exception(self, error: Exception) -> Any:
         if isinstance(error, PriceDraftError):
@@ -171,6 +171,7 @@ class _Door(APIView):
 def refusal(error: PriceDraftError) -> HttpResponse:
     """403 for a maker who would approve, 409 for another state or revision, 400 for fields."""
     fields = set(error.by_field)
+    code: int
     if fields == {"actor"}:
         code, title = status.HTTP_403_FORBIDDEN, "Second person needed"
     elif fields <= CONFLICTS:
@@ -184,7 +185,7 @@ def refusal(error: PriceDraftError) -> HttpResponse:
 class PriceVersionsDoor(_Door, PriceVersions):
     """Every published price version; a new one begins as a draft."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [WritesPrices]
+    permission_classes = [WritesPrices]
 
     @extend_schema(request=DraftRequestSerializer, responses={201: DraftSerializer, **REFUSED})
     def post(self, request: Request) -> Response:
@@ -237,7 +238,7 @@ class PriceDiffDoor(_Door):
 class PriceEffectDoor(_Door):
     """What a list would have done to the real usage of a month."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
+    permission_classes = [SeesDrafts]
 
     @extend_schema(
         parameters=[OpenApiParameter("month", str, description="default: the last month that has ended")],
@@ -254,7 +255,7 @@ class PriceEffectDoor(_Door):
 class PriceFileDoor(_Door):
     """A list as the YAML of the set-up file, with its cost sheets."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
+    permission_classes = [SeesDrafts]
 
     @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.STR, **REFUSED})
     def get(self, request: Request, name: str) -> HttpResponse:
@@ -269,7 +270,7 @@ class PriceFileDoor(_Door):
 class PriceStepDoor(_Door):
     """Submit, approve, reject or withdraw a draft."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [TakesStep]
+    permission_classes = [TakesStep]
 
     @extend_schema(
         operation_id="price_versions_step", request=StepRequestSerializer, responses={200: DraftSerializer, **REFUSED}
@@ -292,7 +293,7 @@ class PriceStepDoor(_Door):
 class PriceDraftsDoor(_Door, ListAPIView[PriceDraft]):
     """Every draft with its history, the newest first."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [SeesDrafts]
+    permission_classes = [SeesDrafts]
     serializer_class = DraftSerializer
 
     def get_queryset(self) -> QuerySet[PriceDraft]:

@@ -1,6 +1,6 @@
 """Quarantine over the API: what could not enter the ledger, and what becomes of it."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from django.db.models import QuerySet
@@ -10,7 +10,6 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework import serializers
 from rest_framework.exceptions import APIException, ParseError, PermissionDenied
 from rest_framework.generics import ListAPIView
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -65,7 +64,7 @@ def _whole_house(request: Request) -> None:
 class Quarantine(ListAPIView[QuarantinedRecord]):
     """Records that could not enter the ledger, the newest first; open ones hold the close of their month."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:read")]
+    permission_classes = [has_scope("usage:read")]
     serializer_class = Entry
 
     def get_queryset(self) -> QuerySet[QuarantinedRecord]:
@@ -82,7 +81,7 @@ class Quarantine(ListAPIView[QuarantinedRecord]):
 class QuarantineEntry(APIView):
     """One record, and what becomes of it."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:correct")]
+    permission_classes = [has_scope("usage:correct")]
 
     @extend_schema(
         operation_id="decide_quarantine",

@@ -1,6 +1,6 @@
 """The door to open a closed month again: for people who are signed in, since a token is no second person."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.http import Http404
 from django.utils import timezone
@@ -43,7 +43,7 @@ class TwoPersons(BasePermission):
 class Reopenings(APIView):
     """Opening one closed month again."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [TwoPersons]
+    permission_classes = [TwoPersons]
 
     @extend_schema(
         operation_id="reopen_period", request=Asked,

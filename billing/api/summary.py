@@ -2,13 +2,11 @@
 
 from datetime import date, datetime, time, timedelta
 from glob import escape
-from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.exceptions import NotFound, ParseError
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -40,7 +38,7 @@ ANSWER = {
 class UsageSummary(APIView):
     """Tokens and device time from the roll-up; a token of a team sees that team's."""
 
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:read")]
+    permission_classes = [has_scope("usage:read")]
 
     @extend_schema(
         operation_id="usage_summary",

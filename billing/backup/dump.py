@@ -12,7 +12,7 @@ import psycopg
 from psycopg import IsolationLevel
 
 from billing.backup.ledger_facts import ledger_facts
-from billing.backup.programs import run, server_parameters
+from billing.backup.programs import run, server_connection
 from billing.runtime.atomic_file import atomic_file
 
 SCHEMA = "suanpan/backup/1"
@@ -34,7 +34,7 @@ def backup_take(*, path: Path, now: datetime, advance: Callable[[int], None] = l
 
     Both are readable by their owner only. Raises NoLedgerError, ProgramError, ProgramFailedError, OSError.
     """
-    with closing(psycopg.connect(**server_parameters(), autocommit=False)) as ledger:
+    with closing(server_connection(autocommit=False)) as ledger:
         ledger.isolation_level, ledger.read_only = IsolationLevel.REPEATABLE_READ, True
         try:
             facts = ledger_facts(ledger)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
@@ -37,12 +38,17 @@ def server_parameters(database: str | None = None) -> dict[str, str]:
     return found | ({"password": facts["PASSWORD"]} if facts["PASSWORD"] else {})
 
 
+def server_connection(database: str | None = None, *, autocommit: bool) -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection of its own to this process's server, to be closed by the caller; `database` instead of its own."""
+    return psycopg.connect(make_conninfo(**server_parameters(database)), autocommit=autocommit)
+
+
 def run(program: str, *arguments: str, database: str | None = None) -> None:
     """Run `pg_dump` or `pg_restore` on this server.  Raises ProgramError, ProgramFailedError.
 
     Everybody on the machine may read a command line, so the password goes by the environment.
     """
-    parameters: dict[str, Any] = server_parameters(database)
+    parameters = server_parameters(database)
     password = parameters.pop("password", None)
     if "sslpassword" in parameters:
         raise ProgramError("DATABASE_URL has an sslpassword, which no program takes unseen; use a key without one")

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from psycopg.sql import SQL, Identifier
 
 from billing.backup.dump import SCHEMA, digest_of, manifest_path
 from billing.backup.ledger_facts import broken_documents, differences, ledger_facts
-from billing.backup.programs import ProgramFailedError, run, server_parameters
+from billing.backup.programs import ProgramFailedError, run, server_connection
 from billing.tenancy.audit_chain import audit_chain_prove
 
 SCRATCH = "suanpan_restore_check_"
@@ -50,7 +49,7 @@ def restore_check(*, path: Path, advance: Callable[[int], None] = lambda _: None
             checked.problems.append(str(error))
             return checked
         advance(1)
-        with closing(psycopg.connect(**server_parameters(name), autocommit=True)) as restored:
+        with closing(server_connection(name, autocommit=True)) as restored:
             checked.problems += differences(checked.manifest["facts"], ledger_facts(restored))
             checked.documents, broken = broken_documents(restored)
             checked.problems += broken
@@ -79,7 +78,7 @@ def manifest_read(path: Path) -> dict[str, Any]:
 def scratch_database() -> Iterator[str]:
     """A new, empty database of the same server, dropped however the block ends."""
     name = SCRATCH + secrets.token_hex(6)
-    with closing(psycopg.connect(**server_parameters(), autocommit=True)) as server:
+    with closing(server_connection(autocommit=True)) as server:
         server.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(Identifier(name)))
         try:
             yield name

@@ -15,13 +15,20 @@ from pricing.meters import TOKENS, line_kind
 class Spending(Protocol):
     """What a scope is matched with: a line of an invoice, or a day's sum."""
 
-    team: str
-    cluster: str
-    namespace: str
-    consumer: str
-    accelerator: str
-    sku: str
-    kind: str
+    @property
+    def team(self) -> str: ...
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def consumer(self) -> str: ...
+    @property
+    def accelerator(self) -> str: ...
+    @property
+    def sku(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

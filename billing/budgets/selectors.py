@@ -77,9 +77,8 @@ def budgets_with_periods(now: datetime, zone: str, *, past: bool) -> list[tuple[
 
 
 def _before(budget: Budget, now: datetime, zone: str) -> BudgetPeriod | None:
-    anything = {"plan": {}, "amount": budget.amount, "zone": zone}
     kind = "quarter" if budget.period == Budget.Period.QUARTER else "month"
-    current = period_at(now, kind=kind, **anything)
+    current = period_at(now, kind=kind, amount=budget.amount, plan={}, zone=zone)
     return None if current is None else period_of(budget, current.window.start - MICROSECOND, zone)
 
 

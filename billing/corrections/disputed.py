@@ -1,11 +1,10 @@
 """Reading: disputes with their deadlines, and how well they are handled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from statistics import median
 from typing import Any
 
 from django.db.models import QuerySet, Sum
@@ -57,6 +56,11 @@ class DisputeFigures:
         return Fraction(self.upheld) / Fraction(self.decided) if self.decided else None
 
 
+def _median(ages: Iterable[timedelta]) -> timedelta | None:
+    ordered = sorted(ages)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2 if ordered else None
+
+
 def dispute_figures(disputes: Sequence[Dispute], now: datetime) -> DisputeFigures:
     """The figures of some disputes, against all that was ever issued."""
     decided = [item for item in disputes if item.status in (Status.UPHELD, Status.REJECTED)]
@@ -67,7 +71,7 @@ def dispute_figures(disputes: Sequence[Dispute], now: datetime) -> DisputeFigure
         number=len(disputes),
         disputed=_sum(disputes),
         billed=(invoices or ZERO) + (rebills or ZERO),
-        median_age=median(ages) if ages else None,
+        median_age=_median(ages),
         upheld=_sum([item for item in decided if item.status == Status.UPHELD]),
         decided=_sum(decided),
         overdue=sum(overdue(item, now) is not None for item in disputes),

@@ -101,8 +101,10 @@ def effect_of(change: RetroactiveChange) -> Effect:
         moved[part.closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
     if entangled:
         return Effect([], unrated, entangled=True)
-    rated = ((closing, *(_without(unrated, side) for side in sides)) for closing, sides in sorted(moved.items()))
-    return Effect([Moved(*item) for item in rated if any(item[1:])], unrated)
+    rated = (
+        Moved(closing, _without(unrated, taken), _without(unrated, put)) for closing, (taken, put) in sorted(moved.items())
+    )
+    return Effect([item for item in rated if item.before or item.after], unrated)
 
 
 def _without(teams: Collection[str], charges: Iterable[Charge]) -> list[Charge]:

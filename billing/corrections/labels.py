@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from billing.corrections.models import Dispute
@@ -9,7 +10,7 @@ from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction
 
 DISPUTE_REASON: Final = {reason: CORRECTION_REASON[Correction.Reason(reason.value)] for reason in Dispute.Reason}
-DISPUTE_STATUS: Final = {
+DISPUTE_STATUS: Final[dict[str, Promise]] = {
     Dispute.Status.OPEN: _("Open"),
     Dispute.Status.TRIAGED: _("At work"),
     Dispute.Status.EVIDENCE: _("Evidence asked for"),

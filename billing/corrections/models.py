@@ -68,7 +68,9 @@ class Dispute(models.Model):
     @property
     def document(self) -> Invoice | Note:
         """The invoice or rebill that it is about."""
-        document: Invoice | Note = self.invoice or self.note  # type: ignore[assignment]
+        document = self.invoice or self.note
+        if document is None:
+            raise ValueError(f"dispute {self.pk}: is of no document")
         return document
 
 

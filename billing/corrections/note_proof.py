@@ -69,7 +69,9 @@ def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
 
 def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
     """The line that a row takes from: its figures as the text of its document states them."""
-    stored: InvoiceLine | NoteLine = row.invoice_line or row.note_line  # type: ignore[assignment]
+    stored = row.invoice_line or row.note_line
+    if stored is None:
+        raise ValueError(f"line {row.position} of {note.number}: takes from no line")
     document: Any = stored.invoice if isinstance(stored, InvoiceLine) else stored.note
     own = document.pk == note.pk and isinstance(stored, NoteLine)
     printed = next(line for line in document_of(document)["lines"] if line["position"] == stored.position)

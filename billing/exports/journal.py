@@ -111,7 +111,7 @@ def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPa
     for part in held:
         for kind, amount in part.amounts.items():
             rest[kind] = rest.get(kind, ZERO) - amount
-    parts = [("", rest, "without what is disputed")]
+    parts: list[tuple[str, Mapping[str, Decimal], str]] = [("", rest, "without what is disputed")]
     parts += [(f"-H{part.sequence}", part.amounts, f"dispute {part.dispute}") for part in held if part.ended]
     journals = [journal_of(_part(document, amounts), chart, suffix, words) for suffix, amounts, words in parts]
     return [journal for journal in journals if journal.entries]

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, NoteLine, Operation
@@ -11,7 +12,7 @@ PERIOD_STATUS: Final = {
     BillingPeriod.Status.CLOSING: _("Closing"),
     BillingPeriod.Status.CLOSED: _("Closed"),
 }
-INVOICE_STATUS: Final = {
+INVOICE_STATUS: Final[dict[str, Promise]] = {
     Invoice.Status.DRAFT: _("Draft"),
     Invoice.Status.PREVIEW: _("Preview"),
     Invoice.Status.APPROVED: _("Approved"),
@@ -20,10 +21,10 @@ INVOICE_STATUS: Final = {
 }
 DOCUMENT_STATE: Final = {**INVOICE_STATUS, "disputed": _("Disputed"), "settled": _("Settled"), "shadow": _("Shadow")}
 """States of an invoice or a note, as `billing.invoices.selectors.state_of` and the sums under lists name them."""
-DOCUMENT_KIND: Final = {
+DOCUMENT_KIND: Final[dict[str, Promise]] = {
     "invoice": _("Invoice"), "shadow": _("Shadow"), Note.Kind.CREDIT: _("Credit note"), Note.Kind.REBILL: _("Rebill"),
 }  # fmt: skip
-NOTES: Final = {Note.Kind.CREDIT: _("Credits"), Note.Kind.REBILL: _("Billed again")}
+NOTES: Final[dict[str, Promise]] = {Note.Kind.CREDIT: _("Credits"), Note.Kind.REBILL: _("Billed again")}
 CORRECTION_STATUS: Final = {
     Correction.Status.DRAFT: _("Draft"),
     Correction.Status.APPROVED: _("Approved"),

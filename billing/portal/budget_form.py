@@ -91,11 +91,16 @@ class BudgetForm:
         if since and until and until <= since:
             begins = {"start": self.fields["valid_from"].text}
             self._refuse("valid_until", gettext("must come after %(start)s, on which the budget begins") % begins)
-        percents = {name: self._percents(name) for name in THRESHOLDS}
+        actual, forecast, commitment = (
+            self._percents(name) for name in ("thresholds", "forecast_thresholds", "commitment_thresholds")
+        )
         if team is None or amount is None or self.messages:
             return None
         return team, BudgetWish(
-            period=period, amount=amount, plan=plan, valid_from=since, valid_until=until, **percents, **texts
+            period=period, amount=amount, plan=plan, valid_from=since, valid_until=until,
+            thresholds=actual, forecast_thresholds=forecast, commitment_thresholds=commitment,
+            name=texts["name"], owner=texts["owner"], cluster=texts["cluster"], namespace=texts["namespace"],
+            consumer=texts["consumer"], accelerator=texts["accelerator"], model=texts["model"],
         )
 
     def refuse(self, error: BudgetError) -> None:
@@ -190,8 +195,8 @@ def blank_form(today: date) -> BudgetForm:
 
 def form_of_post(data: QueryDict) -> BudgetForm:
     """The form as it was sent."""
-    given = [data.getlist("plan_month"), data.getlist("plan_amount")]
-    rows = [PlanRow(*map(_plain, pair)) for pair in zip(*given, strict=False)]
+    given = zip(data.getlist("plan_month"), data.getlist("plan_amount"), strict=False)
+    rows = [PlanRow(_plain(month), _plain(amount)) for month, amount in given]
     return BudgetForm({name: Field(name, _plain(data.get(name, ""))) for name in LABELS}, rows)
 
 

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from billing.portal.statements import MonthStatements, StatementLine
+from billing.invoices.line_rollups import StatementLine
+from billing.portal.statements import MonthStatements
 from billing.rates.selectors import commitment_book, rate_card
 from billing.tenancy.models import Team
 from metering.intervals import Interval

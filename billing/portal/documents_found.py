@@ -45,7 +45,8 @@ def documents_found(teams: QuerySet[Team], text: str) -> list[Found]:
 def _fitting(documents: QuerySet[Any], words: Iterable[str], event: str, month: str) -> QuerySet[Any]:
     for word in words:
         referred = DocumentEvent.objects.filter(**{event: OuterRef("pk")}, reference__icontains=word)
-        fits = Q(number__icontains=word) | Q(team__code__icontains=word) | Q(team__name__icontains=word) | Exists(referred)
+        named = Q(number__icontains=word) | Q(team__code__icontains=word) | Q(team__name__icontains=word)
+        fits = named | Q(Exists(referred))
         if MONTH.fullmatch(word):
             fits |= Q(**{month: word})
         if (amount := _amount(word)) is not None:

@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
-from billing.portal.statements import StatementLine
 from billing.rating.efficiency import Verdict
 from billing.rating.grains import Grain
 from billing.rating.readings import Reading

@@ -4,9 +4,11 @@ Every row, not only those that a page shows; requests alone end with one row for
 """
 
 from collections.abc import Callable, Mapping
+from datetime import date
+from functools import partial
 
+from billing.invoices.line_rollups import StatementLine
 from billing.portal.drilldown import Breakdown, Part
-from billing.portal.statements import StatementLine
 from billing.portal.tables import Cell, Column, Table
 
 FACTS: Mapping[str, tuple[str, ...]] = {
@@ -23,7 +25,7 @@ def level_tables(
     levels: Mapping[str, Breakdown], line: StatementLine, month: str
 ) -> dict[str, Callable[[], Table]]:
     """A table for every level that the page shows."""
-    return {name: lambda name=name, rows=rows: _table(name, rows, line, month) for name, rows in levels.items()}
+    return {name: partial(_table, name, rows, line, month) for name, rows in levels.items()}
 
 
 def _table(name: str, rows: Breakdown, line: StatementLine, month: str) -> Table:
@@ -38,5 +40,5 @@ def _table(name: str, rows: Breakdown, line: StatementLine, month: str) -> Table
 
 def _row(part: Part, facts: list[str], unit: str) -> list[Cell]:
     named = [part.facts.get(fact) for fact in facts]
-    return [*(value.isoformat() if hasattr(value, "isoformat") else value for value in named), part.usage, part.quantity,
+    return [*(value.isoformat() if isinstance(value, date) else value for value in named), part.usage, part.quantity,
             unit, part.amount]  # fmt: skip

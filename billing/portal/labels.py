@@ -14,7 +14,7 @@ from billing.rates import labels as rates
 from billing.rating import labels as rating
 from billing.usage import labels as usage
 
-LABELS: Final[Mapping[str, Mapping[str, Any]]] = {
+LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "period_status": invoices.PERIOD_STATUS,
     "reopening_status": closing.REOPENING_STATUS,
     "document_state": invoices.DOCUMENT_STATE,

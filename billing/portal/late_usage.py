@@ -6,8 +6,9 @@ from decimal import Decimal
 
 from django.db.models import QuerySet
 
+from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
-from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
+from billing.portal.statements import MonthStatements, Statement, month_statements
 from billing.tenancy.models import Team
 
 

@@ -37,4 +37,4 @@ def open_months(
             continue
         statements = month_statements(period, teams, summed=True)
         fresh = page_freshness(request, period, scope, as_of=statements.as_of)
-        yield OpenMonth(period.month, statements, fresh and fresh.data_through)
+        yield OpenMonth(period.month, statements, fresh.data_through if fresh else None)

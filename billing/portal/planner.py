@@ -78,7 +78,7 @@ class Plan:
     cases: dict[str, Estimate] = field(default_factory=dict)
     rows: list[tuple[str, str, list[Decimal]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: Sequence[str] = ()
 
 
 def published_prices() -> dict[str, Decimal]:
@@ -154,7 +154,7 @@ def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -
     return Plan(cases, rows, [*checks, *_warnings(values, cases["base"])])
 
 
-def _open_lists(fields: dict[str, Any]) -> list[str]:
+def _open_lists(fields: dict[str, Any]) -> list[Message]:
     """Put what is written as YAML or JSON in place of its text; what is wrong with it."""
     problems = []
     for name in LISTS.keys() & fields.keys():

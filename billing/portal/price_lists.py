@@ -1,6 +1,7 @@
 """Price lists as the pages show them: published versions and drafts in one shape, with the sheets behind their prices."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -63,7 +64,7 @@ class ShownList:
 
     gpu: list[GpuLine] = field(default_factory=list)
     tokens: list[TokenLine] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: Sequence[str] = ()
 
 
 def published_versions() -> QuerySet[PriceVersion]:

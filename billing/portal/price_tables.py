@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from billing.portal.price_lists import SheetChange, ShownList
-from billing.portal.tables import Cell, Column, Table
+from billing.portal.tables import Cell, Column, Row, Table
 from billing.rates.models import EfficiencyPolicy, PriceDraft
 from billing.rates.price_diff import PriceChange
 from billing.rating.price_effect import Effect, PriceEffect
@@ -32,7 +32,7 @@ def list_table(lists: Iterable[tuple[str, ShownList]]) -> Table:
 def changes_table(changes: Iterable[PriceChange] | None) -> Table:
     """Price by price; empty where a list has none."""
     columns = [Column(name) for name in ("accelerator", "sku", "token_class", "unit", "change")]
-    rows = [
+    rows: list[Row] = [
         [row.key.accelerator, row.key.sku, row.key.token_class, row.key.unit, row.change, row.old, row.new]
         for row in changes or ()
     ]
@@ -53,7 +53,7 @@ def effect_table(effect: PriceEffect | None, month: str) -> Table:
     """What each team would have been charged for each SKU."""
     columns = [Column("month"), Column("team"), Column("kind"), Column("sku"), Column("token_class")]
     parts: list[Effect] = [part for row in effect.by_team for part in effect.of_team(row.key.team)] if effect else []
-    rows = [
+    rows: list[Row] = [
         [month, part.key.team, part.key.kind, part.key.sku, part.key.token_class, part.before, part.after, part.difference]
         for part in parts
     ]
@@ -64,7 +64,7 @@ def effect_table(effect: PriceEffect | None, month: str) -> Table:
 def drafts_table(drafts: Iterable[PriceDraft]) -> Table:
     """Lists on their way to approval."""
     names = ("name", "state", "valid_from", "makers", "reason")
-    rows = [[row.name, row.state, row.valid_from, ", ".join(row.makers), row.reason] for row in drafts]
+    rows: list[Row] = [[row.name, row.state, row.valid_from, ", ".join(row.makers), row.reason] for row in drafts]
     return Table("price-drafts", [Column(name) for name in names], rows)
 
 
@@ -76,7 +76,7 @@ def policies_table(found: Iterable[EfficiencyPolicy]) -> Table:
     """Efficiency policies with their bounds."""
     names = ("name", "valid_from", "valid_until", "penalise_on")
     columns = [*(Column(name) for name in names), Column("min_minutes", "count")]
-    rows = [
+    rows: list[Row] = [
         [row.name, row.valid_from, row.valid_until, row.penalise_on, row.min_minutes, *_bounds(row)] for row in found
     ]
     return Table("efficiency-policies", [*columns, *(Column(name, "quantity") for name in POLICY_COLUMNS)], rows)

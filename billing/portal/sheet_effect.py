@@ -1,5 +1,6 @@
 """What last month would have cost with the sheet on the workbench: its price in the place of the published one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final
@@ -28,7 +29,7 @@ class ShownEffect:
 
     effect: PriceEffect | None = None
     teams: list[tuple[Effect, list[Effect]]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: Sequence[str] = ()
 
 
 def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int) -> ShownEffect:

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import msgspec
 
-from billing.invoices.line_rollups import Charged
-from billing.portal.statements import AnyVerdict, StatementLine
+from billing.invoices.line_rollups import Charged, StatementLine
+from billing.portal.statements import AnyVerdict
 from billing.rating.grains import Grain
 from billing.rating.readings import Reading
 from billing.rating.reference_data import ReferenceData

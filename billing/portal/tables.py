@@ -26,6 +26,7 @@ KINDS = {"csv": "text/csv; charset=utf-8", "xlsx": XLSX}
 FORMATS = {"money": "#,##0.00", "quantity": "#,##0.000000", "count": "#,##0", "ratio": "0.0%", "price": "#,##0.0000####"}
 WIDEST = 60
 Cell = str | int | Decimal | Fraction | datetime | None
+Row = Sequence[Cell]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Table:
 
     name: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Row]
 
 
 def download(

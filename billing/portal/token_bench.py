@@ -1,6 +1,6 @@
 """The token side of the workbench: a stored load test under terms that can be changed -> methods and runs to look at."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from billing.portal.input_names import hint_of
 from billing.portal.price_lists import published_versions
+from metering.messages import Message
 from pricing.loadtests.own import LoadTest
 from pricing.money import exact_decimal
 from pricing.token_contexts import runs_by_length
@@ -72,7 +73,7 @@ class TokenBench:
     runs: list[tuple[LoadTest, list[tuple[RunVerdict, list[str]]]]] = field(default_factory=list)
     methods: list[ShownMethod] = field(default_factory=list)
     published: list[Decimal | None] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: Sequence[str] = ()
     contexts: list[ShownContext] = field(default_factory=list)
     steps: list[ShownStep] = field(default_factory=list)
 
@@ -107,12 +108,12 @@ def token_bench(given: Mapping[str, Any]) -> TokenBench:
     )
 
 
-def _contexts(sheet: TokenSheet) -> tuple[list[object], list[ShownContext], list[ShownStep]]:
+def _contexts(sheet: TokenSheet) -> tuple[list[Message], list[ShownContext], list[ShownStep]]:
     """What is wrong, the price of each class in each bucket, and what each step between the measured lengths changed."""
     try:
         answer = sheet.result()
     except ValueError as error:
-        return [error], [], []
+        return [Message.of(error)], [], []
     contexts = [
         ShownContext(
             part["context"], [item["tokens"] for item in part["measured"]],

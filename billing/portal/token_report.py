@@ -35,7 +35,7 @@ NUMBERS_BY_PEOPLE: Final = {"gpus": GPUS, "error_rate": PART, "cached_input_shar
 NEEDED_TO_SAVE: Final = ("accelerator", "engine", "precision")
 
 
-def uploaded_reports(files: Sequence[UploadedFile], asked: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+def uploaded_reports(files: Sequence[UploadedFile], asked: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Sequence[str]]:
     """Every file in the own format, completed by what was written beside it, and what is wrong."""
     if not files or len(files) > MOST_REPORTS:
         return [], [gettext("file: choose 1 to %(most)d reports of load tests") % {"most": MOST_REPORTS}]

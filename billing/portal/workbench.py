@@ -4,7 +4,7 @@ Nothing is kept before it is saved as a draft: the address holds the inputs. Bar
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -202,7 +202,7 @@ def _shown_input(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else str(value)
 
 
-def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], list[str]]:
+def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], Sequence[str]]:
     """The texts of the form from a sheet in a file, and what is wrong with it, fields that nobody knows among it."""
     if sent is None or sent.size is None:
         return {}, [gettext("file: is missing, choose a YAML or JSON file with a cost sheet")]
@@ -264,7 +264,7 @@ def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysi
         cost, _waterfall_bars(cost, simple), swings, here, _by_share(sheet), simple, published,
         break_even(sheet, sheet.listing.price_of_sheet(Fraction(published))) if published else None,
         break_even(sheet, Fraction(cost.price)),
-        [(row, *(_money(value) for value in (row.old, row.new, row.difference))) for row in rows], before,
+        [(row, _money(row.old), _money(row.new), _money(row.difference)) for row in rows], before,
         slices_of(Card(sheet.accelerator, cost.list_price, published, memory_gb), published_versions().first()),
     )  # fmt: skip
 

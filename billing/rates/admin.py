@@ -161,8 +161,10 @@ class DraftForm(forms.ModelForm):
 
     def save(self, commit: bool = True) -> PriceDraft:
         """Answer what the service stored; there is nothing left to write."""
-        self.save_m2m = lambda: None
         return self.stored
+
+    def save_m2m(self) -> None:
+        """The admin calls it after `save`: there is nothing left to write."""
 
 
 @admin.register(PriceDraft)
@@ -182,8 +184,8 @@ class PriceDraftAdmin(ReadOnly, ModelAdmin):
     def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return access_of(request.user).may(Right.EDIT_PRICES) and _is_set_up()
 
-    def has_change_permission(self, request: HttpRequest, obj: PriceDraft | None = None) -> bool:  # type: ignore[override]
-        final = obj is not None and obj.state in (PriceDraft.State.APPROVED, PriceDraft.State.WITHDRAWN)
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        final = isinstance(obj, PriceDraft) and obj.state in (PriceDraft.State.APPROVED, PriceDraft.State.WITHDRAWN)
         return access_of(request.user).may(Right.EDIT_PRICES) and not final
 
     def get_fields(self, request: HttpRequest, obj: PriceDraft | None = None) -> Any:

@@ -266,11 +266,12 @@ def _policy(row: PolicyRow) -> EfficiencyPolicy:
 
 def workload_class(fields: Mapping[str, Any]) -> WorkloadClass:
     """A class of workloads from the JSON that a policy stores."""
-    bands = {name: Decimal(fields[name]) for name in BANDS if fields.get(name) is not None}
-    patterns = {name: tuple(fields.get(name, ())) for name in ("kinds", "queues", "accelerators")}
+    bands = {name: None if fields.get(name) is None else Decimal(fields[name]) for name in BANDS}
     until = fields.get("exempt_until")
     metric = fields.get("penalise_on")
     return WorkloadClass(
-        fields["name"], **patterns, exempt_until=datetime.fromisoformat(until) if until else None, **bands,
+        name=fields["name"], kinds=tuple(fields.get("kinds", ())), queues=tuple(fields.get("queues", ())),
+        accelerators=tuple(fields.get("accelerators", ())), exempt_until=datetime.fromisoformat(until) if until else None,
+        hfu_below=bands["hfu_below"], penalty=bands["penalty"], mfu_above=bands["mfu_above"], reward=bands["reward"],
         penalise_on=Metric(metric) if metric else None,
     )  # fmt: skip

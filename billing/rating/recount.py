@@ -66,7 +66,7 @@ def tokens_recount(*, path: Path, window: Interval, zone: str, ordinal: int) -> 
     priced = _priced(sums, reference_data, pieces, month_of(window.start, zone))
     return Recount(
         sum(item.requests for item in sums), len(priced.lines), priced.amount(),
-        _differences(priced.lines, _billed(ordinal)), sorted(priced.unowned),
+        _differences(priced.figures(), _billed(ordinal)), sorted(priced.unowned),
         [Unpriced(*key[:2], Decimal(count), "tokens") for key, count in sorted(priced.missing.items(), key=repr)],
     )  # fmt: skip
 
@@ -78,6 +78,10 @@ class _Priced:
     lines: dict[Name, tuple[int, Decimal]] = field(default_factory=dict)
     unowned: set[str] = field(default_factory=set)
     missing: dict[tuple[str, str | None], int] = field(default_factory=dict)
+
+    def figures(self) -> dict[Name, Figures]:
+        """The lines as they are billed: tokens as a quantity."""
+        return {name: (Decimal(count), price) for name, (count, price) in self.lines.items()}
 
     def amount(self) -> Decimal:
         """Each line rounded once, then added up."""
@@ -128,10 +132,6 @@ def _billed(ordinal: int) -> dict[Name, Figures]:
     return {row[:6]: row[6:] for row in rows.values_list(*name, "usage_quantity", "unit_price")}
 
 
-def _differences(again: dict[Name, tuple[int, Decimal]], billed: dict[Name, Figures]) -> list[Difference]:
+def _differences(again: dict[Name, Figures], billed: dict[Name, Figures]) -> list[Difference]:
     names = sorted(name for name in billed.keys() | again.keys() if billed.get(name) != again.get(name))
-    return [Difference(*name[:5], billed.get(name), _figures(again.get(name))) for name in names]
-
-
-def _figures(line: tuple[int, Decimal] | None) -> Figures | None:
-    return line and (Decimal(line[0]), line[1])
+    return [Difference(*name[:5], billed.get(name), again.get(name)) for name in names]

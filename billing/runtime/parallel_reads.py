@@ -35,7 +35,7 @@ def rows_fetched(statement: str, parameters: Mapping[str, Any]) -> Iterator[tupl
 def _asked(statement: str, parameters: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        asked = psycopg.ClientCursor(connection.connection).mogrify(statement, parameters)  # type: ignore[arg-type]
+        asked = psycopg.ClientCursor(connection.connection).mogrify(statement, parameters)
         return psycopg.Cursor(connection.connection).execute(asked.encode(), binary=True, prepare=False)
 
 

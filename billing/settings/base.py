@@ -35,6 +35,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -191,7 +192,9 @@ ACCOUNT_UNIQUE_EMAIL = False  # an address identifies nobody: people are known b
 ACCOUNT_SESSION_REMEMBER = False
 ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
 SOCIALACCOUNT_ADAPTER = "billing.settings.identity.ProviderAccounts"
-SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ)}}
+SOCIALACCOUNT_PROVIDERS: dict[str, dict[str, Any]] = {
+    "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ)},
+}
 SOCIALACCOUNT_STORE_TOKENS = False
 SOCIALACCOUNT_AUTO_SIGNUP = True
 MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-POLICY: Final = {
+POLICY: Final[dict[str, str]] = {
     "default-src": "'none'",
     "script-src": "'self'",
     "style-src": "'self'",

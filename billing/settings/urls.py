@@ -8,7 +8,8 @@ from django.views.i18n import set_language
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
 
-admin.site.login = secure_admin_login(admin.site.login)  # the same limits and the same second factor as everywhere
+# The same limits and the same second factor as everywhere.
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]  # as allauth documents it
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import stored_sources
@@ -64,7 +64,7 @@ def price_entry(entry: Entry, *, zone: str, currency: str) -> PriceEntry:
 
 def _line(entry: Entry, path: FieldPath) -> int:
     """The line of the innermost mapping around a field."""
-    line, value = entry.line, entry.fields
+    line, value = entry.line, cast(object, entry.fields)
     for step in path:
         if isinstance(value, Fields):
             line, value = value.line, value.get(str(step))

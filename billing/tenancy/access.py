@@ -103,7 +103,8 @@ def access_of(user: AbstractBaseUser | AnonymousUser | Any) -> Access:
     known: Access | None = getattr(user, "_suanpan_access", None)
     if known is None:
         known = _read(user) if isinstance(user, User) and user.is_active else Access()
-        user._suanpan_access = known
+        holder: Any = user
+        holder._suanpan_access = known
     return known
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -24,7 +25,9 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 class VisibleOutput(OutputWrapper):
     """Prints names of anybody without their effect on a terminal: each character that cannot be printed as its escape."""
 
-    def write(self, msg: str = "", style_func: Any = None, ending: str | None = None) -> None:
+    def write(  # type: ignore[override]  # OutputWrapper itself returns nothing, unlike the text file that it is
+        self, msg: str = "", style_func: Any = None, ending: str | None = None
+    ) -> None:  # fmt: skip
         super().write("\n".join(map(visible, str(msg).split("\n"))), style_func, ending)
 
 
@@ -32,11 +35,13 @@ class AppCommand(BaseCommand):
     """A command whose `run` returns its exit status: 0 done, 2 bad input, 3 a person must decide."""
 
     requires_system_checks: list[str] = []
+    run: Callable[..., int]
+    """Do the work with the options of the command by name; returns the exit status. Every command brings its own."""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
         """Usage errors exit with 2 and one line."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.error = fail  # type: ignore[method-assign]
+        parser.error = fail  # type: ignore[method-assign]  # argparse has no other way to set it on a parser made elsewhere
         for action in parser._actions:
             if isinstance(action, _SubParsersAction):
                 for chosen in action.choices.values():
@@ -54,8 +59,8 @@ class AppCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> Any:
         """Whatever is printed passes `VisibleOutput`."""
         for name, standard in (("stdout", self.stdout), ("stderr", self.stderr)):
-            given = options.pop(name, None)
-            setattr(self, name, VisibleOutput(given or standard._out))
+            out: Any = options.pop(name, None) or standard._out
+            setattr(self, name, VisibleOutput(out))
         return super().execute(*args, **options)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -72,10 +77,6 @@ class AppCommand(BaseCommand):
             fail(f"the database cannot be reached: {str(error).splitlines()[0]}")
         if status:
             sys.exit(status)
-
-    def run(self, **options: Any) -> int:
-        """Do the work; returns the exit status. Every command brings its own."""
-        raise TypeError(f"{type(self).__module__} has no run()")
 
     def say(self, text: str = "") -> None:
         """One line for people, on stdout; a line break that stands in a name does not end it."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 
 from billing.runtime.parallel_reads import parallel_reads
 from billing.usage.models import Close
@@ -72,6 +73,6 @@ def one_snapshot(*, beside: bool = False) -> Iterator[None]:
             yield
 
 
-def _current(cursor) -> int:
+def _current(cursor: CursorWrapper) -> int:
     cursor.execute(CURRENT)
     return int(cursor.fetchone()[0])

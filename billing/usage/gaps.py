@@ -72,7 +72,7 @@ GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), gone_b
 def metering_gaps(until: datetime) -> list[Gap]:
     """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched."""
     with connection.cursor() as cursor:
-        cursor.execute(GAPS, {"hi": until, "edge": EDGE})
+        cursor.execute(GAPS, dict[str, Any](hi=until, edge=EDGE))
         return gaps_of(cursor.fetchall())
 
 

@@ -102,7 +102,7 @@ def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
     Such a source was used on seven days or more, and then not for a day, nor for as long as it had ever paused before. A
     source is not missed of which an agent says that it went on watching, nor one whose last usage came in a file.
     """
-    given = {"until": until, "after": SILENT_AFTER, "days": USUAL_DAYS, "back": LOOKED_BACK}
+    given: dict[str, Any] = {"until": until, "after": SILENT_AFTER, "days": USUAL_DAYS, "back": LOOKED_BACK}
     with connection.cursor() as cursor:
         cursor.execute(SILENT, given)
         return list(cursor.fetchall())
@@ -116,8 +116,10 @@ def engine_days(window: Interval, zone: str) -> list[EngineDay]:
 
 
 def _engine_day(row: Sequence[Any]) -> EngineDay:
-    subject, day, *counts, comparable = row
-    return EngineDay(subject, day, *(int(count) for count in counts), comparable)
+    subject, day, gateway_input, gateway_output, engine_input, engine_output, comparable = row
+    return EngineDay(
+        subject, day, int(gateway_input), int(gateway_output), int(engine_input), int(engine_output), comparable
+    )  # fmt: skip
 
 
 ESTIMATED_ENDS = """

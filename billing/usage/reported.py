@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection
 
@@ -156,7 +156,7 @@ class Reported:
     @cached_property
     def _said(self) -> "_Said":
         with connection.cursor() as cursor:
-            cursor.execute(f"{SAID}; {GAPS}", {"hi": self.until, "edge": EDGE})  # one round trip
+            cursor.execute(f"{SAID}; {GAPS}", dict[str, Any](hi=self.until, edge=EDGE))  # one round trip
             agents, sources, heard, last = cursor.fetchone()
             cursor.nextset()
             gaps = gaps_of(cursor.fetchall())
@@ -227,6 +227,6 @@ def _usually_heard(quiet: dict[str, datetime]) -> dict[str, datetime]:
                JOIN token_dimension d ON d.source = q.source
                JOIN token_usage_day t ON t.dimension = d.id AND t.day > q.heard - %(before)s AND t.day <= q.heard
                GROUP BY 1 HAVING count(DISTINCT t.day) >= %(days)s""",
-            {"sources": list(quiet), "heard": list(quiet.values()), "before": EXPECTED, "days": USUAL_DAYS},
+            dict[str, Any](sources=list(quiet), heard=list(quiet.values()), before=EXPECTED, days=USUAL_DAYS),
         )
         return {source: quiet[source] for (source,) in cursor.fetchall()}

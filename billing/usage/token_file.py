@@ -26,7 +26,7 @@ NAMES: Final = ("source", "consumer", "model")
 COUNTS: Final = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
-ENGINE: Final = {
+ENGINE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "1GB",
     "temp_directory": "",
 }  # fmt: skip
@@ -53,8 +53,11 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
     except (pa.ArrowException, duckdb.Error) as error:
         raise UsageFileError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
     return [
-        TokenSums(piece, source, consumer, model, *counts, _context(bounds[piece], model, bucket))
-        for piece, source, consumer, model, bucket, *counts in rows
+        TokenSums(
+            piece, source, consumer, model, requests, prompt, cache_read, cache_creation, output, reasoning,
+            _context(bounds[piece], model, bucket),
+        )
+        for piece, source, consumer, model, bucket, requests, prompt, cache_read, cache_creation, output, reasoning in rows
     ]
 
 

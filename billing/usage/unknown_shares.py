@@ -44,4 +44,7 @@ def unknown_shares(window: Interval) -> list[UnknownUse]:
                FROM held WHERE until > start GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
             {"lo": window.start, "hi": window.end},
         )
-        return [UnknownUse(*row[:6], tuple(row[6])) for row in cursor.fetchall()]
+        return [
+            UnknownUse(cluster, namespace, resource, accelerator, allocations, unit_us, tuple(reasons))
+            for cluster, namespace, resource, accelerator, allocations, unit_us, reasons in cursor.fetchall()
+        ]

@@ -54,7 +54,7 @@ def rows_of_insert(statement: str, table: str, columns: list[str]) -> Iterator[M
         if len(row) != len(names):
             raise RecordError(f"a row of {len(row)} values for {len(names)} columns of {table}")
         yield dict(zip(names, row, strict=True))
-        at = re.compile(r"[\s,]*").match(statement, at).end()  # type: ignore[union-attr]
+        at = re.compile(r"[\s,]*").match(statement, at).end()  # type: ignore[union-attr]  # nothing fits too
     if statement[at:].strip() not in ("", ";"):
         raise RecordError(f"INSERT INTO {table}: no row at character {at}")
 

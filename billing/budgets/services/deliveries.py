@@ -77,8 +77,9 @@ def _ready(channel: Channel, now: datetime, zone: str) -> list[Delivery]:
 
 def _same_budget(alert: Alert) -> tuple[int, str] | None:
     """Thresholds of one budget and period go in one message, also where the lower ones could wait longer."""
-    threshold = alert.kind == Alert.Kind.THRESHOLD and alert.budget_id is not None
-    return (alert.budget_id, alert.period) if threshold else None
+    if alert.kind != Alert.Kind.THRESHOLD or alert.budget_id is None:
+        return None
+    return alert.budget_id, alert.period
 
 
 def _muted(alert: Alert, mutes: list[tuple[int, int | None]]) -> bool:

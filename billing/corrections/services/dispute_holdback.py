@@ -76,6 +76,8 @@ def hold_end(*, dispute: Dispute, actor: str, now: datetime, reason: str) -> Dis
 def journal_lock(document: Invoice | Note) -> None:
     """Let no journal of the document's month be handed out meanwhile; `journal_export` takes the same lock."""
     period = document.period_id if isinstance(document, Invoice) else document.correction.period_id
+    if period is None:
+        raise ValueError(f"{document}: is not issued, so that no journal has it")
     list(BillingPeriod.objects.select_for_update(no_key=True).filter(pk=period))
 
 

@@ -49,7 +49,7 @@ def document_settle(*, number: str, reference: str, actor: str, now: datetime) -
     with transaction.atomic():
         document = document_numbered(number)
         invoice = document if isinstance(document, Invoice) else None
-        note = None if invoice else document
+        note = document if isinstance(document, Note) else None
         type(document).objects.select_for_update().get(pk=document.pk)
         known = document.events.filter(kind=Kind.SETTLED).first()
         if known is not None:

@@ -180,7 +180,7 @@ def check_language(language: str) -> Language:
     """Narrow ``language`` or raise ValueError naming the choices."""
     for known in get_args(Language):
         if language == known:
-            return known  # type: ignore[no-any-return]
+            return known
     raise ValueError(f"language {language!r}: expected one of {', '.join(get_args(Language))}")
 
 

@@ -15,6 +15,9 @@ class DraftField(models.TextField):
     keep them.
     """
 
+    _pyi_private_set_type: Any  # the stubs of Django read these two: the field takes and gives an object, not its text
+    _pyi_private_get_type: Any
+
     def from_db_value(self, value: str | None, *_: Any) -> Any:
         """The object that was kept."""
         return None if value is None else msgspec.json.decode(value)

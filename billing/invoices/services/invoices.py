@@ -189,9 +189,8 @@ def _number(invoice: Invoice, series: NumberSeries, now: datetime) -> None:
     invoice.sequence, invoice.fiscal_year = series.last_number + 1, series.fiscal_year
     invoice.number = f"{invoice.issuer}-{series.fiscal_year}-{invoice.sequence:06d}"
     invoice.previous_sha256 = series.last_sha256
-    invoice.document = numbered_text(
-        invoice.draft_text, number=invoice.number, previous_sha256=series.last_sha256  # type: ignore[attr-defined]
-    )
+    draft: str = invoice.draft_text  # type: ignore[attr-defined]  # `_issue` annotates its query with it
+    invoice.document = numbered_text(draft, number=invoice.number, previous_sha256=series.last_sha256)
     invoice.sha256 = document_hash(invoice.document)
     invoice.status, invoice.issued_at = Invoice.Status.ISSUED, now
     series.last_number, series.last_sha256 = invoice.sequence, invoice.sha256

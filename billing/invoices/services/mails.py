@@ -236,6 +236,6 @@ def _said(error: Exception, address: str) -> str:
         code, text = error.recipients.get(address) or next(iter(error.recipients.values()))
         return f"{code} {text.decode('utf-8', 'replace')}"[:500]
     if isinstance(error, smtplib.SMTPResponseException):
-        text = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        return f"{error.smtp_code} {text}"[:500]
+        said = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        return f"{error.smtp_code} {said}"[:500]
     return f"the mail server cannot be reached: {error}"[:500]

@@ -152,7 +152,8 @@ class Demonstration:
         self.say(f"  closed: {operation.message}")
 
     def _show_exceptions(self) -> None:
-        from billing.closing.report import build_report, number
+        from billing.closing.exceptions import number
+        from billing.closing.report import build_report
 
         period = BillingPeriod.objects.get(month=self.month)
         for item in build_report(period, now=datetime.now(tz=period.end.tzinfo), thorough=False).blocking:

@@ -16,10 +16,11 @@ from billing.portal.access import page
 from billing.portal.board import OFFERED, Board, TooManyJobsError
 from billing.portal.charts import bridge_chart
 from billing.portal.filters import Filters
+from billing.portal.htmx import HtmxRequest
 from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
 from billing.portal.splits import NAMES, SplitRow, first_rows, split, whole_lines
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Row, Table, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import previous_month
@@ -32,7 +33,7 @@ ITEMS_SHOWN = 8
 
 @require_safe
 @page
-def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+def board(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands.
 
     `then`: the part that a late part asks for in its turn, below itself, so that no part pushes another down.
@@ -55,13 +56,14 @@ def board(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if part in PARTS:
         name = f"portal/parts/board_{part}.html" if request.htmx else "portal/board_part.html"
         return render(request, name, common | PARTS[part](shown) | {"part": f"portal/parts/board_{part}.html"})
-    common |= {"by": by, "tabs": list(NAMES), "options": shown.options(), "team_options": _team_options(request)}
+    team_options = _team_options(request)
+    common |= {"by": by, "tabs": list(NAMES), "options": shown.options(), "team_options": team_options}
     try:
         looked = _first_look(shown, by)
     except TooManyJobsError:
         looked = {"narrow": first_rows(split(whole_lines(shown.sums), "team"))[0]}
     listed = looked.get("narrow") or (looked.get("rows", []) if by == "team" else [])
-    names = _names(listed, common["team_options"]) if listed else {}
+    names = _names(listed, team_options) if listed else {}
     return render(request, "portal/board.html", common | looked | {"team_names": names})
 
 
@@ -166,9 +168,9 @@ def _why_table(shown: Board) -> Table:
 
 def _effects_table(shown: Board) -> Table:
     bridge = shown.bridge()
-    rows: list[list[str | Decimal]] = []
+    rows: list[Row] = []
     if bridge is not None:
-        effects = [[effect.name, effect.amount] for effect in bridge.effects]
+        effects: list[Row] = [[effect.name, effect.amount] for effect in bridge.effects]
         rows = [["before", bridge.before], *effects, ["after", bridge.after]]
     return Table(f"effects-to-{shown.period.month}", [Column("effect"), Column("amount", "money")], rows)
 

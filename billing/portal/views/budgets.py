@@ -27,7 +27,7 @@ from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
 from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
-from billing.portal.tables import DATED, Column, Table, download
+from billing.portal.tables import DATED, Column, Row, Table, download
 from billing.portal.totals import budget_totals, forecast_of
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import Freshness, freshness
@@ -90,8 +90,8 @@ def _table(rows: list[BudgetRow]) -> Table:
     return Table(
         "budgets", columns,
         [
-            [str(row.budget), row.budget.team.code, row.standing and row.standing.period,
-             *(row.standing and getattr(row.standing, name) for name in (*sums, "data_through"))]
+            [str(row.budget), row.budget.team.code, row.standing.period if row.standing else None,
+             *(getattr(row.standing, name) if row.standing else None for name in (*sums, "data_through"))]
             for row in rows
         ],
     )  # fmt: skip
@@ -327,7 +327,7 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 def _findings(findings: Iterable[CostAnomaly]) -> Table:
     names = ("team", "kind", "sku", "day", "feedback")
-    rows = [
+    rows: list[Row] = [
         [row.team.code, row.kind, row.sku, row.day.isoformat(), row.feedback, row.amount, row.median] for row in findings
     ]
     return Table("anomalies", [*(Column(name) for name in names), Column("amount", "money"), Column("usual", "money")], rows)

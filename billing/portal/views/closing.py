@@ -24,9 +24,10 @@ from billing.invoices.services.periods import period_open
 from billing.portal.access import page_for, staff_page
 from billing.portal.charts import pools_chart
 from billing.portal.fresh import page_freshness
+from billing.portal.htmx import HtmxRequest
 from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Row, Table, download
 from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
 from billing.usage.scope import EVERYTHING
@@ -152,7 +153,7 @@ def _exceptions(report: Report) -> Table:
         Column("kind"), Column("subject"), Column("quantity", "quantity"), Column("unit"), Column("amount", "money"),
         Column("blocks"), Column("owner"), Column("action"), Column("waived_by"),
     ]  # fmt: skip
-    rows = [
+    rows: list[Row] = [
         [item.kind, item.subject, item.quantity, item.unit, item.amount, str(item.blocks).lower(), item.facts.owner.value,
          str(item.action), item.waived_by]
         for item in report.exceptions
@@ -163,7 +164,7 @@ def _exceptions(report: Report) -> Table:
 def _pools(report: Report) -> Table:
     names = (*USES, "capacity")
     columns = [Column("cluster"), Column("accelerator"), *(Column(f"{name}_gpu_seconds", "quantity") for name in names)]
-    rows = [[pool["cluster"], pool["accelerator"], *(pool[name] for name in names)] for pool in report.pools]
+    rows: list[Row] = [[pool["cluster"], pool["accelerator"], *(pool[name] for name in names)] for pool in report.pools]
     return Table(f"pools-{report.period}", columns, rows)
 
 
@@ -171,19 +172,19 @@ def _reopenings(report: Report) -> Table:
     names = (
         "status", "reason", "requested_by", "requested_at", "closed_by", "closed_at", "decided_by", "decided_at", "decision"
     )  # fmt: skip
-    rows = [[*(getattr(item, name) for name in names), item.drafts] for item in report.reopenings]
+    rows: list[Row] = [[*(getattr(item, name) for name in names), item.drafts] for item in report.reopenings]
     columns = [*(Column(name) for name in names), Column("drafts_voided", "count")]
     return Table(f"reopenings-{report.period}", columns, rows)
 
 
 def _tokens(report: Report) -> Table:
-    rows = [[report.period, name, count] for name, count in report.tokens.items()]
+    rows: list[Row] = [[report.period, name, count] for name, count in report.tokens.items()]
     return Table(f"tokens-{report.period}", [Column("month"), Column("token_class"), Column("tokens", "count")], rows)
 
 
 def _checks(report: Report) -> Table:
     names = ("check", "ok", "compared", "detail")
-    rows = [[item.name, str(item.ok).lower(), str(item.compared).lower(), item.detail] for item in report.checks]
+    rows: list[Row] = [[item.name, str(item.ok).lower(), str(item.compared).lower(), item.detail] for item in report.checks]
     return Table(f"checks-{report.period}", [Column(name) for name in names], rows)
 
 
@@ -203,7 +204,7 @@ def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> Ht
 
 @require_safe
 @staff_page
-def operation(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+def operation(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """How far an operation is; once it is finished the page around it is loaded again."""
     found = get_object_or_404(Operation, pk=pk)
     response = render(request, "portal/parts/operation.html", {"operation": found, "setup": setup})

@@ -30,7 +30,7 @@ from billing.corrections.services.disputes import (
     dispute_withdraw,
 )
 from billing.portal.access import invoice_or_404, page, team_or_404
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Row, Table, download
 from billing.portal.totals import aged_total, dispute_totals
 from billing.portal.views.corrections import form_decimal, lines_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -143,7 +143,7 @@ def dispute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 
 def _history(found: Dispute) -> Table:
-    rows = [[step.at, step.actor, step.kind, step.text] for step in found.steps.all()]
+    rows: list[Row] = [[step.at, step.actor, step.kind, step.text] for step in found.steps.all()]
     return Table(f"dispute-{found.pk}", [Column(name) for name in ("at", "actor", "step", "text")], rows)
 
 

@@ -20,6 +20,7 @@ from billing.invoices.documents import render_csv, render_pdf, render_xlsx
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of
 from billing.portal.access import invoice_or_404, page, staff_page
+from billing.portal.htmx import HtmxRequest
 from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
 from billing.portal.tables import Column, Table
@@ -104,7 +105,7 @@ def _digests(found: Invoice) -> dict[int, str]:
 
 @require_POST
 @staff_page
-def proof(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Rate the period again from its usage and say whether this document follows, to the byte."""
     found = invoice_or_404(request, pk)
     if found.period.status != BillingPeriod.Status.CLOSED:

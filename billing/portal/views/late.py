@@ -13,7 +13,7 @@ from billing.portal.access import page
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import LateLine, late_lines
 from billing.portal.months import month_choice
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Row, Table, download
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -39,7 +39,7 @@ def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 def _table(month: str, found: Iterable[LateLine]) -> Table:
     names = ("month", "used_in", "team", "kind", "sku", "token_class", "place", "unit")
-    rows = [
+    rows: list[Row] = [
         [month, key.charge_period, item.team.code, key.kind, key.sku, key.token_class, item.place, key.unit,
          item.line.quantity, item.line.unit_price, item.line.amount]
         for item in found for key in [item.line.key]

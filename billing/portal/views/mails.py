@@ -44,7 +44,7 @@ def _contacts() -> Table:
     names = ("team", "address", "language", "valid_from", "valid_until", "set_by")
     rows = [
         [row.team.code, row.address, row.language, row.valid_from.isoformat(),
-         row.valid_until and row.valid_until.isoformat(), row.set_by]
+         row.valid_until.isoformat() if row.valid_until else None, row.set_by]
         for row in contacts_all()
     ]  # fmt: skip
     return Table("billing-contacts", [Column(name) for name in names], rows)

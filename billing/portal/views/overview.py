@@ -39,7 +39,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     found = [row for row in rows if _named(row, wanted)]
     scope = scope_seen(request)
     fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
-    shown = TrendPoint(choice.month, month.total, month.preview, data_through=fresh and fresh.data_through)
+    shown = TrendPoint(choice.month, month.total, month.preview, data_through=fresh.data_through if fresh else None)
     earlier = [other for other in choice.ended if other.month < choice.month]
     still_open = open_months(request, teams, scope, earlier)
     trend = invoiced_trend(teams, shown, still_open=[open_point(item) for item in still_open])
@@ -82,7 +82,7 @@ def _team_table(month: str, rows: list[TeamRow]) -> Table:
             [
                 month, row.team.code, row.team.name, row.team.cost_center, "shadow" if row.shadow else "chargeback", row.gpu,
                 row.tokens, row.adjustments, row.total, row.budget, row.budget_used,
-                row.invoice and row.invoice.number, row.invoice and row.invoice.status,
+                row.invoice.number if row.invoice else None, row.invoice.status if row.invoice else None,
             ]
             for row in rows
         ],

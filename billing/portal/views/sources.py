@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from billing.portal.access import staff_page
 from billing.portal.months import month_choice
 from billing.portal.sources import Sources
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Row, Table, download
 from billing.tenancy.models import BillingSetup
 
 
@@ -36,7 +36,7 @@ def _tables(found: Sources) -> dict[str, Callable[[], Table]]:
 
 def _agents(found: Sources) -> Table:
     columns = [Column(name) for name in ("agent", "source", "state", "heard_at", "watermark")]
-    rows = [
+    rows: list[Row] = [
         [item.name, item.source, "silent" if item.silent else "alive", item.heard_at, item.watermark, item.lag]
         for item in found.agents
     ]
@@ -45,7 +45,7 @@ def _agents(found: Sources) -> Table:
 
 def _gateways(found: Sources) -> Table:
     columns = [Column(name) for name in ("source", "state", "heard_at", "used_until")]
-    rows = [
+    rows: list[Row] = [
         [item.source, "silent" if item.silent else "alive", item.heard_at, item.used_until, item.missing]
         for item in found.gateways
     ]
@@ -54,7 +54,7 @@ def _gateways(found: Sources) -> Table:
 
 def _gaps(found: Sources) -> Table:
     columns = [*(Column(name) for name in ("cluster", "subject", "start", "end")), Column("seconds", "count")]
-    rows = [
+    rows: list[Row] = [
         [item.cluster, item.subject, item.start, item.end, item.seconds, item.allocations] for item in found.stretches
     ]
     return Table(f"gaps-{found.period.month}", [*columns, Column("open_allocations", "count")], rows)
@@ -62,11 +62,11 @@ def _gaps(found: Sources) -> Table:
 
 def _numbers(found: Sources) -> Table:
     columns = [Column("source"), Column("run"), Column("first", "count"), Column("last", "count")]
-    rows = [[item.source, item.run, first, last] for item in found.numbered for first, last in item.stretches]
+    rows: list[Row] = [[item.source, item.run, first, last] for item in found.numbered for first, last in item.stretches]
     return Table(f"missing-numbers-{found.period.month}", columns, rows)
 
 
 def _notes(found: Sources) -> Table:
     columns = [Column(name) for name in ("at", "cluster", "agent", "kind", "subject", "text")]
-    rows = [[item.at, item.cluster, item.agent, item.kind, item.subject, item.text] for item in found.notes]
+    rows: list[Row] = [[item.at, item.cluster, item.agent, item.kind, item.subject, item.text] for item in found.notes]
     return Table("not-metered", columns, rows)

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.portal.htmx import HtmxRequest
 from billing.portal.onboarding import steps
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
@@ -23,7 +24,7 @@ ISSUER_LENGTH = 64
 @require_safe
 @never_cache
 @login_required
-def start(request: HttpRequest) -> HttpResponse:
+def start(request: HtmxRequest) -> HttpResponse:
     """The steps; `part=steps` is asked for again every few seconds. Stands before any set-up exists."""
     _operators_only(request)
     return _shown(request)
@@ -34,7 +35,7 @@ def _operators_only(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-def _shown(request: HttpRequest, errors: dict[str, str] | None = None, status: int = 200) -> HttpResponse:
+def _shown(request: HtmxRequest, errors: dict[str, str] | None = None, status: int = 200) -> HttpResponse:
     found = steps(timezone.now())
     part = request.htmx and request.GET.get("part") == "steps"
     context = {
@@ -47,7 +48,7 @@ def _shown(request: HttpRequest, errors: dict[str, str] | None = None, status: i
 
 @require_POST
 @login_required
-def start_billing(request: HttpRequest) -> HttpResponse:
+def start_billing(request: HtmxRequest) -> HttpResponse:
     """Store how this installation bills, once; later changes go through the set-up file."""
     _operators_only(request)
     if BillingSetup.objects.exists():
@@ -57,7 +58,11 @@ def start_billing(request: HttpRequest) -> HttpResponse:
     errors = _faults(given) | _too_long(told)
     if errors:
         return _shown(request, errors, status=400)
-    billing_setup_put(**given, **told, actor=request.user.get_username())
+    billing_setup_put(
+        currency=given["currency"], zone=given["zone"], issuer=given["issuer"], review=given["review"],
+        legal_entity=told["legal_entity"], address=told["address"], tax_id=told["tax_id"], contact=told["contact"],
+        actor=request.user.get_username(),
+    )  # fmt: skip
     return redirect("portal:start")
 
 

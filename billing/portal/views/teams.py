@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
@@ -19,7 +20,7 @@ from billing.portal.fresh import page_freshness, scope_of_team
 from billing.portal.months import month_choice
 from billing.portal.open_months import open_months
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
-from billing.portal.statements import AnyVerdict, MonthStatements, Statement, StatementLine, idle_times, month_statements
+from billing.portal.statements import AnyVerdict, MonthStatements, Statement, idle_times, month_statements
 from billing.portal.tables import Column, Table, download
 from billing.portal.views.overview import open_point, stage_of, trend_table, unbilled_table
 from billing.rates.selectors import allocation_policy_at
@@ -40,7 +41,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     month, statement = _statement(request, found, period)
     scope = scope_of_team(found.code)
     fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
-    shown = TrendPoint(choice.month, statement.total, month.preview, data_through=fresh and fresh.data_through)
+    shown = TrendPoint(choice.month, statement.total, month.preview, data_through=fresh.data_through if fresh else None)
     earlier, own = [other for other in choice.ended if other.month < choice.month], Team.objects.filter(pk=found.pk)
     still_open = open_months(request, own, scope, earlier)
     points = [open_point(item, shadow=statement.shadow) for item in still_open]
@@ -105,7 +106,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
     shown = statement.line(digest)
     if shown is None:
         raise Http404(f"team {code} has no line {digest} in {choice.month}")
-    context = {
+    context: dict[str, Any] = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "line": shown,
         "month": month, "stage": stage_of(month), "statement": statement,
         "may_dispute": access_of(request.user).may(Right.DISPUTE, found),

@@ -1,6 +1,6 @@
 """The token workbench: a load test, stored or uploaded, its runs under the bounds of the service, methods side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +17,7 @@ from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
 from metering.intervals import month_of, next_month
+from metering.messages import Message
 from pricing.token_methods import COMPARED
 from pricing.token_sheet import TokenSheetError
 
@@ -36,11 +37,12 @@ def token_workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @page_for(Right.READ_COSTS)
 def token_report(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The same of reports in files, or of those that the page holds already under other terms; nothing is stored."""
+    refusals: Sequence[str]
     if request.POST.get("report"):
         try:
             reports, refusals = kept_reports(request.POST["report"]), []
         except ValueError as error:
-            reports, refusals = [], [error]
+            reports, refusals = [], [Message.of(error)]
     else:
         reports, refusals = uploaded_reports(request.FILES.getlist("file"), request.POST)
     given = None
@@ -69,7 +71,7 @@ def token_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     except (TokenSheetError, PriceDraftError) as error:
         refusals = [problem.message for problem in error.problems]
     except ValueError as error:
-        refusals = [error]
+        refusals = [Message.of(error)]
     else:
         return redirect("portal:price_draft", pk=draft.pk)
     more = {"sheet_name": sent.get("sheet", ""), "report": sent.get("report", "") if given else "", "sent": sent}

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.closing.price_preview import last_month
 from billing.portal.access import page, page_for
 from billing.portal.bench_tables import bench_tables
+from billing.portal.htmx import HtmxRequest
 from billing.portal.mfu_baseline import own_mfu_p90
 from billing.portal.planner import in_groups, planned, planner_fields, published_prices
 from billing.portal.price_lists import published_versions
@@ -40,7 +41,7 @@ SHOWN_SHEETS = 500
 
 @require_safe
 @page_for(Right.READ_COSTS)
-def workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+def workbench(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """A cost sheet, its price and what moves it; the address holds every input."""
     context = _context(request, setup, request.GET)
     if (file := download(request, bench_tables(context["found"]) if context["found"] else {})) is not None:
@@ -75,7 +76,7 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
 
 @require_safe
 @page_for(Right.READ_COSTS)
-def workbench_effect(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """What a month would have cost with the sheet of the address, per team; the rest as published."""
     values, month = form_values(request.GET, None), _month(request.GET)
     try:

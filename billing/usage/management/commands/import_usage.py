@@ -90,11 +90,11 @@ def _ingest(kind: str, batch: list[FileRecord[Any]], reporter: Reporter) -> Inge
     now = timezone.now()
     if kind == "gpu":
         return allocations_ingest(records=records, reporter=reporter, now=now, from_file=True)
-    ingest: Callable[..., IngestOutcome] = {
+    by_kind: dict[str, Callable[..., IngestOutcome]] = {
         "tokens": tokens_ingest, "capacity": capacity_ingest, "efficiency": efficiency_ingest,
         "engine": engine_readings_ingest,
-    }[kind]  # fmt: skip
-    outcome = ingest(records=records, reporter=reporter, now=now)
+    }  # fmt: skip
+    outcome = by_kind[kind](records=records, reporter=reporter, now=now)
     if kind == "tokens":
         token_files_note(item.record for item in batch)
     return outcome
