@@ -103,8 +103,10 @@ def check_content_type(request: Incoming, accepted: Collection[str]) -> None:
 class _Unpacking(Protocol):
     """What unpacks one gzip member or zstd frame."""
 
-    eof: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
 
     def decompress(self, data: memoryview, /) -> bytes:
         """What more comes out of these bytes."""
@@ -187,7 +189,9 @@ def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msg
                 raise ParseError(f"the body is not as documented: {name[:80]!r} stands twice")
             members[name] = value
         raws = raw_items(bytes(members[records]).strip()) if records in members else []
-        rest = {name: msgspec.Raw(value) for name, value in members.items()} | ({records: []} if records in members else {})
+        rest: dict[str, Any] = {name: msgspec.Raw(value) for name, value in members.items()}
+        if records in members:
+            rest[records] = []
         return msgspec.json.decode(msgspec.json.encode(rest), type=kind), raws
     except (*UNREADABLE, UnreadableJSONError) as error:
         raise ParseError(f"the body is not as documented: {error}") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from django.db.models import QuerySet
@@ -133,7 +133,7 @@ class Asked(APIView):
 
     def answer(self, request: Request, fields: Mapping[str, Any]) -> HttpResponse:
         """The answer to this question."""
-        found = msgspec.json.encode(budget_check(request.auth, fields))
+        found = msgspec.json.encode(budget_check(cast(ApiToken, request.auth), fields))
         return HttpResponse(found, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 

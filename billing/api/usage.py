@@ -12,7 +12,6 @@ from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework.exceptions import ParseError, PermissionDenied
 from rest_framework.parsers import BaseParser
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -60,15 +59,15 @@ class AnyBody(BaseParser):
 
     media_type = "*/*"
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> None:
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         return None
 
 
 class UsageDoor(APIView):
     """What every usage door does: read, decode one by one, hand over, answer."""
 
-    parser_classes: ClassVar = [AnyBody]
-    permission_classes: ClassVar[list[type[BasePermission]]] = [has_scope("usage:write")]
+    parser_classes = [AnyBody]
+    permission_classes = [has_scope("usage:write")]
     door: ClassVar[str]
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:

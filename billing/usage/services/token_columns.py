@@ -316,7 +316,7 @@ def copied_entries(columns: TokenColumns, rows: Rows, dimensions: Identities, ep
     table["key"] = columns.keys[rows].view("V16").ravel()
     table["time"], table["dimension"], table["epoch"] = columns.times[rows], dimensions[rows], epoch
     counts, more = columns.counts[rows], np.flatnonzero(~columns.bare[rows])
-    wide = (counts[more] > LARGEST).any(axis=1)
+    wide: Flags = np.any(counts[more] > LARGEST, axis=1)
     counts[more[wide]] = -1
     for place in range(5):
         table[f"count {place}"] = counts[:, place]

@@ -1,6 +1,7 @@
 """Notes which sources of tokens are fed by files: of such a source nobody expects more than its files hold."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from django.db import connection
 
@@ -9,7 +10,7 @@ from metering.records import TokenUsage
 
 def token_files_note(records: Iterable[TokenUsage]) -> None:
     """Note that these records came in a file."""
-    latest = {}
+    latest: dict[str, datetime] = {}
     for record in records:
         latest[record.source] = max(record.time, latest.get(record.source, record.time))
     with connection.cursor() as cursor:

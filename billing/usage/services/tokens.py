@@ -8,7 +8,7 @@ came that nobody remembered.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import accumulate
@@ -75,7 +75,7 @@ _epoch = 0
 
 
 def tokens_ingest(
-    *, records: Sequence[Indexed], rejected: Iterable[Rejected] = (), reporter: Reporter, now: datetime
+    *, records: Sequence[Indexed], rejected: Sequence[Rejected] = (), reporter: Reporter, now: datetime
 ) -> IngestOutcome:
     """Take a batch of (index, record, raw bytes); returns once everything it says is durable."""
     raws = {index: raw for index, _, raw in records}
@@ -341,7 +341,8 @@ def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, 
     """Count each of these records, found by their keys, as duplicate or conflict."""
     numbered = [(numbers[key], dimension, row) for key, dimension, *row in known]
     remembered = remembered_dimensions()
-    names = {remembered.get(name): name for name in {group.records[number].dimension for number, *_ in numbered}}
+    own = {group.records[number].dimension for number, *_ in numbered} & remembered.keys()
+    names = {remembered[name]: name for name in own}
     others = {dimension for _, dimension, _ in numbered} - names.keys()
     if others:
         names |= dimension_names(others)
