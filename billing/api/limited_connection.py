@@ -29,7 +29,7 @@ class LimitedConnection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _came = _body = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # Uvicorn serves TCP only
         """Who comes beyond INGEST_MAX_CONNECTIONS is sent away; whoever is here is served on."""
         super().connection_made(transport)
         if len(self.connections) > settings.INGEST_MAX_CONNECTIONS:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -11,15 +11,17 @@ from django.db.models import Q
 
 from billing.tenancy.access import same_person
 
+P = TypeVar("P", bound="Proposal")
 
-class OfKind(models.Manager["Proposal"]):
+
+class OfKind(models.Manager[P]):
     """The proposals of one kind."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
 
-    def get_queryset(self) -> models.QuerySet["Proposal"]:
+    def get_queryset(self) -> models.QuerySet[P]:
         """Every proposal of the kind."""
         return super().get_queryset().filter(kind=self.kind)
 

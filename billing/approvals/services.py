@@ -6,7 +6,7 @@ Each step is kept with what was proposed then, and is an entry of the audit log.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from django.db import IntegrityError, transaction
 from psycopg.errors import UniqueViolation
@@ -113,19 +113,20 @@ def locked(
 ) -> Iterator[P]:
     """The row of a proposal that is in a state for a step of that person, locked, inside a transaction of its own."""
 
-    def refused(why: Why) -> Exception:
+    def refused(row: P, why: Why) -> Exception:
         return kind.refusal(row, Refused(why, action, actor, revision, about))
 
     with transaction.atomic():
-        row = kind.model._default_manager.select_for_update().filter(pk=pk).first()
-        if row is None:
+        found = kind.model._default_manager.select_for_update().filter(pk=pk).first()
+        if found is None:
             raise kind.missing(pk)
+        row = cast(P, found)
         if revision is not None and revision != row.revision:
-            raise refused(Why.STALE)
+            raise refused(row, Why.STALE)
         if row.state not in _allowed(kind, action):
-            raise refused(Why.STATE)
+            raise refused(row, Why.STATE)
         if action in _of_others(kind) and row.made_by(actor):
-            raise refused(Why.MAKER)
+            raise refused(row, Why.MAKER)
         yield row
 
 

@@ -1,6 +1,7 @@
 """Budgets: how much a team plans to spend on what, what came of it, and who was told when."""
 
 from datetime import UTC
+from typing import ClassVar, Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
@@ -307,7 +308,7 @@ class Mute(models.Model):
 class CapOverrideProposal(Proposal):
     """The decision on letting a budget pass its cap."""
 
-    objects = OfKind("cap_override")
+    objects: ClassVar[OfKind[Self]] = OfKind("cap_override")
 
     class Meta:
         proxy = True

@@ -288,7 +288,7 @@ def teams_held(period: BillingPeriod) -> list[ReportedException]:
     """Teams that the close could not bill while it billed the others."""
     held = period.held_teams.all() if period.status == BillingPeriod.Status.CLOSING else ()
     return [
-        ReportedException("team_held", item.team, Decimal(1), "teams", True, item.problem, amount=item.amount)
+        ReportedException("team_held", item.team, Decimal(1), "teams", True, Message.of(item.problem), amount=item.amount)
         for item in held
     ]
 
@@ -300,7 +300,7 @@ def not_rated(assessment: RatingResult, period: BillingPeriod) -> list[ReportedE
     """
     named = {item.team for item in period.held_teams.all()} if period.status == BillingPeriod.Status.CLOSING else set()
     return [
-        ReportedException("team_unrated", team, Decimal(1), "teams", assessment.entangled, problem)
+        ReportedException("team_unrated", team, Decimal(1), "teams", assessment.entangled, Message.of(problem))
         for team, problem in sorted(assessment.faults.items())
         if team not in named
     ]

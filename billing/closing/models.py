@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from django.db import models
 from django.db.models import Q
@@ -56,7 +56,7 @@ class PeriodReopening(Proposal):
     """
 
     WORDS: ClassVar[Mapping[str, str]] = {"submitted": "requested", "withdrawn": "rejected"}
-    objects = OfKind("reopening")
+    objects: ClassVar[OfKind[Self]] = OfKind("reopening")
 
     class Meta:
         proxy = True

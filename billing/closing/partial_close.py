@@ -73,7 +73,7 @@ def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
 def unwritten(period: BillingPeriod, assessment: RatingResult) -> RatingResult:
     """What a close has still to write after it held some teams: charges and verdicts that are not stored yet."""
     stored = _stored(period)
-    judged = set(EfficiencyVerdict.objects.filter(closing=period.ordinal).values_list(*VERDICT))
+    judged = set(EfficiencyVerdict.objects.filter(closing=period.close_number).values_list(*VERDICT))
     return replace(
         assessment,
         charges=[charge for charge in assessment.charges if charge.key.digest() not in stored],
@@ -86,7 +86,7 @@ def _verdict(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _stored(period: BillingPeriod) -> dict[str, ChargeRow]:
-    rows = ChargeRow.objects.filter(closing=period.ordinal)
+    rows = ChargeRow.objects.filter(closing=period.close_number)
     return {row.line_key: row for row in rows.only("line_key", "team", "platform", "usage_quantity", "unit_price")}
 
 

@@ -428,7 +428,7 @@ def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough:
     """What a close stored, against its usage rated again and against its invoices; and what of them is issued."""
     columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
     stored, charged = {}, Decimal("0.00")
-    for key, quantity, platform, unit, price in ChargeRow.objects.filter(closing=period.ordinal).values_list(*columns):
+    for key, quantity, platform, unit, price in ChargeRow.objects.filter(closing=period.close_number).values_list(*columns):
         stored[key] = quantity
         charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
     live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))

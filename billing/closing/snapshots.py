@@ -15,7 +15,8 @@ import msgspec
 from django.conf import settings
 
 from billing.closing.engine_comparison import ModelComparison
-from billing.closing.report import Check, Report, ReportedException, judged
+from billing.closing.exceptions import ReportedException
+from billing.closing.report import Check, Report, judged
 from billing.closing.usage_profile import WeekUse
 from billing.invoices.line_rollups import LineRollup, MonthRollups, StatementLine, statement_line
 from billing.invoices.lines import invoice_lines

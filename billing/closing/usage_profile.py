@@ -61,7 +61,7 @@ def weekly_usage_profile(period: BillingPeriod, keys: Iterable[LineKey], now: da
     )  # fmt: skip
 
 
-def named_by(keys: Iterable[LineKey]) -> tuple[set[tuple[str, str]], set[str]]:
+def named_by(keys: Iterable[LineKey | LineRollup]) -> tuple[set[tuple[str, str]], set[str]]:
     """The namespaces (with their clusters) and consumers of lines; what corrects other months names no use of this one."""
     places, consumers = set(), set()
     for key in keys:

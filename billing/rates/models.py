@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
@@ -72,7 +72,7 @@ class PriceDraft(Proposal):
     `content` has the shape of an entry of `price_versions` in the set-up file; `sha256` covers the inputs of its prices.
     """
 
-    objects = OfKind("price_list")
+    objects: ClassVar[OfKind[Self]] = OfKind("price_list")
 
     class Meta:
         proxy = True
@@ -277,7 +277,7 @@ class CommitmentDraft(Proposal):
     """
 
     WORDS: ClassVar[Mapping[str, str]] = {"submitted": "proposed"}
-    objects = OfKind("commitment")
+    objects: ClassVar[OfKind[Self]] = OfKind("commitment")
 
     class Meta:
         proxy = True

@@ -75,7 +75,8 @@ def facts_now() -> Facts:
     return Facts(
         (namespace_book(), consumer_book()),
         {model.__name__: list(model._default_manager.order_by("pk").values()) for model in DATED},
-        list(InterruptionPolicy.objects.order_by("pk").values()),  # what ended after a window decides of time within it
+        # what ended after a window decides of time within it
+        [dict(row) for row in InterruptionPolicy.objects.order_by("pk").values()],
         _prices(), list(RetroactiveChange.objects.exclude(epoch=None).order_by("ordinal")),
         list(Close.objects.filter(withdrawn_at=None).order_by("ordinal")), rate_card(),
     )  # fmt: skip
@@ -92,7 +93,8 @@ def _prices() -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {}
     names = dict(PriceVersion.objects.values_list("pk", "name"))
     for model in (GpuPrice, TokenPrice):
-        for row in model._default_manager.order_by("pk").values():
+        for values in model._default_manager.order_by("pk").values():
+            row: dict[str, Any] = dict(values)
             version = names[row.pop("version_id")]
             row.pop("id")
             found.setdefault(version, []).append([str(value) for value in row.values()])

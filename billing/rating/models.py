@@ -1,7 +1,7 @@
 """Charges: what each team pays for which usage, and why. Derived from usage, prices and ownership, again at any time."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from django.db import models
 from django.db.models import F, Q
@@ -197,7 +197,7 @@ class ChangeProposal(Proposal):
     """The decision on a change of closed time; the teams concerned take note of it before."""
 
     WORDS: ClassVar[Mapping[str, str]] = {"submitted": "proposed", "withdrawn": "rejected"}
-    objects = OfKind("retroactive_change")
+    objects: ClassVar[OfKind[Self]] = OfKind("retroactive_change")
 
     class Meta:
         proxy = True

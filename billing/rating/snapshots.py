@@ -142,7 +142,7 @@ def valid_result(month: str, fingerprint: str) -> RatingResult | None:
     return result
 
 
-def charges_differing(rated: RatingResult, ordinal: int | None) -> int:
+def charges_differing(rated: RatingResult, ordinal: int) -> int:
     """How many charges of a close do not follow from a rating, or are not stored though they do."""
     rows = ChargeRow.objects.filter(closing=ordinal).values_list("line_key", "usage_quantity", "unit_price")
     stored = {key: (quantity, price) for key, quantity, price in rows}
@@ -169,7 +169,7 @@ class ClosedMonth:
         """Whether its charges followed from what they would be rated from now."""
         kept = RatingSnapshot.objects.filter(month=self.month, close_number=self.ordinal).exclude(names=None)
         known = kept.values_list("input_fingerprint", "names").first()
-        return known is not None and known[0] == self.fingerprint(known[1])
+        return known is not None and known[1] is not None and known[0] == self.fingerprint(known[1])
 
     def proof(self) -> dict[str, Any]:
         """What a snapshot keeps of a month whose charges have just followed."""

@@ -85,7 +85,7 @@ def names_before(window: Interval, before: int) -> tuple[list[Name], list[Name]]
     """(cluster, namespace) and (source, consumer) that usage of a window had, as known before the `before`-th close;
     and those of tokens of the days that it begins and ends in.
     """
-    asked = {
+    asked: dict[str, Any] = {
         "start": window.start, "end": window.end, "before": before, "day": this_day(window.start),
         "last_day": next_day(window.end),
     }  # fmt: skip

@@ -166,7 +166,7 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
         if lost:
             _take_cut_off_back(period, assessment, now)
         elif not held:
-            pool_times_write(assessment=assessment, ordinal=period.ordinal)
+            pool_times_write(assessment=assessment, ordinal=period.close_number)
             _closed(period, now, usage())
     if lost:
         raise CloseRefusedError(build_report(period, now=now, thorough=False))

@@ -24,7 +24,6 @@ from billing.invoices.deadlines import (
     DECISION_DAYS,
     DISPUTE_WINDOW_DAYS,
     TRIAGE_DAYS,
-    BusinessCalendar,
     end_of_business_day,
 )
 from billing.invoices.models import DocumentEvent, Invoice, Note
@@ -33,6 +32,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup, house_calendar
 from metering.messages import Message, UserError
+from pricing.business_days import BusinessCalendar
 from pricing.money import AMOUNT_PLACES, round_to, split_amount
 
 Status = Dispute.Status

@@ -105,7 +105,7 @@ def _rate_again(period: BillingPeriod) -> None:
             "period %(month)s is closed, and teams of it cannot be rated again: %(problems)s",
             month=period.month, problems=told,
         ))
-    if differing := charges_differing(assessment, period.ordinal):
+    if differing := charges_differing(assessment, period.close_number):
         raise ClosedPeriodError(Message(
             "this would change %(n)s charges of period %(month)s, which is closed", n=differing, month=period.month
         ))

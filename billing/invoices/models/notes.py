@@ -1,6 +1,6 @@
 """Corrections of issued documents, their notes, and what happened to documents after their issue."""
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from django.db import models
 from django.db.models import Q
@@ -14,7 +14,7 @@ from billing.tenancy.models import Team
 class CorrectionProposal(Proposal):
     """The decision on a correction that a person wrote."""
 
-    objects = OfKind("correction")
+    objects: ClassVar[OfKind[Self]] = OfKind("correction")
 
     class Meta:
         proxy = True

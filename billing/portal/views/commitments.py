@@ -49,7 +49,7 @@ def commitment_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refused: str = "", status: int = 200) -> HttpResponse:
-    now, asked_of = timezone.now(), request.resolver_match.kwargs.get("pk")
+    now, asked_of = timezone.now(), request.resolver_match.kwargs.get("pk") if request.resolver_match else None
     choice = month_choice(request.GET.get("month", ""), setup, now)
     visible = teams_visible_to(request.user)
     teams = visible.filter(commitments__isnull=False).distinct()
@@ -110,12 +110,13 @@ def _drafts(drafts: Iterable[CommitmentDraft]) -> Table:
 @page_for(Right.EDIT_PRICES)
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Propose terms, or (`ends`) the earlier end of a commitment; a refusal is told on the page."""
-    by = {"actor": request.user.get_username(), "now": timezone.now(), "reason": _text(request, "reason")}
+    actor, now, reason = request.user.get_username(), timezone.now(), _text(request, "reason")
     try:
         if request.POST.get("ends"):
-            terms_propose_end(name=_text(request, "name"), at=_needed_day(request, "valid_until", setup), **by)
+            at = _needed_day(request, "valid_until", setup)
+            terms_propose_end(name=_text(request, "name"), at=at, actor=actor, now=now, reason=reason)
         else:
-            terms_propose(terms=_terms(request, setup), **by)
+            terms_propose(terms=_terms(request, setup), actor=actor, now=now, reason=reason)
     except RateError as error:
         return _list(request, setup, error.message, status=409)
     return redirect("portal:commitments")

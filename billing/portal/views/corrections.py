@@ -54,8 +54,8 @@ def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 def _table(notes: Iterable[Note]) -> Table:
     names = ("number", "kind", "team", "month", "corrects", "reason", "issued_at", "currency")
     rows = [
-        [row.number, row.kind, row.team.code, row.correction.period and row.correction.period.month,
-         row.invoice and row.invoice.number, row.correction.reason_code, row.issued_at, row.currency, row.total]
+        [row.number, row.kind, row.team.code, row.correction.period.month if row.correction.period else None,
+         row.invoice.number if row.invoice else None, row.correction.reason_code, row.issued_at, row.currency, row.total]
         for row in notes
     ]  # fmt: skip
     return Table("notes", [*(Column(name) for name in names), Column("total", "money")], rows)
@@ -203,7 +203,8 @@ def form_decimal(request: HttpRequest, name: str) -> Decimal | None:
 
 def _wanted(request: HttpRequest) -> Wanted:
     texts = [request.POST.get(name, "").replace("\0", "").strip() for name in ("code", "reason", "evidence")]
-    return Wanted(*texts, request.user.get_username(), timezone.now())
+    code, reason, evidence = texts
+    return Wanted(code, reason, evidence, request.user.get_username(), timezone.now())
 
 
 @require_POST

@@ -13,7 +13,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.access import page, page_for
-from billing.portal.price_form import GPU_PRICES, PriceForm, form_of_content, form_of_post
+from billing.portal.htmx import HtmxRequest
+from billing.portal.price_form import PriceForm, form_of_content, form_of_post
 from billing.portal.price_lists import (
     changes_against,
     changes_of,
@@ -36,7 +37,7 @@ from billing.portal.selectors import policies
 from billing.portal.tables import download
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_file import export_yaml, version_content
-from billing.rates.price_list import PriceListError
+from billing.rates.price_list import GPU_PRICES, PriceListError
 from billing.rates.selectors import notice_of, plain_version, price_draft_named
 from billing.rates.services import (
     PriceDraftError,
@@ -167,14 +168,19 @@ def draft_edit(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 
 def _store(request: HttpRequest, setup: BillingSetup, form: PriceForm, known: PriceDraft | None) -> HttpResponse:
     start, now = form.start(setup.zone), timezone.now()
-    wanted = {"name": form.name, "content": form.content(), "reason": form.reason, "actor": request.user.get_username()}
+    actor, content = request.user.get_username(), form.content()
     try:
         if start is None:
             return _form_page(request, setup, form, known)
         if known is None:
-            stored = price_draft_create(valid_from=start, now=now, **wanted)
+            stored = price_draft_create(
+                name=form.name, content=content, reason=form.reason, actor=actor, valid_from=start, now=now
+            )
         else:
-            stored = price_draft_edit(draft=known, valid_from=start, now=now, revision=form.revision, **wanted)
+            stored = price_draft_edit(
+                draft=known, name=form.name, content=content, reason=form.reason, actor=actor, valid_from=start, now=now,
+                revision=form.revision,
+            )
     except PriceDraftError as error:
         form.refuse(error.problems)
         return _form_page(request, setup, form, known)
@@ -221,7 +227,7 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
 
 @require_safe
 @page_for(Right.READ_COSTS)
-def draft_effect(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """What a draft would have done to the real usage of a month, per team and SKU."""
     found, month = get_object_or_404(PriceDraft, pk=pk), request.GET.get("month") or last_month(timezone.now())
     if "\0" in month:
@@ -252,7 +258,8 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     versions = list(published_versions())
     sees_costs = access_of(request.user).may(Right.READ_COSTS)
     drafts = list(open_drafts()) if sees_costs else []
-    choices = {**{f"d{row.pk}": row for row in drafts}, **{f"v{row.pk}": row for row in versions}}
+    choices: dict[str, PriceDraft | PriceVersion] = {f"d{row.pk}": row for row in drafts}
+    choices |= {f"v{row.pk}": row for row in versions}
     keys = list(choices)
     new = request.GET.get("new", "") or (keys[0] if keys else "")
     old = request.GET.get("old", "") or next((key for key in keys if key != new), "")
@@ -276,7 +283,9 @@ def price_file(request: HttpRequest, setup: BillingSetup, kind: str, pk: int) ->
     """A list as the YAML of the set-up file, with its cost sheets."""
     if kind not in ("draft", "version"):
         raise Http404(f"no price list of kind {kind!r}")
-    found = get_object_or_404(PriceDraft if kind == "draft" else published_versions(), pk=pk)
+    found: PriceDraft | PriceVersion = (
+        get_object_or_404(PriceDraft, pk=pk) if kind == "draft" else get_object_or_404(published_versions(), pk=pk)
+    )
     response = HttpResponse(export_yaml(found, setup.zone), content_type="application/yaml; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="prices-{kind}-{pk}.yaml"'
     return response

@@ -259,7 +259,7 @@ def _name_problems(name: str, pk: int | None = None) -> list[FieldProblem]:
         )
     elif PriceVersion.objects.filter(name=name).exists():
         text = Message("%(value)s is published and never changes: give the draft a new name", value=shown(name))
-    elif PriceDraft.objects.filter(subject=name).exclude(state=State.WITHDRAWN).exclude(pk=pk).exists():
+    elif PriceDraft.objects.filter(subject=name).exclude(state=State.WITHDRAWN).exclude(pk=pk or 0).exists():
         text = Message("%(value)s is the name of another draft", value=shown(name))
     return [FieldProblem(("name",), text)] if text else []
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.closing.report import Report, build_report, shown
+from billing.closing.exceptions import shown
+from billing.closing.report import Report, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
 from billing.tenancy.selectors import NoSetupError
