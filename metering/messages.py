@@ -97,3 +97,10 @@ class UserError(Exception):
         """Why, and what can be done instead."""
         message: Message = self.args[0]
         return message
+
+
+def as_text(value: object) -> str:
+    """For encoders that know no subclass of `str`: a message in English.  Raises NotImplementedError for all else."""
+    if isinstance(value, Message):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON")

@@ -54,7 +54,7 @@ class TooLarge(APIException):
 def problem_answer(status: int, detail: str, *headers: tuple[str, str]) -> Answer:
     """One error as `application/problem+json`, from a door outside of Django."""
     title = TooLarge.default_detail if status == TooLarge.status_code else HTTPStatus(status).phrase
-    fields = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+    fields = {"type": "about:blank", "title": title, "status": int(status), "detail": str(detail)}
     return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)
 
 

@@ -7,6 +7,8 @@ import msgspec
 from django.db import connection, models
 from psycopg.types.json import Jsonb
 
+from metering.messages import as_text
+
 
 def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Insert rows (values in the order of `columns`) in the current transaction; constraints and triggers hold as ever.
@@ -48,7 +50,7 @@ def instances_copy(instances: Sequence[models.Model]) -> None:
         instance._state.adding, instance._state.db = False, connection.alias
 
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=as_text).encode
 
 
 def _as_stored(value: Any) -> Any:

@@ -15,11 +15,12 @@ from django.db import DataError, OperationalError, ProgrammingError
 from psycopg.errors import UndefinedTable
 
 from billing.runtime.progress import ProgressCallback, no_progress, progress_text, throttled
+from metering.messages import as_text
 from metering.names import visible
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
 MAX_ACTOR = 200
-_encode = msgspec.json.Encoder(decimal_format="number").encode
+_encode = msgspec.json.Encoder(decimal_format="number", enc_hook=as_text).encode
 
 
 class VisibleOutput(OutputWrapper):
