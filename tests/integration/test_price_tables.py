@@ -123,7 +123,7 @@ def test_a_table_may_contain_several_lists(manage: Manage, tmp_path: Path) -> No
     rows = [*of_version(ROWS[5:6]), *of_version(ROWS[:1], "2099-02", "2099-02-01")]
     done = manage("price_version", "import", as_csv(tmp_path / "prices.csv", rows))
     assert done.out == "draft 2099-01, revision 1: made\ndraft 2099-02, revision 1: made\n"
-    assert PriceDraft.objects.get(name="2099-02").content == {"gpu": CONTENT["gpu"][:1], "tokens": []}
+    assert PriceDraft.objects.get(subject="2099-02").content == {"gpu": CONTENT["gpu"][:1], "tokens": []}
 
 
 def changed(index: int, **cells: Any) -> Callable[[], list[dict[str, Any]]]:
