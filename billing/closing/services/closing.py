@@ -160,7 +160,7 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
             raise PeriodError(Message(
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
-        usage = deferred_query(usage_digest, Interval(period.start, period.end), period.ordinal or 0)
+        usage = deferred_query(usage_digest, Interval(period.start, period.end), period.close_number)
         lost, assessment = (False, rated) if rated is not None else _rated_again(period, report_progress)
         held = [] if lost else _write(period, assessment, now, report_progress)
         if lost:
@@ -213,7 +213,7 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
             "period %(month)s lost an owner or a price after its cut-off: put it back, then close again", month=period.month
         ))
     ingest_lock_exclusive()
-    epoch_withdraw(ordinal=period.ordinal or 0, now=now)
+    epoch_withdraw(ordinal=period.close_number, now=now)
     audit_record(
         actor=period.closed_by, action="period_cut_off_withdraw", subject=period.month, detail={"ordinal": period.ordinal}
     )
@@ -225,7 +225,7 @@ def _write(
     period: BillingPeriod, assessment: RatingResult, now: datetime, report_progress: ProgressCallback
 ) -> list[TeamProblem]:
     """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
-    ordinal, before = period.ordinal or 0, set(period.held_teams.values_list("team", flat=True))
+    ordinal, before = period.close_number, set(period.held_teams.values_list("team", flat=True))
     if before and (moved := differing(period, assessment)):
         raise PeriodError(Message(
             "the repair changed what is billed already of %(teams)s in %(month)s: change only what concerns the teams "

@@ -89,7 +89,7 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
     """
     facts, again = facts_now(), []
     for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal"):
-        closed = ClosedMonth(period.month, Interval(period.start, period.end), period.zone, period.ordinal or 0, facts)
+        closed = ClosedMonth(period.month, Interval(period.start, period.end), period.zone, period.close_number, facts)
         if thorough or not closed.proved:
             _rate_again(period)
             closed.keep_proof()
