@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from metering.records import EARLIEST
+from metering.record_checks import EARLIEST
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 TERMINAL = frozenset({"Succeeded", "Failed"})

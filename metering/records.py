@@ -10,7 +10,7 @@ input at the full price; what a sender wants to keep beside the contract goes in
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from hashlib import blake2b
@@ -18,9 +18,18 @@ from typing import Annotated, Any, Final, Generic, TypeVar, get_args, get_type_h
 
 import msgspec
 
-from metering.messages import Message, UserError
-from metering.names import MAX_NAME_BYTES, name_problem, text_problem
+from metering.messages import Message
+from metering.names import name_problem, text_problem
 from metering.raw_json import repeated_key
+from metering.record_checks import (
+    EARLIEST,
+    RecordError,
+    check_decimals,
+    check_fraction,
+    check_instant,
+    check_names,
+    check_order,
+)
 from metering.token_keys import token_key
 
 MAX_COUNT: Final = 10**15
@@ -28,9 +37,6 @@ MAX_COUNT: Final = 10**15
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Label = Annotated[str, msgspec.Meta(max_length=1024)]
-MAX_DIGITS: Final = 60
-"""Longest decimal of a record; nothing that is measured needs more, and PostgreSQL refuses far more."""
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 MAX_SEQUENCE: Final = 10**18
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
@@ -47,20 +53,6 @@ RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[
 
 NUL_ESCAPE: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
-EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
-WIDEST_OFFSET: Final = timedelta(hours=15, minutes=59)
-"""What PostgreSQL takes; no place on earth is further from UTC than 14 hours."""
-
-
-class RecordError(UserError, ValueError):
-    """A record that breaks the contract; `field` names the offending field where one can be named."""
-
-    code = "usage_record"
-
-    def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(Message.of(message))
-        self.field = field
 
 
 Dimension = tuple[str, str, str, str | None, str | None, str | None]
@@ -128,7 +120,7 @@ class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, g
     """
 
     def __post_init__(self) -> None:
-        _check_instant("time", self.time)
+        check_instant("time", self.time)
         if self.uncached_input_tokens < 0:
             raise RecordError(
                 Message(
@@ -196,12 +188,12 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share_unknown: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)] | None = None
 
     def __post_init__(self) -> None:
-        _check_names(self, "allocation_id", "cluster", "namespace", "pod", "pod_uid", "resource", "accelerator")
-        _check_fraction(self.device_fraction, self.share_unknown)
-        _check_order("started_at", self.started_at, "ended_at", self.ended_at)
-        _check_order("started_at", self.started_at, "observed_until", self.observed_until)
-        _check_instant("end_earliest", self.end_earliest or EARLIEST)
-        _check_order("end_earliest", self.end_earliest or EARLIEST, "end_latest", self.end_latest)
+        check_names(self, "allocation_id", "cluster", "namespace", "pod", "pod_uid", "resource", "accelerator")
+        check_fraction(self.device_fraction, self.share_unknown)
+        check_order("started_at", self.started_at, "ended_at", self.ended_at)
+        check_order("started_at", self.started_at, "observed_until", self.observed_until)
+        check_instant("end_earliest", self.end_earliest or EARLIEST)
+        check_order("end_earliest", self.end_earliest or EARLIEST, "end_latest", self.end_latest)
         if self.ended_at is None and self.observed_until is None:
             raise RecordError(Message(
                 "observed_until is missing: an open allocation says how far it was seen"
@@ -265,8 +257,8 @@ class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     condition: Label | None = None
 
     def __post_init__(self) -> None:
-        _check_names(self, "cluster", "node", "accelerator", "resource")
-        _check_order("from", self.start, "until", self.until)
+        check_names(self, "cluster", "node", "accelerator", "resource")
+        check_order("from", self.start, "until", self.until)
 
 
 class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -289,8 +281,8 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Label | None = None
 
     def __post_init__(self) -> None:
-        _check_names(self, "cluster", "pod_uid", "workload_name")
-        _check_order("start", self.start, "end", self.end)
+        check_names(self, "cluster", "pod_uid", "workload_name")
+        check_order("start", self.start, "end", self.end)
         if (self.pod_uid is None) == (self.workload is None):
             raise RecordError(Message("exactly one of pod_uid and workload must name what was measured"), "pod_uid")
         if not self.gpu_seconds.is_finite() or not 0 <= self.gpu_seconds < MAX_COUNT:
@@ -303,8 +295,8 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     "%(field)s %(ratio)s must be a ratio from 0 to 1", field=field, ratio=ratio
                 ), field)
             if ratio is not None:
-                _check_decimals(field, ratio, 20)
-        _check_decimals("gpu_seconds", self.gpu_seconds, 6)
+                check_decimals(field, ratio, 20)
+        check_decimals("gpu_seconds", self.gpu_seconds, 6)
 
     @property
     def workload_name(self) -> str:
@@ -333,10 +325,10 @@ class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     started_at: Instant | None = None
 
     def __post_init__(self) -> None:
-        _check_names(self, "source", "replica", "model")
-        _check_instant("time", self.time)
+        check_names(self, "source", "replica", "model")
+        check_instant("time", self.time)
         if self.started_at is not None:
-            _check_order("started_at", self.started_at, "time", self.time)
+            check_order("started_at", self.started_at, "time", self.time)
 
 
 class AgentIdentity(msgspec.Struct, frozen=True):
@@ -469,69 +461,6 @@ def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
     except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError, TypeError, ValueError):
         return ""
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _check_names(record: msgspec.Struct, *fields: str) -> None:
-    for field in fields:
-        value = getattr(record, field)
-        if value is not None and len(value.encode()) > MAX_NAME_BYTES:
-            raise RecordError(Message(
-                "%(field)s %(value)s... is longer than %(most)s bytes",
-                field=field, value=repr(value[:40]), most=MAX_NAME_BYTES,
-            ), field)
-
-
-def _check_instant(field: str, value: datetime) -> None:
-    if not EARLIEST <= value < LATEST:
-        raise RecordError(Message(
-            "%(field)s %(value)s is not between %(first)s and %(last)s",
-            field=field, value=value.isoformat(), first=EARLIEST.year, last=LATEST.year,
-        ), field)
-    if value.tzinfo is not UTC and abs(value.utcoffset() or timedelta()) > WIDEST_OFFSET:
-        raise RecordError(Message(
-            "%(field)s %(value)s is more than %(widest)s from UTC",
-            field=field, value=value.isoformat(), widest=WIDEST_OFFSET,
-        ), field)
-
-
-def _check_order(first: str, start: datetime, second: str, end: datetime | None) -> None:
-    _check_instant(first, start)
-    if end is None:
-        return
-    _check_instant(second, end)
-    if end < start:
-        raise RecordError(Message(
-            "%(second)s %(end)s is before %(first)s %(start)s",
-            second=second, end=end.isoformat(), first=first, start=start.isoformat(),
-        ), second)
-
-
-def _check_fraction(fraction: Decimal | None, unknown: str | None) -> None:
-    if (fraction is None) != (unknown is not None):
-        raise RecordError(Message("device_fraction is null exactly where share_unknown says why"), "device_fraction")
-    if fraction is None:
-        return
-    if not fraction.is_finite() or not 0 < fraction <= 1:
-        raise RecordError(Message(
-            "device_fraction %(value)s must be above 0 and at most 1", value=fraction
-        ), "device_fraction")
-    _check_decimals("device_fraction", fraction, 12)
-
-
-def _check_decimals(field: str, value: Decimal, places: int) -> None:
-    """Refuse what the ledger would round, counted on the digits as written: no context rounds them first."""
-    _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS or len(digits) > MAX_DIGITS:
-        raise RecordError(Message(
-            "%(field)s %(value)s is written with more than %(most)s digits",
-            field=field, value=str(value)[:40], most=MAX_DIGITS,
-        ), field)
-    while exponent < 0 and digits and digits[-1] == 0:
-        digits, exponent = digits[:-1], exponent + 1
-    if digits and exponent < -places:
-        raise RecordError(Message(
-            "%(field)s %(value)s has more than %(places)s decimals", field=field, value=value, places=places
-        ), field)
 
 
 def _plain(value: Decimal | None) -> str | None:

@@ -27,7 +27,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from metering.messages import Message
-from metering.records import MAX_COUNT, RecordError
+from metering.record_checks import RecordError
+from metering.records import (
+    MAX_COUNT,
+)
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
 UsageSource = Literal["provider", "gateway_estimate", "none"]

@@ -30,7 +30,12 @@ from billing.usage.services.token_batch import TokenBatch
 from billing.usage.services.token_checks import are_named, says_nothing_twice
 from billing.usage.services.token_columns import ReportedColumns, reported_columns
 from billing.usage.services.token_dimensions import remembered_dimensions
-from metering.records import RecordError, TokenUsage, UncheckedTokenUsage, decode_batch
+from metering.record_checks import RecordError
+from metering.records import (
+    TokenUsage,
+    UncheckedTokenUsage,
+    decode_batch,
+)
 
 DOOR: Final = "usage/tokens"
 PATH: Final = f"/api/v1/{DOOR}"

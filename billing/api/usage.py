@@ -39,8 +39,8 @@ from billing.usage.services import (
 )
 from metering.intervals import Interval
 from metering.names import name_problem
+from metering.record_checks import EARLIEST
 from metering.records import (
-    EARLIEST,
     EfficiencySample,
     EngineReading,
     GpuAllocation,

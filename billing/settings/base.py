@@ -45,7 +45,7 @@ from billing.settings.identity_settings import provider_apps, read_group_roles
 from billing.settings.mail_server import read_mail_server
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
-from metering.records import RecordError
+from metering.record_checks import RecordError
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 

@@ -14,12 +14,12 @@ from msgspec.inspect import DecimalType, IntType, StructType, Type, UnionType, t
 
 from billing.runtime.tables import Columns, Row, TableError, place, table_rows
 from metering.messages import Message
+from metering.record_checks import RecordError
 from metering.records import (
     EfficiencySample,
     EngineReading,
     GpuAllocation,
     NodeCapacity,
-    RecordError,
     TokenUsage,
     check_texts,
     from_row,

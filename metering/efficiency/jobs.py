@@ -14,7 +14,7 @@ import yaml
 from metering.efficiency.formulas import Formula, ModelShape, Positive, Recomputation
 from metering.efficiency.reports import JobReport, read_reports
 from metering.intervals import Interval
-from metering.records import EARLIEST
+from metering.record_checks import EARLIEST
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 

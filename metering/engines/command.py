@@ -19,7 +19,10 @@ import msgspec
 from metering.delivery_thread import delivering
 from metering.engines.readings import WANTED, readings
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
-from metering.records import EngineReading, RecordError
+from metering.record_checks import RecordError
+from metering.records import (
+    EngineReading,
+)
 from metering.spool import Spool, SpoolFullError, open_state
 
 BAD_INPUT: Final = 2

@@ -37,7 +37,10 @@ import msgspec
 
 from metering.gateways import litellm
 from metering.gateways.outbox import Outbox, Sender
-from metering.records import USAGE_REFUSED, RecordError
+from metering.record_checks import RecordError
+from metering.records import (
+    USAGE_REFUSED,
+)
 
 log = logging.getLogger(__name__)
 MARK: Final = "suanpan_call"

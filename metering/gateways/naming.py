@@ -11,7 +11,7 @@ import msgspec
 
 from metering.gateways.translation import Fields, scalars, text, whole
 from metering.messages import Message
-from metering.records import RecordError
+from metering.record_checks import RecordError
 from metering.token_usage import TokenClasses, classes_by_name
 
 

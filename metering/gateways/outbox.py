@@ -31,7 +31,10 @@ from msgspec.structs import replace
 from metering.delivery import Delivery, Outcome
 from metering.gateways.unkept import Unkept, left_behind
 from metering.numbering import Numbering
-from metering.records import RecordError, TokenUsage
+from metering.record_checks import RecordError
+from metering.records import (
+    TokenUsage,
+)
 from metering.spool import Spool, SpoolFullError, open_state
 from metering.watermarks import WATERMARKS, watermark_body
 

@@ -14,10 +14,10 @@ import msgspec
 
 from metering.messages import Message
 from metering.raw_json import tolerant
+from metering.record_checks import RecordError
 from metering.records import (
     MAX_COUNT,
     Content,
-    RecordError,
     Rejected,
     TokenUsage,
     check_record,

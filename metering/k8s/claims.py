@@ -35,7 +35,11 @@ from metering.k8s.description import UNKNOWN, report_of
 from metering.k8s.objects import PodFacts, Slice
 from metering.k8s.store import CapacityRow, Ending, PodRow, Store
 from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
-from metering.records import GpuAllocation, RecordError, hold_id
+from metering.record_checks import RecordError
+from metering.records import (
+    GpuAllocation,
+    hold_id,
+)
 from metering.slice_capacity import offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)

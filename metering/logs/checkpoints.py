@@ -17,7 +17,7 @@ import msgspec
 
 from metering.logs.files import LogFile
 from metering.logs.harvest import RejectedLine
-from metering.records import RecordError
+from metering.record_checks import RecordError
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS log_file (

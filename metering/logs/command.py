@@ -25,7 +25,7 @@ from metering.logs.formats import FORMATS, Translate, translator
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.reading import FileReader, Gleaner, Sink, SpoolSink
 from metering.numbering import Numbering
-from metering.records import RecordError
+from metering.record_checks import RecordError
 from metering.spool import Spool, SpoolFullError, open_state
 
 BAD_INPUT: Final = 2

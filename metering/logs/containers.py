@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from metering.logs.mysql_dump import rows_of_insert, table_columns
-from metering.records import RecordError
+from metering.record_checks import RecordError
 
 Fields = Mapping[str, Any]
 MAX_FRAME_BYTES: Final = 32 << 20

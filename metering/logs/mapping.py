@@ -19,7 +19,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from metering.gateways.translation import MAX_KEPT_TEXT, whole
-from metering.records import USAGE_REFUSED, RecordError, TokenUsage, from_row
+from metering.record_checks import RecordError
+from metering.records import (
+    USAGE_REFUSED,
+    TokenUsage,
+    from_row,
+)
 from metering.token_usage import NOTHING, TokenClasses, classes_by_name, token_classes, without_texts
 
 Fields = Mapping[str, Any]

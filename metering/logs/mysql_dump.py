@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from metering.records import RecordError
+from metering.record_checks import RecordError
 
 _NAME: Final = r'[`"\[]?([\w$]+)[`"\]]?'
 _INSERT: Final = re.compile(

@@ -24,7 +24,7 @@ from metering.logs.harvest import Harvest, RejectedLine
 from metering.logs.mapping import Incomplete, Told
 from metering.logs.sqlite_table import begins_anew, glean_rows
 from metering.numbering import Numbering
-from metering.records import RecordError
+from metering.record_checks import RecordError
 from metering.spool import Spool, SpoolFullError
 from metering.watermarks import WATERMARKS, watermark_body
 

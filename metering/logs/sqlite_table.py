@@ -8,7 +8,7 @@ from typing import Any, Final
 from metering.logs.checkpoints import Checkpoint
 from metering.logs.formats import Translate
 from metering.logs.harvest import Harvest, RejectedLine
-from metering.records import RecordError
+from metering.record_checks import RecordError
 
 MAGIC: Final = b"SQLite format 3\0"
 ROWS: Final = 1000

@@ -15,7 +15,13 @@ from typing import Final
 import msgspec
 
 from metering.accelerators import device_fraction, mig_share
-from metering.records import GpuAllocation, RecordError, Workload, from_row, hold_id
+from metering.record_checks import RecordError
+from metering.records import (
+    GpuAllocation,
+    Workload,
+    from_row,
+    hold_id,
+)
 from metering.slurm.jobs import GRES, RejectedEntry, SacctError, SlurmJob, gres_counts
 
 END_REASONS: Final[Mapping[str, str]] = {

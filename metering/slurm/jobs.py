@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from metering.records import EARLIEST, LATEST
+from metering.record_checks import EARLIEST, LATEST
 
 NO_VALUES: Final = frozenset({"", "unknown", "none", "(null)", "null", "none assigned", "n/a"})
 GRES: Final = "gres/"

@@ -13,7 +13,7 @@ from billing.usage.models import Close, QuarantinedRecord
 from billing.usage.services.outcome import Refusal, Reporter
 from metering.messages import Message, UserError
 from metering.raw_json import readable_members
-from metering.records import EARLIEST, LATEST
+from metering.record_checks import EARLIEST, LATEST
 
 MAX_KEPT_BYTES = 1_048_576
 INSTANT_FIELDS = ("time", "started_at", "start", "from")

@@ -31,11 +31,11 @@ from metering.gateways import cloudevents, lago, litellm
 from metering.messages import Message, UserError
 from metering.names import name_problem
 from metering.raw_json import readable_members
+from metering.record_checks import RecordError
 from metering.records import (
     EfficiencySample,
     GpuAllocation,
     NodeCapacity,
-    RecordError,
     TokenUsage,
     check_record,
     record_error,

@@ -12,7 +12,11 @@ from billing.usage.services.token_dimensions import remembered_dimensions
 from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members
-from metering.records import LATEST, Rejected, TokenUsage
+from metering.record_checks import LATEST
+from metering.records import (
+    Rejected,
+    TokenUsage,
+)
 
 COLUMNS_FROM = 64
 FEW = 8

@@ -17,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.usage.services.token_checks import are_ids, are_texts, is_named
-from metering.records import EARLIEST, LATEST, WIDEST_OFFSET, Dimension, UncheckedTokenUsage
+from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
+from metering.records import (
+    Dimension,
+    UncheckedTokenUsage,
+)
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
 
 HOUR_US: Final = 3_600_000_000
