@@ -120,7 +120,7 @@ def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) 
     (100, 10)
     >>> token_classes({"prompt_tokens": 12, "completion_tokens": 20, "total_tokens": 40})
     Traceback (most recent call last):
-    metering.records.RecordError: OpenAI chat: total 40 is not input 12 + output 20
+    metering.record_checks.RecordError: OpenAI chat: total 40 is not input 12 + output 20
     """
     return _explained(_values(usage or {}), (*READERS, RERANK) if input_only else READERS, input_only)
 
