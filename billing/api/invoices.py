@@ -24,7 +24,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, invoice_as_dict, period_of
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
-from billing.rating.selectors import closings_withdrawn
+from billing.rating.selectors import withdrawn_closes
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import NoSetupError
 
@@ -113,7 +113,7 @@ class ChargeSerializer(serializers.ModelSerializer[Charge]):
 
     class Meta:
         model = Charge
-        exclude = ("id", "line_key", "closing")
+        exclude = ("id", "line_key", "close_seq")
 
 
 @extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
@@ -124,7 +124,7 @@ class Charges(ListAPIView[Charge]):
     serializer_class = ChargeSerializer
 
     def get_queryset(self) -> QuerySet[Charge]:
-        charges = Charge.objects.exclude(closing__in=closings_withdrawn()).order_by("id")
+        charges = Charge.objects.exclude(close_seq__in=withdrawn_closes()).order_by("id")
         own = teams_of(self.request)
         if own is not None:
             charges = charges.filter(team__in=own.values("code"))

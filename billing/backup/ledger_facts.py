@@ -16,9 +16,9 @@ from billing.runtime.canonical_json import document_hash
 
 TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1"""
-PERIODS = """SELECT p.month, p.status, p.ordinal, p.start, p."end", count(i.id), count(i.number),
+PERIODS = """SELECT p.month, p.status, p.close_seq, p.start, p."end", count(i.id), count(i.number),
                     coalesce(sum(i.total), 0.00),
-                    (SELECT count(*) FROM rating_charge c WHERE c.closing = p.ordinal)
+                    (SELECT count(*) FROM rating_charge c WHERE c.close_seq = p.close_seq)
              FROM invoices_billingperiod p LEFT JOIN invoices_invoice i ON i.period_id = p.id
              GROUP BY p.id ORDER BY p.month"""
 CHAINS = "SELECT kind, issuer, fiscal_year, last_number, last_sha256 FROM invoices_numberseries ORDER BY 1, 2, 3"
@@ -41,7 +41,7 @@ def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:
     rows = {}
     for (table,) in ledger.execute(TABLES).fetchall():
         (rows[table],) = ledger.execute(SQL("SELECT count(*) FROM {}").format(Identifier(table))).fetchone() or (0,)
-    names = ("status", "ordinal", "start", "end", "invoices", "issued", "total", "charges")
+    names = ("status", "close_seq", "start", "end", "invoices", "issued", "total", "charges")
     periods = {
         row[0]: {name: _shown(value) for name, value in zip(names, row[1:], strict=True)}
         for row in ledger.execute(PERIODS).fetchall()

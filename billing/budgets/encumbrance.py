@@ -19,7 +19,7 @@ from billing.rates.selectors import commitment_book
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import Slice, carried_usage, covered_usage, device_usage
-from billing.usage.selectors import EpochFilter, last_ordinal
+from billing.usage.selectors import EpochFilter, last_close_seq
 from metering.intervals import billing_month
 from pricing.commitments import CommitmentBook, rate_commitments, usage_id
 from pricing.money import EXACT
@@ -64,7 +64,7 @@ class Encumbrance:
 
     @cached_property
     def _reference_data(self) -> ReferenceData:
-        return reference_data_known(last_ordinal() + 1)
+        return reference_data_known(last_close_seq() + 1)
 
     def _of_team(self, team: str, month: str) -> list[Spent]:
         if (team, month) not in self._more:

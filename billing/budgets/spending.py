@@ -29,7 +29,7 @@ from billing.rating.snapshots import rated_now
 from billing.rating.walk import RatedUsage, Slice, listed_usage
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import namespace_book
-from billing.usage.selectors import EpochFilter, last_ordinal
+from billing.usage.selectors import EpochFilter, last_close_seq
 from metering.intervals import Interval, billing_month
 from pricing.money import EXACT
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
@@ -74,8 +74,8 @@ def month_lines(month: str, zone: str) -> MonthLines:
     if period is not None and period.status == BillingPeriod.Status.CLOSED:
         return MonthLines(_invoiced(period), preview=False)
     window = Interval(period.start, period.end) if period else billing_month(month, zone)
-    zone, ordinal = (period.zone, period.ordinal) if period else (zone, None)
-    assessment = rated_now(month=month, window=window, zone=zone, ordinal=ordinal)
+    zone, close_seq = (period.zone, period.close_seq) if period else (zone, None)
+    assessment = rated_now(month=month, window=window, zone=zone, close_seq=close_seq)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
     lines = [_line(line.charge.key, line.amount) for line in invoice_lines(charges)]
     return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))
@@ -104,7 +104,7 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list
     """
     if not parts:
         return []
-    reference_data = reference_data_known(last_ordinal() + 1)
+    reference_data = reference_data_known(last_close_seq() + 1)
     if card is not None:
         reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
     starts = [part.start for part in parts]

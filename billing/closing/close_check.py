@@ -43,7 +43,7 @@ def close_check(
         reads, fingerprint = UsageReads.begun(period), fingerprint_now(window=window, zone=period.zone)
         rated = valid_result(period.month, fingerprint)
         if rated is None:
-            rated = rate_period(window=window, zone=period.zone, ordinal=None, isolate=True)
+            rated = rate_period(window=window, zone=period.zone, close_seq=None, isolate=True)
         report_progress("look", 0, 0)
         found = found_in(period, now, rated, thorough=False, reads=reads)
         return CloseCheck(judged(found, period, now, thorough=False), rated, fingerprint)

@@ -278,7 +278,7 @@ def scans_differing(scans: Sequence[ScanSum]) -> list[ReportedException]:
 def months_unbilled(period: BillingPeriod) -> list[ReportedException]:
     """Earlier months with usage that nobody has closed: a close bills its own month and what came late, not these."""
     used = usage_months(period.start, period.zone)
-    closed = set(BillingPeriod.objects.exclude(ordinal=None).values_list("month", flat=True)) if used else set()
+    closed = set(BillingPeriod.objects.exclude(close_seq=None).values_list("month", flat=True)) if used else set()
     months = [month for month in used if month not in closed]
     advice = Message("close it with `manage.py period_close`")
     return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]

@@ -50,9 +50,9 @@ class BlockedTeam(models.Model):
 class PeriodReopening(Proposal):
     """A request to open a month again: a closed one, or one whose close holds teams.
 
-    `closing` is the close that it takes back, `closed_by` and `closed_at` who had closed the month and when: none where the
-    close held teams and never ended. Approved, it says how many `drafts` it voided, and `last_draft`, the last one's id. The
-    database opens no closed month without an approved one.
+    `close_seq` is the close that it takes back, `closed_by` and `closed_at` who had closed the month and when: none where
+    the close blocked teams and never ended. Approved, it says how many `drafts` it voided, and `last_draft`, the last
+    one's id. The database opens no closed month without an approved one.
     """
 
     WORDS: ClassVar[Mapping[str, str]] = {"submitted": "requested", "withdrawn": "rejected"}
@@ -65,7 +65,7 @@ class PeriodReopening(Proposal):
     status = Proposal.word
     requested_by = Proposal.created_by
     requested_at = property(lambda self: self.created_at)
-    closing = fact("closing", int)
+    close_seq = fact("close_seq", int)
     closed_by = fact("closed_by")
     closed_at = fact("closed_at", datetime.fromisoformat)
     drafts = property(lambda self: self.outcome.get("drafts"))

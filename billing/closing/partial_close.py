@@ -27,7 +27,7 @@ def closing_check() -> None:
     Called in the transaction of a change of ownership, prices or policies, after it, with the epoch held: no close begins
     or ends meanwhile.
     """
-    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("ordinal"):
+    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("close_seq"):
         if not period.held_teams.exists():
             raise ClosingChangeError(Message(
                 "period %(month)s is being closed: finish `manage.py period_close %(month)s` first, or have two "
@@ -40,7 +40,7 @@ def closing_check() -> None:
 def _require_only_held(period: BillingPeriod) -> None:
     """The bills that stand follow again, and nothing else has lost its owner or its price."""
     window = Interval(period.start, period.end)
-    assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
     if assessment.unowned or assessment.unpriced:
         raise ClosingChangeError(Message(
             "this would leave usage of %(month)s, which is being closed, without owner or price", month=period.month
@@ -73,7 +73,7 @@ def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
 def unwritten(period: BillingPeriod, assessment: RatingResult) -> RatingResult:
     """What a close has still to write after it held some teams: charges and verdicts that are not stored yet."""
     stored = _stored(period)
-    judged = set(EfficiencyVerdict.objects.filter(closing=period.close_number).values_list(*VERDICT))
+    judged = set(EfficiencyVerdict.objects.filter(close_seq=period.close_number).values_list(*VERDICT))
     return replace(
         assessment,
         charges=[charge for charge in assessment.charges if charge.key.digest() not in stored],
@@ -86,7 +86,7 @@ def _verdict(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _stored(period: BillingPeriod) -> dict[str, ChargeRow]:
-    rows = ChargeRow.objects.filter(closing=period.close_number)
+    rows = ChargeRow.objects.filter(close_seq=period.close_number)
     return {row.line_key: row for row in rows.only("line_key", "team", "platform", "usage_quantity", "unit_price")}
 
 

@@ -25,4 +25,4 @@ def draft_effect(*, draft: PriceDraft, month: str) -> PriceEffect:
 def month_effect(*, period: BillingPeriod, prices: PriceVersion) -> PriceEffect:
     """The effect of any price list on the usage of a period."""
     window = Interval(period.start, period.end)
-    return price_effect(window=window, zone=period.zone, ordinal=period.ordinal, prices=prices)
+    return price_effect(window=window, zone=period.zone, close_seq=period.close_seq, prices=prices)

@@ -190,8 +190,8 @@ class UsageReads:
     @classmethod
     def begun(cls, period: BillingPeriod) -> Self:
         """Begin to read them, as the close of the period sees it, or as is known now."""
-        window, ordinal = Interval(period.start, period.end), period.ordinal
-        known = EpochFilter() if ordinal is None else EpochFilter(before=ordinal)
+        window, close_seq = Interval(period.start, period.end), period.close_seq
+        known = EpochFilter() if close_seq is None else EpochFilter(before=close_seq)
         return cls(deferred_query(held_devices, window, known), deferred_query(usage_altered, window))
 
 
@@ -201,7 +201,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
     if thorough:
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
-        report.acceptance = acceptance_counts(period, now) if period.ordinal is not None else {}
+        report.acceptance = acceptance_counts(period, now) if period.close_seq is not None else {}
         report.exceptions += journal_unacknowledged(report.journal, now)
         rolled = dispute_rollforward(period, now)
         report.exceptions += disputes_left(period) if rolled.upheld else []
@@ -225,10 +225,10 @@ def found_in(
     has begun them.
     """
     window, reads = Interval(period.start, period.end), reads or UsageReads.begun(period)
-    assessment = assessment or rated_now(month=period.month, window=window, zone=period.zone, ordinal=period.ordinal)
+    assessment = assessment or rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
     report = Report(period.month, period.status, tokens=_tokens(assessment))
     report.engines = compare(engine_days(window, period.zone))
-    if period.ordinal is None:
+    if period.close_seq is None:
         report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
         report.exceptions += charged_apart(assessment) + costs_not_measured(period)
         report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
@@ -240,20 +240,20 @@ def found_in(
     report.exceptions += not_rated(assessment, period)
     if period.status == BillingPeriod.Status.CLOSING:
         report.exceptions += without_owner(assessment) + without_price(assessment)
-    report.exceptions += held_twice(window, blocks=period.ordinal is None)
+    report.exceptions += held_twice(window, blocks=period.close_seq is None)
     report.exceptions += ends_estimated(window, period.zone)
-    report.exceptions += engines_differing(report.engines, blocks=period.ordinal is None)
+    report.exceptions += engines_differing(report.engines, blocks=period.close_seq is None)
     energy = energy_compared(period, assessment)
     report.energy, report.energy_compared = [item.words for item in energy], any(not item.unknown for item in energy)
-    report.exceptions += energy_differing(energy, blocks=period.ordinal is None)
+    report.exceptions += energy_differing(energy, blocks=period.close_seq is None)
     if thorough:
         report.exceptions += months_unbilled(period)
     report.checks += accounted(assessment, reads.held())
     _account_capacity(report, assessment, window)
-    if thorough or period.ordinal is None:
+    if thorough or period.close_seq is None:
         pools = [pool for pool in report.pools if pool["idle"] is not None]
         idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
-        report.exceptions += capacity_exceeded(window, idle, blocks=period.ordinal is None)
+        report.exceptions += capacity_exceeded(window, idle, blocks=period.close_seq is None)
     report.checks.append(_capacity_check(report))
     report.checks.append(as_reported(reads.altered()))
     if thorough:
@@ -312,7 +312,7 @@ def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
 def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
     waivers = period.waivers.all() if period.pk else ()
     waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
-    asked = now if period.ordinal is None else None  # once the close is done its waivers stay what they were
+    asked = now if period.close_seq is None else None  # once the close is done its waivers stay what they were
     report.exceptions = [as_answered_for(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
 
 
@@ -428,7 +428,8 @@ def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough:
     """What a close stored, against its usage rated again and against its invoices; and what of them is issued."""
     columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
     stored, charged = {}, Decimal("0.00")
-    for key, quantity, platform, unit, price in ChargeRow.objects.filter(closing=period.close_number).values_list(*columns):
+    rows = ChargeRow.objects.filter(close_seq=period.close_number)
+    for key, quantity, platform, unit, price in rows.values_list(*columns):
         stored[key] = quantity
         charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
     live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))

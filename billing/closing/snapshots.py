@@ -78,7 +78,7 @@ class Beside(msgspec.Struct):
 
 def snapshot_shown(period: BillingPeriod) -> RatingSnapshot | None:
     """The last rating of a period as it is now, open or closed, where it is large enough to be kept."""
-    return snapshot_of(period.month, period.ordinal)
+    return snapshot_of(period.month, period.close_seq)
 
 
 def beside_of(snapshot: RatingSnapshot) -> Beside:

@@ -24,7 +24,7 @@ from billing.invoices.selectors import period_of
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.reference_data import ReferenceData
 from billing.usage.gpu_time_by_job import WeekHours, devices_by_week_hour, tokens_by_week_hour
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, previous_month
 from pricing.rating import LineKey
 
@@ -94,7 +94,7 @@ class DaysBefore:
 
     month: str
     window: Interval
-    closing: int
+    close_seq: int
     assessed: RatingResult
 
     @classmethod
@@ -104,11 +104,12 @@ class DaysBefore:
         until = same_moment(period, before, now)
         if until <= before.start:
             return None
-        window, closing = Interval(before.start, until), reference_data.closing or last_ordinal() + 1
+        window, close_seq = Interval(before.start, until), reference_data.close_seq or last_close_seq() + 1
         assessed = rate_slice(
-            window=window, zone=before.zone, reference_data=reference_data, closing=closing, correction=False, isolate=True
-        )
-        return cls(before.month, window, closing, assessed)
+            window=window, zone=before.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
+            isolate=True,
+        )  # fmt: skip
+        return cls(before.month, window, close_seq, assessed)
 
     @property
     def lines(self) -> list[Line]:

@@ -39,19 +39,20 @@ def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = Non
         return _rebilled(document, positions)
     rows = _at(InvoiceLine.objects.filter(invoice=document), positions).select_for_update().order_by("id")
     keys = {row.pk: row_key(row, document.team.code, correction=row.correction) for row in rows}
-    known = last_change(changes_known(document.period.close_number))
+    change_seq = last_change(changes_known(document.period.close_number))
     charges = {
         charge.line_key: charge
         for charge in Charge.objects.filter(
-            closing=document.period.close_number, line_key__in=[key.digest() for key in keys.values()]
+            close_seq=document.period.close_number, line_key__in=[key.digest() for key in keys.values()]
         )
     }
     return [
         BilledLine(
-            document=str(document.number), position=row.position, closing=document.period.close_number,
+            document=str(document.number), position=row.position, close_seq=document.period.close_number,
             key=keys[row.pk], quantity=row.quantity, unit_price=row.unit_price, amount=row.amount,
             usage_quantity=charges[keys[row.pk].digest()].usage_quantity,
-            facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh, known=known, row=row,
+            facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh,
+            change_seq=change_seq, row=row,
         )
         for row in rows
     ]  # fmt: skip
@@ -59,14 +60,14 @@ def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = Non
 
 def _rebilled(note: Note, positions: Iterable[int] | None) -> list[BilledLine]:
     rows = _at(NoteLine.objects.filter(note=note, style=NoteLine.Style.REBILL), positions)
-    months = month_of_closing()
+    months = month_of_close()
     return [
         BilledLine(
-            document=str(note.number), position=row.position, closing=row.closing,
-            key=row_key(row, note.team.code, correction=row.charge_period != months[row.closing]),
+            document=str(note.number), position=row.position, close_seq=row.close_seq,
+            key=row_key(row, note.team.code, correction=row.charge_period != months[row.close_seq]),
             quantity=given(row.quantity), unit_price=given(row.unit_price), amount=row.amount,
             usage_quantity=given(row.usage_quantity), facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
-            known=row.known, row=row,
+            change_seq=row.change_seq, row=row,
         )
         for row in rows.select_for_update().order_by("id")
     ]  # fmt: skip
@@ -83,9 +84,9 @@ def _at(rows: QuerySet[Any], positions: Iterable[int] | None) -> QuerySet[Any]:
     return rows if positions is None else rows.filter(position__in=list(positions))
 
 
-def month_of_closing() -> dict[int, str]:
+def month_of_close() -> dict[int, str]:
     """The month that each close closed."""
-    closed = BillingPeriod.objects.exclude(ordinal=None).only("ordinal", "month")
+    closed = BillingPeriod.objects.exclude(close_seq=None).only("close_seq", "month")
     return {period.close_number: period.month for period in closed}
 
 

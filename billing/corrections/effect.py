@@ -25,7 +25,7 @@ from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import BilledSlice, billed_slices, changes_through, reference_data_with
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from metering.messages import Message
 from pricing.number_text import amount_text
 from pricing.rating import Charge, LineKey
@@ -37,7 +37,7 @@ ZERO = Decimal("0.00")
 class Moved:
     """Charges of one close that the change takes away and puts in their place."""
 
-    closing: int
+    close_seq: int
     before: Sequence[Charge]
     after: Sequence[Charge]
 
@@ -86,8 +86,8 @@ class Effect:
 
 def effect_of(change: RetroactiveChange) -> Effect:
     """What a change does (or, once approved, did) to the closes made before it."""
-    before = changes_through((change.ordinal or 2**31 - 1) - 1)
-    through = last_ordinal() if change.epoch is None else change.epoch
+    before = changes_through((change.change_seq or 2**31 - 1) - 1)
+    through = last_close_seq() if change.epoch is None else change.epoch
     reference_data = reference_data_with(before), reference_data_with([*before, change])
     unrated, entangled = dict[str, str](), False
     moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
@@ -97,12 +97,13 @@ def effect_of(change: RetroactiveChange) -> Effect:
             unrated |= one.faults
             entangled |= one.entangled
         was, will = map(_charges, assessed)
-        moved[part.closing][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
-        moved[part.closing][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
+        moved[part.close_seq][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
+        moved[part.close_seq][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
     if entangled:
         return Effect([], unrated, entangled=True)
     rated = (
-        Moved(closing, _without(unrated, taken), _without(unrated, put)) for closing, (taken, put) in sorted(moved.items())
+        Moved(close_seq, _without(unrated, taken), _without(unrated, put))
+        for close_seq, (taken, put) in sorted(moved.items())
     )
     return Effect([item for item in rated if item.before or item.after], unrated)
 
@@ -112,12 +113,12 @@ def _without(teams: Collection[str], charges: Iterable[Charge]) -> list[Charge]:
 
 
 def _assessed(part: BilledSlice, reference_data: ReferenceData) -> RatingResult:
-    zone = BillingPeriod.objects.get(ordinal=part.closing).zone
+    zone = BillingPeriod.objects.get(close_seq=part.close_seq).zone
     return rate_slice(
         window=part.window,
         zone=zone,
         reference_data=reference_data,
-        closing=part.closing,
+        close_seq=part.close_seq,
         correction=part.correction,
         isolate=True,
     )
@@ -161,9 +162,9 @@ class StandingLines:
         return self.credited.get((line.document, line.position), ZERO)
 
 
-def standing_lines(closing: int, team: str) -> StandingLines:
-    """What stands of the `closing`-th close for a team; locked.  Raises NoteError where its invoice is not issued."""
-    invoices = Invoice.objects.filter(period__ordinal=closing, team__code=team, shadow=False)
+def standing_lines(close_seq: int, team: str) -> StandingLines:
+    """What stands of close `close_seq` for a team; locked.  Raises NoteError where its invoice is not issued."""
+    invoices = Invoice.objects.filter(period__close_seq=close_seq, team__code=team, shadow=False)
     invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
     if invoice is not None and invoice.status != Invoice.Status.ISSUED:
         raise NoteError(Message(
@@ -171,9 +172,9 @@ def standing_lines(closing: int, team: str) -> StandingLines:
             team=team, month=invoice.period.month, status=invoice.status,
         ))
     documents: list[Invoice | Note] = [invoice] if invoice is not None else []
-    notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__closing=closing)
+    notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__close_seq=close_seq)
     documents += notes.select_related("team", "invoice__period").distinct().order_by("id")
-    lines = [line for document in documents for line in billed_lines(document) if line.closing == closing]
+    lines = [line for document in documents for line in billed_lines(document) if line.close_seq == close_seq]
     reversed_rows = _reversed(lines)
     standing = [line for line in lines if (type(line.row), line.row.pk) not in reversed_rows]
     return StandingLines(invoice, {line.key: line for line in standing}, credited_of(standing))

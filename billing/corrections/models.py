@@ -95,7 +95,7 @@ class DisputeHoldback(models.Model):
     """
 
     dispute = models.OneToOneField(Dispute, on_delete=models.PROTECT, related_name="hold")
-    sequence = models.IntegerField(help_text="the how-manieth hold of its document")
+    sequence = models.IntegerField(help_text="number of the holdback within its document, from 1")
     kinds = models.JSONField(help_text="kind of line -> amount as text, adding up to `amount`")
     amount = models.DecimalField(max_digits=20, decimal_places=2)
     reason = models.TextField()

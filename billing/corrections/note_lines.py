@@ -38,7 +38,7 @@ class NoteError(UserError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BilledLine:
-    """A line that was charged: `document` and `position` say where, `closing` by which close, `key` for what.
+    """A line that was charged: `document` and `position` say where, `close_seq` by which close, `key` for what.
 
     Quantity, price and amount are as printed; `usage_quantity` is the exact usage in base units. No `document` is the
     note itself that names the line; `row` is where it is stored, for whoever stored it.
@@ -46,7 +46,7 @@ class BilledLine:
 
     document: str | None
     position: int
-    closing: int
+    close_seq: int
     key: LineKey
     quantity: Decimal
     unit_price: Decimal
@@ -54,7 +54,7 @@ class BilledLine:
     usage_quantity: Decimal
     facility_kw: Decimal | None = None
     energy_kwh: Decimal | None = None
-    known: int = 0
+    change_seq: int = 0
     row: Any = field(default=None, compare=False)
 
 
@@ -64,14 +64,14 @@ class NoteEntry:
 
     style: str
     key: LineKey
-    closing: int
+    close_seq: int
     amount: Decimal
     quantity: Decimal | None = None
     unit_price: Decimal | None = None
     usage_quantity: Decimal | None = None
     facility_kw: Decimal | None = None
     energy_kwh: Decimal | None = None
-    known: int = 0
+    change_seq: int = 0
     of: BilledLine | None = None
 
     @property
@@ -112,9 +112,9 @@ def reversal(line: BilledLine) -> NoteEntry:
     Zero stays zero: a line of no amount has no negative amount.
     """
     return NoteEntry(
-        REVERSAL, line.key, line.closing, _negative(line.amount), quantity=_negative(line.quantity),
+        REVERSAL, line.key, line.close_seq, _negative(line.amount), quantity=_negative(line.quantity),
         unit_price=line.unit_price, usage_quantity=line.usage_quantity, facility_kw=line.facility_kw,
-        energy_kwh=None if line.energy_kwh is None else _negative(line.energy_kwh), known=line.known, of=line,
+        energy_kwh=None if line.energy_kwh is None else _negative(line.energy_kwh), change_seq=line.change_seq, of=line,
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _negative(value: Decimal) -> Decimal:
 
 def withdrawal(line: BilledLine, credited: Decimal) -> NoteEntry:
     """What was credited of a line before (`credited`, negative), taken back because the line itself is reversed."""
-    return NoteEntry(WITHDRAWAL, line.key, line.closing, -credited, known=line.known, of=line)
+    return NoteEntry(WITHDRAWAL, line.key, line.close_seq, -credited, change_seq=line.change_seq, of=line)
 
 
 def allowance(
@@ -132,21 +132,21 @@ def allowance(
 ) -> NoteEntry:
     """`amount` (positive) off a line; quantity and price explain it where there are any (F18), usage is left alone."""
     return NoteEntry(
-        ALLOWANCE, line.key, line.closing, -amount, quantity=None if quantity is None else -quantity,
-        unit_price=unit_price, known=line.known, of=line,
+        ALLOWANCE, line.key, line.close_seq, -amount, quantity=None if quantity is None else -quantity,
+        unit_price=unit_price, change_seq=line.change_seq, of=line,
     )  # fmt: skip
 
 
-def rebill(charge: Charge, closing: int, known: int) -> NoteEntry:
-    """The charge that should have been made, for usage that the `closing`-th close billed first.
+def rebill(charge: Charge, close_seq: int, change_seq: int) -> NoteEntry:
+    """The charge that should have been made, for usage that close `close_seq` billed first.
 
-    `known`: the last change of closed time that its price and owner follow from.
+    `change_seq`: the last change of closed time that its price and owner follow from.
     """
     energy = charge.energy_kwh if charge.key.what.takes_energy else None
     return NoteEntry(
-        REBILL, charge.key, closing, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
+        REBILL, charge.key, close_seq, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
         unit_price=charge.unit_price, usage_quantity=charge.usage_quantity, facility_kw=charge.facility_kw,
-        energy_kwh=None if energy is None else round_to(energy, ENERGY_PLACES), known=known,
+        energy_kwh=None if energy is None else round_to(energy, ENERGY_PLACES), change_seq=change_seq,
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantit
         line.key, line.usage_quantity if usage_quantity is None else usage_quantity,
         line.unit_price if unit_price is None else unit_price, line.facility_kw,
     )  # fmt: skip
-    return rebill(charge, line.closing, line.known)
+    return rebill(charge, line.close_seq, line.change_seq)
 
 
 STYLE_ORDER = {WITHDRAWAL: 0, REVERSAL: 1, REBILL: 2, ALLOWANCE: 3}
@@ -167,7 +167,7 @@ def ordered(entries: Sequence[NoteEntry]) -> list[NoteEntry]:
     return sorted(
         entries,
         key=lambda entry: (entry.key.charge_period, line_kind(entry.kind).order, STYLE_ORDER[entry.style],
-                           entry.key, entry.closing),
+                           entry.key, entry.close_seq),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-from billing.corrections.credited_lines import given, month_of_closing, row_key
+from billing.corrections.credited_lines import given, month_of_close, row_key
 from billing.corrections.effect import effect_of
 from billing.corrections.note_lines import (
     BilledLine,
@@ -30,7 +30,7 @@ def note_again(note: Note) -> dict[str, Any]:
 
     Reversals mirror the line in the text of the corrected document, rebills price the exact usage again.
     """
-    draft, months = note.draft, month_of_closing()
+    draft, months = note.draft, month_of_close()
     invoice = draft["invoice"]
     facts = NoteFacts(
         kind=note.kind, issuer=draft["issuer"]["name"], team=draft["recipient"]["team"],
@@ -55,9 +55,9 @@ def note_again(note: Note) -> dict[str, Any]:
 
 def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
     if row.style == NoteLine.Style.REBILL:
-        key = row_key(row, note.team.code, correction=row.charge_period != months[row.closing])
+        key = row_key(row, note.team.code, correction=row.charge_period != months[row.close_seq])
         charge = Charge(key, given(row.usage_quantity), given(row.unit_price), row.facility_kw)
-        return rebill(charge, row.closing, row.known)
+        return rebill(charge, row.close_seq, row.change_seq)
     line = _corrected(note, row, months)
     if row.style == NoteLine.Style.REVERSAL:
         return reversal(line)
@@ -75,9 +75,9 @@ def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
     document: Any = stored.invoice if isinstance(stored, InvoiceLine) else stored.note
     own = document.pk == note.pk and isinstance(stored, NoteLine)
     printed = next(line for line in document_of(document)["lines"] if line["position"] == stored.position)
-    correction = row.charge_period != months[row.closing]
+    correction = row.charge_period != months[row.close_seq]
     return BilledLine(
-        document=None if own else str(document.number), position=stored.position, closing=row.closing,
+        document=None if own else str(document.number), position=stored.position, close_seq=row.close_seq,
         key=row_key(stored, document.team.code, correction=correction), quantity=Decimal(printed["quantity"]),
         unit_price=Decimal(printed["unit_price"]), amount=Decimal(printed["amount"]),
         usage_quantity=given(row.usage_quantity) if row.style == NoteLine.Style.REVERSAL else Decimal("0"),
@@ -92,18 +92,18 @@ def correction_follows(correction: Correction) -> bool:
         return True
     moved = effect_of(correction.change).moved
     rows = list(NoteLine.objects.filter(note__correction=correction).select_related("note__team"))
-    months = month_of_closing()
+    months = month_of_close()
 
     def charge(row: NoteLine) -> tuple[Any, ...]:
-        key = row_key(row, row.note.team.code, correction=row.charge_period != months[row.closing])
-        return (row.closing, key, row.usage_quantity)
+        key = row_key(row, row.note.team.code, correction=row.charge_period != months[row.close_seq])
+        return (row.close_seq, key, row.usage_quantity)
 
     taken = Counter(charge(row) for row in rows if row.style == NoteLine.Style.REVERSAL)
     billed = Counter((*charge(row), row.unit_price) for row in rows if row.style == NoteLine.Style.REBILL)
     return taken == Counter(
-        (item.closing, one.key, one.usage_quantity) for item in moved for one in item.before
+        (item.close_seq, one.key, one.usage_quantity) for item in moved for one in item.before
     ) and billed == Counter(
-        (item.closing, one.key, one.usage_quantity, one.unit_price) for item in moved for one in item.after
+        (item.close_seq, one.key, one.usage_quantity, one.unit_price) for item in moved for one in item.after
     )
 
 

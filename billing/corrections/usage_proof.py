@@ -27,6 +27,6 @@ def usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
 
 def digest_of_close(period: BillingPeriod) -> dict[str, str]:
     """What the close of a period noted of its usage; nothing where an older release made it."""
-    closes = AuditEntry.objects.filter(action="period_close", subject=period.month, detail__ordinal=period.close_number)
+    closes = AuditEntry.objects.filter(action="period_close", subject=period.month, detail__close_seq=period.close_number)
     entry = closes.order_by("-id").first()
     return {} if entry is None else dict(entry.detail.get("usage", {}))

@@ -168,10 +168,10 @@ def invoiced_total(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool
     return live.aggregate(sum=Sum("total"))["sum"] or Decimal("0.00")
 
 
-def judged_wasting(close_number: int, teams: Sequence[str], asked: Q) -> list[WastingJob]:
+def judged_wasting(close_seq: int, teams: Sequence[str], asked: Q) -> list[WastingJob]:
     """The most wasteful jobs that a close judged, of `teams` and as `asked`."""
     low = Q(reason__startswith="penalty") | Q(hfu__lt=LOW_HFU)
-    found = EfficiencyVerdict.objects.filter(asked & low, closing=close_number, team__in=teams, hfu__isnull=False)
+    found = EfficiencyVerdict.objects.filter(asked & low, close_seq=close_seq, team__in=teams, hfu__isnull=False)
     wasted = F("gpu_seconds") * (1 - F("hfu"))
     return wasting_jobs(found.annotate(wasted=wasted).order_by("-wasted", "job")[:WASTING_SHOWN])
 

@@ -38,7 +38,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.gpu_time_by_job import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, previous_month
 
 ZERO = Decimal("0.00")
@@ -108,7 +108,7 @@ class Board:
 
     @property
     def _closing(self) -> int:
-        return self.period.ordinal if self.period.ordinal is not None else last_ordinal() + 1
+        return self.period.close_seq if self.period.close_seq is not None else last_close_seq() + 1
 
     @cached_property
     def reference_data(self) -> ReferenceData:
@@ -157,7 +157,7 @@ class Board:
         if self.whole.assessment is not None:
             known: Sequence[AnyVerdict] = [item for item in self.whole.assessment.verdicts if item.team in self.codes]
         else:
-            known = list(EfficiencyVerdict.objects.filter(closing=self.period.close_number, team__in=self.codes))
+            known = list(EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team__in=self.codes))
         return [
             item
             for item in known
@@ -274,7 +274,7 @@ class Board:
         lines = self.filters.kept(previewed(line) for line in days.lines if line.charge.key.team in codes)
         if not self.filters.of_jobs:
             return lines
-        pieces = by_job(lines, Seen(days.window, days.month, days.closing, self.reference_data), days.assessed.verdicts)
+        pieces = by_job(lines, Seen(days.window, days.month, days.close_seq, self.reference_data), days.assessed.verdicts)
         return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
     def heat(self) -> list[Heat]:

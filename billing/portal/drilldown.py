@@ -21,7 +21,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, Verdicts, rated_usage, token_ranges
 from billing.usage.models import GpuAllocation
-from billing.usage.selectors import EpochFilter, last_ordinal, late_epochs
+from billing.usage.selectors import EpochFilter, last_close_seq, late_epochs
 from billing.usage.token_sums import requests_of, token_names
 from metering.intervals import Interval
 from pricing.money import EXACT, round_to, split_amount
@@ -86,11 +86,11 @@ def scope_of(
 
 
 def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
-    this = period.ordinal if period.ordinal is not None else last_ordinal() + 1
+    close_seq = period.close_seq if period.close_seq is not None else last_close_seq() + 1
     if not line.key.correction:
-        return Interval(period.start, period.end), EpochFilter(before=this)
+        return Interval(period.start, period.end), EpochFilter(before=close_seq)
     late = BillingPeriod.objects.get(month=line.key.charge_period)
-    return Interval(late.start, late.end), late_epochs(this)
+    return Interval(late.start, late.end), late_epochs(close_seq)
 
 
 def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:

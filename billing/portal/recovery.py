@@ -27,7 +27,7 @@ from billing.rating.selectors import pool_times
 from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
 from billing.usage.queries import gpu_time
-from billing.usage.selectors import EpochFilter, capacity_sums, last_ordinal
+from billing.usage.selectors import EpochFilter, capacity_sums, last_close_seq
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to, split_amount
@@ -160,7 +160,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     if (preview := snapshot_shown(period)) is not None:
         return result_of(preview).device_time
     window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True).device_time
+    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True).device_time
 
 
 def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
@@ -184,7 +184,7 @@ def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, 
 
 def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decimal]]:
     """Device-microseconds of the month by (cluster, namespace, resource), on each card, as its close saw them."""
-    before = period.ordinal if period.ordinal is not None else last_ordinal() + 1
+    before = period.close_seq if period.close_seq is not None else last_close_seq() + 1
     found: dict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for item in gpu_time([Interval(period.start, period.end)], EpochFilter(before=before)):
         if item.device_us:

@@ -28,7 +28,7 @@ from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.selectors import reference_data_known
 from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from pricing.meters import Role, line_kind
 from pricing.number_text import price_text
 from pricing.rating import LineKey
@@ -156,7 +156,7 @@ class MonthStatements:
         """What a preview was rated by; an invoice was by what its close knew."""
         if self.assessment is None:
             return None
-        return self.assessment.reference_data or reference_data_known(self.period.ordinal or last_ordinal() + 1)
+        return self.assessment.reference_data or reference_data_known(self.period.close_seq or last_close_seq() + 1)
 
     @property
     def charged(self) -> list[Statement]:
@@ -180,7 +180,7 @@ class MonthStatements:
         """What the efficiency policies said about the team's jobs, with what they said it from."""
         if self.assessment is not None:
             return [verdict for verdict in self.assessment.verdicts if verdict.team == team.code]
-        stored = EfficiencyVerdict.objects.filter(closing=self.period.close_number, team=team.code)
+        stored = EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team=team.code)
         return list(stored.order_by("cluster", "namespace", "job"))
 
 
@@ -210,7 +210,7 @@ def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
             for pool in month.assessment.pools
             if team.code in pool.shares
         ]
-    rows = IdleShare.objects.filter(closing=month.period.close_number, team=team.code)
+    rows = IdleShare.objects.filter(close_seq=month.period.close_number, team=team.code)
     return [IdleTime(row.cluster, row.accelerator, row.pool_idle_us, row.idle_us) for row in rows]
 
 

@@ -31,10 +31,10 @@ class PoolIdle:
     shares: Mapping[str, Decimal]
 
 
-def capacity_of(window: Interval, closing: int | None) -> dict[Pool, Decimal]:
-    """Device-microseconds that pools offered: as the `closing`-th close saw it, or as it is known now."""
-    if closing is not None:
-        rows = PoolCapacity.objects.filter(closing=closing)
+def capacity_of(window: Interval, close_seq: int | None) -> dict[Pool, Decimal]:
+    """Device-microseconds that pools offered: as close `close_seq` saw it, or as it is known now."""
+    if close_seq is not None:
+        rows = PoolCapacity.objects.filter(close_seq=close_seq)
         return {(row.cluster, row.accelerator): row.capacity_us for row in rows}
     sums: dict[Pool, Fraction] = defaultdict(Fraction)
     for item in capacity_sums(window):

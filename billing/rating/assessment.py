@@ -20,7 +20,7 @@ from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.rating.walk import Slice, carried_usage, covered_usage, device_usage, token_usage
 from billing.runtime.parallel_reads import deferred_query
-from billing.usage.selectors import ClosedSpan, EpochFilter, close_before, last_ordinal, late_epochs, late_windows
+from billing.usage.selectors import ClosedSpan, EpochFilter, close_before, last_close_seq, late_epochs, late_windows
 from billing.usage.token_sums import TokenSums
 from metering.intervals import Interval, month_of
 from pricing.commitments import CommitmentBook, Cover, rate_commitments
@@ -91,17 +91,17 @@ class RatingResult:
 
 
 def rate_period(
-    *, window: Interval, zone: str, ordinal: int | None, card: RateCard | None = None, judged: bool = True,
+    *, window: Interval, zone: str, close_seq: int | None, card: RateCard | None = None, judged: bool = True,
     isolate: bool = False,
 ) -> RatingResult:  # fmt: skip
-    """Assess [start, end) as the `ordinal`-th close saw it, or, where None, as a close now would see it.
+    """Assess [start, end) as close `close_seq` saw it, or, where None, as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
     the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Without
     `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price. With `isolate`
     teams whose rating raises are left out and named (`team_isolation`); without, that is a TeamRatingError.
     """
-    return _rated(lambda faults: _rate_period(window, zone, ordinal, card, faults, judged=judged), isolate=isolate)
+    return _rated(lambda faults: _rate_period(window, zone, close_seq, card, faults, judged=judged), isolate=isolate)
 
 
 def _rated(attempt: Callable[[dict[str, str]], RatingResult], *, isolate: bool) -> RatingResult:
@@ -117,17 +117,17 @@ def _rated(attempt: Callable[[dict[str, str]], RatingResult], *, isolate: bool) 
 
 
 def _rate_period(
-    window: Interval, zone: str, ordinal: int | None, card: RateCard | None, faults: dict[str, str], *, judged: bool
+    window: Interval, zone: str, close_seq: int | None, card: RateCard | None, faults: dict[str, str], *, judged: bool
 ) -> RatingResult:
-    this = ordinal if ordinal is not None else last_ordinal() + 1
-    reference_data = reference_data_known(this)
+    as_of = close_seq if close_seq is not None else last_close_seq() + 1
+    reference_data = reference_data_known(as_of)
     if card is not None:
         reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
     assessment = RatingResult(reference_data=reference_data, faults=dict(faults))
-    _rate_window(assessment, reference_data, window, EpochFilter(before=this), zone, correction=False, judge=judged)
-    _allocate(assessment, window, month_of(window.start, zone), ordinal)
-    for late in late_windows(this) if card is None else ():
-        _rate_late(assessment, reference_data, late, this, zone)
+    _rate_window(assessment, reference_data, window, EpochFilter(before=as_of), zone, correction=False, judge=judged)
+    _allocate(assessment, window, month_of(window.start, zone), close_seq)
+    for late in late_windows(as_of) if card is None else ():
+        _rate_late(assessment, reference_data, late, as_of, zone)
     return _without(faults, assessment, reference_data, window)
 
 
@@ -144,38 +144,38 @@ def _without(
 
 
 def rate_slice(
-    *, window: Interval, zone: str, reference_data: ReferenceData, closing: int, correction: bool, isolate: bool = False
+    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool, isolate: bool = False
 ) -> RatingResult:
-    """Assess what the `closing`-th close billed of a window (`correction`: of a window closed before).
+    """Assess what close `close_seq` billed of a window (`correction`: of a window closed before).
 
     `isolate`: as in `rate_period`.
     """
-    first = close_before(closing) if correction else 0
-    epochs = EpochFilter(before=closing, first=first, last_sample=reference_data.last_sample(window))
+    first = close_before(close_seq) if correction else 0
+    epochs = EpochFilter(before=close_seq, first=first, last_sample=reference_data.last_sample(window))
 
     def attempt(faults: dict[str, str]) -> RatingResult:
         assessment = RatingResult(faults=dict(faults))
         _rate_window(assessment, reference_data, window, epochs, zone, correction=correction)
         if not correction:
-            _allocate(assessment, window, month_of(window.start, zone), closing)
+            _allocate(assessment, window, month_of(window.start, zone), close_seq)
         return _without(faults, assessment, reference_data, window)
 
     return _rated(attempt, isolate=isolate)
 
 
-def _allocate(assessment: RatingResult, window: Interval, month: str, closing: int | None) -> None:
+def _allocate(assessment: RatingResult, window: Interval, month: str, close_seq: int | None) -> None:
     """Idle time by team, and what a policy bills of it; late usage of an earlier month changes nothing there."""
     held = {
         pool: reduce(EXACT.add, (time.charged, time.platform, time.unowned, time.unpriced))
         for pool, time in assessment.device_time.items()
     }
     policy = allocation_policy_at(window.start)
-    assessment.pools = idle_of(capacity_of(window, closing), held, assessment.team_time, policy)
+    assessment.pools = idle_of(capacity_of(window, close_seq), held, assessment.team_time, policy)
     assessment.charges += allocated(policy, month, assessment.pools, assessment.team_time, assessment.charges)
 
 
-def _rate_late(assessment: RatingResult, reference_data: ReferenceData, late: ClosedSpan, this: int, zone: str) -> None:
-    epochs = late_epochs(this)
+def _rate_late(assessment: RatingResult, reference_data: ReferenceData, late: ClosedSpan, close_seq: int, zone: str) -> None:
+    epochs = late_epochs(close_seq)
     _rate_window(assessment, reference_data, Interval(late.start, late.end), epochs, zone, correction=True)
 
 

@@ -15,7 +15,7 @@ from billing.rates.models import EfficiencyPolicy
 from billing.rating.assessment import rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
-from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, last_ordinal
+from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, last_close_seq
 from metering.intervals import Interval
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import Metric
@@ -28,12 +28,12 @@ SAID = (
 )  # fmt: skip
 
 
-def verdicts_of(*, window: Interval, zone: str, ordinal: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
-    """What the policies said about a team's jobs in a month: as the `ordinal`-th close stored it, or (None) as of now."""
-    if ordinal is None:
-        found = rate_period(window=window, zone=zone, ordinal=None, isolate=True)
+def verdicts_of(*, window: Interval, zone: str, close_seq: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
+    """What the policies said about a team's jobs in a month: as close `close_seq` stored it, or (None) as of now."""
+    if close_seq is None:
+        found = rate_period(window=window, zone=zone, close_seq=None, isolate=True)
         return [verdict for verdict in found.verdicts if verdict.team == team]
-    return list(EfficiencyVerdict.objects.filter(closing=ordinal, team=team).order_by("cluster", "namespace", "job"))
+    return list(EfficiencyVerdict.objects.filter(close_seq=close_seq, team=team).order_by("cluster", "namespace", "job"))
 
 
 def find_verdict(
@@ -44,12 +44,12 @@ def find_verdict(
     return next((v for v in verdicts if (v.cluster, v.namespace, v.job, v.policy) == asked), None)
 
 
-def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, ordinal: int | None) -> dict[str, Any]:
+def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close_seq: int | None) -> dict[str, Any]:
     """The verdict, its policy, every sample and every hold that it weighed, and a SHA-256 over all of it.
 
     Of a closed month exactly what its close knew, whatever came later.
     """
-    epochs = EpochFilter(before=ordinal if ordinal is not None else last_ordinal() + 1)
+    epochs = EpochFilter(before=close_seq if close_seq is not None else last_close_seq() + 1)
     job = (verdict.cluster, verdict.namespace, verdict.job)
     policy = EfficiencyPolicy.objects.get(name=verdict.policy)
     samples = [s for s in efficiency_samples(window, epochs.before) if (s.cluster, s.namespace, s.job) == job]

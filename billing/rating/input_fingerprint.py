@@ -40,7 +40,7 @@ from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.fingerprints import Name, names_before, usage_fingerprint
 from billing.usage.models import Close, NodeCapacity
-from billing.usage.selectors import close_before, last_ordinal, late_windows
+from billing.usage.selectors import close_before, last_close_seq, late_windows
 from metering.intervals import Interval
 from pricing.rate_card import RateCard
 
@@ -51,7 +51,7 @@ REFERENCE_DATA: Final[tuple[type[Model], ...]] = (
     *DATED, InterruptionPolicy, GpuPrice, TokenPrice, RetroactiveChange, NamespaceOwnership, ConsumerOwnership, NodeCapacity
 )
 CHARGES: Final = """SELECT coalesce(sum(hash_record_extended(ROW(line_key, usage_quantity, unit_price), 0)), 0), count(*)
-    FROM rating_charge WHERE closing = %s"""
+    FROM rating_charge WHERE close_seq = %s"""
 Row = dict[str, Any]
 Names = tuple[Sequence[Name], Sequence[Name]]
 """(cluster, namespace) and (source, consumer) of the usage of a close."""
@@ -77,8 +77,8 @@ def facts_now() -> Facts:
         {model.__name__: list(model._default_manager.order_by("pk").values()) for model in DATED},
         # what ended after a window decides of time within it
         [dict(row) for row in InterruptionPolicy.objects.order_by("pk").values()],
-        _prices(), list(RetroactiveChange.objects.exclude(epoch=None).order_by("ordinal")),
-        list(Close.objects.filter(withdrawn_at=None).order_by("ordinal")), rate_card(),
+        _prices(), list(RetroactiveChange.objects.exclude(epoch=None).order_by("change_seq")),
+        list(Close.objects.filter(withdrawn_at=None).order_by("close_seq")), rate_card(),
     )  # fmt: skip
 
 
@@ -101,52 +101,52 @@ def _prices() -> dict[str, list[list[str]]]:
     return found
 
 
-def names_of(window: Interval, closing: int) -> Names:
+def names_of(window: Interval, close_seq: int) -> Names:
     """The names of all usage that a close billed, late usage of earlier windows included."""
     namespaces, consumers = set[Name](), set[Name]()
-    for part in _windows(window, closing):
-        held, told = names_before(part, closing)
+    for part in _windows(window, close_seq):
+        held, told = names_before(part, close_seq)
         namespaces.update(held)
         consumers.update(told)
     return sorted(namespaces), sorted(consumers)
 
 
-def _windows(window: Interval, closing: int) -> list[Interval]:
-    return [window, *(Interval(late.start, late.end) for late in late_windows(closing))]
+def _windows(window: Interval, close_seq: int) -> list[Interval]:
+    return [window, *(Interval(late.start, late.end) for late in late_windows(close_seq))]
 
 
 def input_fingerprint(
-    facts: Facts, *, window: Interval, zone: str, ordinal: int | None, names: Names | None = None
+    facts: Facts, *, window: Interval, zone: str, close_seq: int | None, names: Names | None = None
 ) -> str:
-    """SHA-256 over what `rate_period` rates a window from, as the `ordinal`-th close saw it; None: as it is known now.
+    """SHA-256 over what `rate_period` rates a window from, as close `close_seq` saw it; None: as it is known now.
 
     names: of the usage of a close, by `names_of`, with whose owners alone it has to do; they need no asking again, for
     other names would be other usage.
     """
-    closing = ordinal or last_ordinal() + 1
-    windows = _windows(window, closing)
+    as_of = close_seq or last_close_seq() + 1
+    windows = _windows(window, as_of)
     reach = Interval(min(part.start for part in windows), max(part.end for part in windows))
-    changes = [one for one in facts.changes if one.epoch is not None and one.epoch < closing]
+    changes = [one for one in facts.changes if one.epoch is not None and one.epoch < as_of]
     known = reference_data_with(changes, facts.owners, facts.card)
     made_of = {
-        "form": FORM, "zone": zone, "closing": closing, "before": close_before(closing),
+        "form": FORM, "zone": zone, "close_seq": as_of, "before": close_before(as_of),
         "windows": [[one.start, one.end] for one in windows],
-        "standing": [[one.ordinal, one.start, one.end] for one in facts.standing if one.ordinal <= closing],
-        "usage": [_usage(known, one, closing, stored=ordinal is not None) for one in windows],
+        "standing": [[one.close_seq, one.start, one.end] for one in facts.standing if one.close_seq <= as_of],
+        "usage": [_usage(known, one, as_of, stored=close_seq is not None) for one in windows],
         "owners": [_of_names(book, used, reach) for book, used in zip(facts.owners, names or (None, None), strict=True)],
         "cuts": sorted(at for book in facts.owners for at in book.changes() if reach.start < at < reach.end),
         "facts": {name: _dated(rows, reach, facts.prices) for name, rows in facts.dated.items()},
         "whole": facts.whole,
         "changes": [_change(one) for one in changes],
-        "offered": [[*pool, capacity] for pool, capacity in sorted(capacity_of(window, ordinal).items())],
-        "made by": PROGRAM if ordinal is None else _charges(ordinal),
+        "offered": [[*pool, capacity] for pool, capacity in sorted(capacity_of(window, close_seq).items())],
+        "made by": PROGRAM if close_seq is None else _charges(close_seq),
     }  # fmt: skip
     return sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def fingerprint_now(*, window: Interval, zone: str) -> str:
     """Of what an open month is rated from, as it is known now."""
-    return input_fingerprint(facts_now(), window=window, zone=zone, ordinal=None)
+    return input_fingerprint(facts_now(), window=window, zone=zone, close_seq=None)
 
 
 def _program_sha256() -> str:
@@ -163,10 +163,10 @@ PROGRAM: Final = _program_sha256()
 """Taken when this process loads the code: what is installed meanwhile does not rate here."""
 
 
-def _usage(known: ReferenceData, window: Interval, closing: int, *, stored: bool) -> dict[str, list[str]]:
+def _usage(known: ReferenceData, window: Interval, close_seq: int, *, stored: bool) -> dict[str, list[str]]:
     starts = [piece.start for piece in known.token_pieces(window)]
     return usage_fingerprint(
-        window, before=closing, last_sample=known.last_sample(window), cuts=starts[1:], stored=stored,
+        window, before=close_seq, last_sample=known.last_sample(window), cuts=starts[1:], stored=stored,
         events=any(known.card.context_bounds(at) for at in starts),
     )  # fmt: skip
 
@@ -211,10 +211,11 @@ def _dated(rows: Iterable[Row], reach: Interval, prices: Mapping[str, list[list[
 
 
 def _change(change: RetroactiveChange) -> list[Any]:
-    return [change.kind, change.name, change.valid_from, change.valid_until, change.fact, change.last_sample, change.ordinal]
+    names = ("kind", "name", "valid_from", "valid_until", "fact", "last_sample", "change_seq")
+    return [getattr(change, name) for name in names]
 
 
-def _charges(closing: int) -> list[str]:
+def _charges(close_seq: int) -> list[str]:
     with connection.cursor() as cursor:
-        cursor.execute(CHARGES, [closing])
+        cursor.execute(CHARGES, [close_seq])
         return [str(value) for value in cursor.fetchone()]

@@ -43,11 +43,11 @@ class LineDimensions(models.Model):
 class Charge(LineDimensions):
     """One priced sum of usage: the future invoice line, before rounding.
 
-    `closing` is the ordinal of the close that billed it; `charge_period` the month in which the usage happened, which
+    `close_seq` is the number of the close that billed it; `charge_period` the month in which the usage happened, which
     is an earlier one where the usage came late (`correction`).
     """
 
-    closing = models.IntegerField()
+    close_seq = models.IntegerField()
     line_key = models.CharField(max_length=64, help_text="hash of everything that tells one line from another")
     team = models.CharField(max_length=64)
     platform = models.BooleanField(default=False)
@@ -60,7 +60,7 @@ class Charge(LineDimensions):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["closing", "line_key"], name="one_charge_per_line"),
+            models.UniqueConstraint(fields=["close_seq", "line_key"], name="one_charge_per_line"),
             models.CheckConstraint(condition=Q(usage_quantity__gt=0), name="charge_has_usage"),
         ]
 
@@ -68,7 +68,7 @@ class Charge(LineDimensions):
 class EfficiencyVerdict(models.Model):
     """Why a job's GPU-hours were adjusted or left alone: the evidence of an efficiency line."""
 
-    closing = models.IntegerField()
+    close_seq = models.IntegerField()
     team = models.CharField(max_length=64)
     cluster = models.CharField(max_length=512)
     namespace = models.CharField(max_length=512)
@@ -91,7 +91,7 @@ class EfficiencyVerdict(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["closing", "team", "cluster", "namespace", "job_key", "policy"], name="one_verdict_per_job"
+                fields=["close_seq", "team", "cluster", "namespace", "job_key", "policy"], name="one_verdict_per_job"
             )
         ]
 
@@ -99,22 +99,22 @@ class EfficiencyVerdict(models.Model):
 class PoolCapacity(models.Model):
     """What a pool offered, as a close saw it: capacity that is reported later changes nothing that was billed."""
 
-    closing = models.IntegerField()
+    close_seq = models.IntegerField()
     cluster = models.CharField(max_length=512)
     accelerator = models.CharField(max_length=512)
     capacity_us = models.DecimalField(max_digits=40, decimal_places=0, help_text="device-microseconds")
 
     class Meta:
-        ordering = ["closing", "cluster", "accelerator"]
+        ordering = ["close_seq", "cluster", "accelerator"]
         constraints = [
-            models.UniqueConstraint(fields=["closing", "cluster", "accelerator"], name="one_capacity_of_a_pool_per_close")
+            models.UniqueConstraint(fields=["close_seq", "cluster", "accelerator"], name="one_capacity_of_a_pool_per_close")
         ]
 
 
 class IdleShare(models.Model):
     """The part of a pool's idle time that falls to a team in a closed month, billed or only shown."""
 
-    closing = models.IntegerField()
+    close_seq = models.IntegerField()
     team = models.CharField(max_length=64)
     cluster = models.CharField(max_length=512)
     accelerator = models.CharField(max_length=512)
@@ -125,7 +125,7 @@ class IdleShare(models.Model):
         ordering = ["cluster", "accelerator"]
         constraints = [
             models.UniqueConstraint(
-                fields=["closing", "team", "cluster", "accelerator"], name="one_idle_share_of_a_team_per_pool"
+                fields=["close_seq", "team", "cluster", "accelerator"], name="one_idle_share_of_a_team_per_pool"
             )
         ]
 
@@ -133,7 +133,7 @@ class IdleShare(models.Model):
 class PoolTime(models.Model):
     """What became of the time of a pool in a closed month, in device-microseconds; late usage is not in here."""
 
-    closing = models.IntegerField()
+    close_seq = models.IntegerField()
     cluster = models.CharField(max_length=512)
     accelerator = models.CharField(max_length=512)
     charged = models.DecimalField(max_digits=40, decimal_places=12)
@@ -142,22 +142,22 @@ class PoolTime(models.Model):
     unpriced = models.DecimalField(max_digits=40, decimal_places=12)
 
     class Meta:
-        ordering = ["closing", "cluster", "accelerator"]
+        ordering = ["close_seq", "cluster", "accelerator"]
         constraints = [
-            models.UniqueConstraint(fields=["closing", "cluster", "accelerator"], name="one_time_of_a_pool_per_close")
+            models.UniqueConstraint(fields=["close_seq", "cluster", "accelerator"], name="one_time_of_a_pool_per_close")
         ]
 
 
 class RatingSnapshot(models.Model):
     """What a month came to when it was last rated, and the fingerprint of what it was rated from (`rating.snapshots`).
 
-    `close_number`: of the close as which it was rated, none of an open month. `input_fingerprint`: it is valid while this is
+    `close_seq`: of the close as which it was rated, none of an open month. `input_fingerprint`: it is valid while this is
     the same; of a closed month only where its charges followed, with the `names` of its usage. `size`: lines and verdicts,
     none where nobody kept the result; of a small month nothing else is kept. `sha256`: of the whole result, by team.
     """
 
     month = models.CharField(max_length=7, unique=True)
-    close_number = models.IntegerField(null=True)
+    close_seq = models.IntegerField(null=True)
     input_fingerprint = models.CharField(max_length=64, blank=True)
     names = models.JSONField(null=True, help_text="[cluster, namespace] and [source, consumer] of the usage of a close")
     as_of = models.DateTimeField(null=True)
@@ -215,7 +215,7 @@ class RetroactiveChange(models.Model):
 
     Facts of closed time are never overwritten: a change lies over them from `epoch` on, the number of closes made when
     it was approved, so that every close can be computed again as it knew the world. Among changes of one thing the one
-    with the higher `ordinal` counts.
+    with the higher `change_seq` counts.
     """
 
     class Kind(models.TextChoices):
@@ -233,14 +233,14 @@ class RetroactiveChange(models.Model):
     evidence = models.TextField(blank=True)
     proposal = models.OneToOneField(ChangeProposal, on_delete=models.PROTECT, related_name="change")
     epoch = models.IntegerField(null=True)
-    ordinal = models.IntegerField(null=True, unique=True)
+    change_seq = models.IntegerField(null=True, unique=True)
 
     class Meta:
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(condition=Q(valid_from__lt=F("valid_until")), name="change_ends_after_it_starts"),
             models.CheckConstraint(
-                condition=Q(epoch__isnull=False, ordinal__isnull=False) | Q(epoch=None, ordinal=None),
+                condition=Q(epoch__isnull=False, change_seq__isnull=False) | Q(epoch=None, change_seq=None),
                 name="approved_change_is_known_from_an_epoch",
             ),
         ]

@@ -126,14 +126,14 @@ def _left(item: Unpriced) -> dict[str, str]:
     return {"sku": item.sku, "quantity": format(item.quantity, "f"), "unit": item.unit}
 
 
-def price_effect(*, window: Interval, zone: str, ordinal: int | None, prices: PriceVersion) -> PriceEffect:
+def price_effect(*, window: Interval, zone: str, close_seq: int | None, prices: PriceVersion) -> PriceEffect:
     """The effect of `prices`, as though in force throughout [start, end), on the usage of that time.
 
-    `ordinal` as in `rate_period`: that of the close, or None for a month that is open.
+    `close_seq` as in `rate_period`: that of the close, or None for a month that is open.
     """
     card = rate_card()
-    before = rate_period(window=window, zone=zone, ordinal=ordinal, card=card, isolate=True)
-    after = rate_period(window=window, zone=zone, ordinal=ordinal, card=_instead_of(card, prices, window), isolate=True)
+    before = rate_period(window=window, zone=zone, close_seq=close_seq, card=card, isolate=True)
+    after = rate_period(window=window, zone=zone, close_seq=close_seq, card=_instead_of(card, prices, window), isolate=True)
     return compare(before, after)
 
 

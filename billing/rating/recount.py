@@ -58,15 +58,15 @@ class Recount:
         return not (self.differences or self.unowned or self.unpriced)
 
 
-def tokens_recount(*, path: Path, window: Interval, zone: str, ordinal: int) -> Recount:
-    """Charge the records of a Parquet file as the `ordinal`-th close knew owners and prices.  Raises UsageFileError."""
-    reference_data = reference_data_known(ordinal)
+def tokens_recount(*, path: Path, window: Interval, zone: str, close_seq: int) -> Recount:
+    """Charge the records of a Parquet file as close `close_seq` knew owners and prices.  Raises UsageFileError."""
+    reference_data = reference_data_known(close_seq)
     pieces = reference_data.token_pieces(window)
     sums = file_token_sums(path, pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces])
     priced = _priced(sums, reference_data, pieces, month_of(window.start, zone))
     return Recount(
         sum(item.requests for item in sums), len(priced.lines), priced.amount(),
-        _differences(priced.figures(), _billed(ordinal)), sorted(priced.unowned),
+        _differences(priced.figures(), _billed(close_seq)), sorted(priced.unowned),
         [Unpriced(*key[:2], Decimal(count), "tokens") for key, count in sorted(priced.missing.items(), key=repr)],
     )  # fmt: skip
 
@@ -126,8 +126,8 @@ def _priced(sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: li
     return found
 
 
-def _billed(ordinal: int) -> dict[Name, Figures]:
-    rows = Charge.objects.filter(closing=ordinal, kind="tokens", correction=False)
+def _billed(close_seq: int) -> dict[Name, Figures]:
+    rows = Charge.objects.filter(close_seq=close_seq, kind="tokens", correction=False)
     name = ("team", "consumer", "sku", "token_class", "price_version", "charge_period")
     return {row[:6]: row[6:] for row in rows.values_list(*name, "usage_quantity", "unit_price")}
 

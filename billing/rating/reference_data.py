@@ -18,7 +18,7 @@ from pricing.money import EXACT
 class ReferenceData:
     """Owners of namespaces and consumers, the price list, policies, what was measured late, and commitments.
 
-    `closing`: the close that knew them so, one beyond the last for what is known now; 0 of books that no close had.
+    `close_seq`: the close that knew them so, one beyond the last for what is known now; 0 of books that no close had.
     """
 
     namespaces: OwnershipBook
@@ -28,7 +28,7 @@ class ReferenceData:
     carbon: CarbonBook
     late_samples: Sequence[tuple[Interval, int]] = ()
     commitments: CommitmentBook = field(default_factory=lambda: CommitmentBook(()))
-    closing: int = 0
+    close_seq: int = 0
 
     @cached_property
     def carried(self) -> Sequence[InterruptionRule]:

@@ -20,24 +20,24 @@ from pricing.rate_card import RateCard
 Kind = RetroactiveChange.Kind
 
 
-def reference_data_known(closing: int) -> ReferenceData:
-    """Owners, prices and policies as the `closing`-th close knew them (or, one beyond the last, as they are now)."""
-    return replace(reference_data_with(changes_known(closing)), closing=closing)
+def reference_data_known(close_seq: int) -> ReferenceData:
+    """Owners, prices and policies as close `close_seq` knew them (or, one beyond the last, as they are now)."""
+    return replace(reference_data_with(changes_known(close_seq)), close_seq=close_seq)
 
 
-def changes_known(closing: int) -> list[RetroactiveChange]:
+def changes_known(close_seq: int) -> list[RetroactiveChange]:
     """The changes that were approved before a close, in the order of their approval."""
-    return list(RetroactiveChange.objects.filter(epoch__lt=closing).order_by("ordinal"))
+    return list(RetroactiveChange.objects.filter(epoch__lt=close_seq).order_by("change_seq"))
 
 
-def changes_through(ordinal: int) -> list[RetroactiveChange]:
-    """The changes up to the `ordinal`-th, in the order of their approval."""
-    return list(RetroactiveChange.objects.filter(ordinal__lte=ordinal).order_by("ordinal"))
+def changes_through(change_seq: int) -> list[RetroactiveChange]:
+    """The changes up to number `change_seq`, in the order of their approval."""
+    return list(RetroactiveChange.objects.filter(change_seq__lte=change_seq).order_by("change_seq"))
 
 
 def last_change(changes: list[RetroactiveChange]) -> int:
     """Ordinal of the last of some approved changes, 0 for none."""
-    return max((change.ordinal or 0 for change in changes), default=0)
+    return max((change.change_seq or 0 for change in changes), default=0)
 
 
 def reference_data_with(
@@ -80,36 +80,36 @@ def price_correction(change: RetroactiveChange) -> PriceCorrection:
 
 @dataclass(frozen=True, slots=True)
 class BilledSlice:
-    """What the `closing`-th close billed of a closed window: its own usage, or (`correction`) what came late."""
+    """What close `close_seq` billed of a closed window: its own usage, or (`correction`) what came late."""
 
     window: Interval
-    closing: int
+    close_seq: int
     correction: bool
 
 
 def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> list[BilledSlice]:
     """The slices of usage billed by the closes up to the `through`-th that overlap a stretch of time."""
     closed = list(
-        _standing().filter(ordinal__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("ordinal")
+        _standing().filter(close_seq__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("close_seq")
     )
-    mine = {window.ordinal for window in closed}
-    slices = [BilledSlice(Interval(row.start, row.end), row.ordinal, correction=False) for row in closed]
-    after = _standing().filter(ordinal__gt=min(mine, default=through), ordinal__lte=through).order_by("ordinal")
-    for closing in after.values_list("ordinal", flat=True):
+    mine = {window.close_seq for window in closed}
+    slices = [BilledSlice(Interval(row.start, row.end), row.close_seq, correction=False) for row in closed]
+    after = _standing().filter(close_seq__gt=min(mine, default=through), close_seq__lte=through).order_by("close_seq")
+    for close_seq in after.values_list("close_seq", flat=True):
         slices += [
-            BilledSlice(Interval(late.start, late.end), closing, correction=True)
-            for late in late_windows(closing)
-            if late.ordinal in mine
+            BilledSlice(Interval(late.start, late.end), close_seq, correction=True)
+            for late in late_windows(close_seq)
+            if late.close_seq in mine
         ]
     return slices
 
 
-def pool_times(closing: int) -> dict[tuple[str, str], PoolTime]:
-    """What became of the time of each pool (cluster, accelerator), as the `closing`-th close saw it.
+def pool_times(close_seq: int) -> dict[tuple[str, str], PoolTime]:
+    """What became of the time of each pool (cluster, accelerator), as close `close_seq` saw it.
 
     Empty where no device was held, and of a close that an older release made.
     """
-    return {(row.cluster, row.accelerator): row for row in PoolTime.objects.filter(closing=closing)}
+    return {(row.cluster, row.accelerator): row for row in PoolTime.objects.filter(close_seq=close_seq)}
 
 
 def closed_until() -> datetime | None:
@@ -118,9 +118,9 @@ def closed_until() -> datetime | None:
     return last.end if last else None
 
 
-def closings_withdrawn() -> list[int]:
+def withdrawn_closes() -> list[int]:
     """Ordinals of the closes that were taken back: what they charged is nobody's bill."""
-    return list(Close.objects.exclude(withdrawn_at=None).values_list("ordinal", flat=True))
+    return list(Close.objects.exclude(withdrawn_at=None).values_list("close_seq", flat=True))
 
 
 def _standing() -> QuerySet[Close]:

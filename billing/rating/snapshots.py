@@ -96,10 +96,10 @@ def team_bytes(rating: TeamRating) -> bytes:
     return _encoder.encode(rating)
 
 
-def snapshot_of(month: str, close_number: int | None) -> RatingSnapshot | None:
+def snapshot_of(month: str, close_seq: int | None) -> RatingSnapshot | None:
     """The last rating of a month, where it is large and of that close (None: of none); its report stays unread."""
     kept = RatingSnapshot.objects.defer("report").filter(
-        month=month, close_number=close_number, size__gte=settings.CACHE_STATEMENTS_ABOVE_LINES
+        month=month, close_seq=close_seq, size__gte=settings.CACHE_STATEMENTS_ABOVE_LINES
     )
     return kept.first()
 
@@ -142,9 +142,9 @@ def valid_result(month: str, fingerprint: str) -> RatingResult | None:
     return result
 
 
-def charges_differing(rated: RatingResult, ordinal: int) -> int:
+def charges_differing(rated: RatingResult, close_seq: int) -> int:
     """How many charges of a close do not follow from a rating, or are not stored though they do."""
-    rows = ChargeRow.objects.filter(closing=ordinal).values_list("line_key", "usage_quantity", "unit_price")
+    rows = ChargeRow.objects.filter(close_seq=close_seq).values_list("line_key", "usage_quantity", "unit_price")
     stored = {key: (quantity, price) for key, quantity, price in rows}
     again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in rated.charges}
     return len(stored.items() ^ again.items())
@@ -157,40 +157,40 @@ class ClosedMonth:
     month: str
     window: Interval
     zone: str
-    ordinal: int
+    close_seq: int
     facts: Facts
 
     def fingerprint(self, names: Names) -> str:
         """Of what it was rated from, and its charges."""
-        return input_fingerprint(self.facts, window=self.window, zone=self.zone, ordinal=self.ordinal, names=names)
+        return input_fingerprint(self.facts, window=self.window, zone=self.zone, close_seq=self.close_seq, names=names)
 
     @property
     def proved(self) -> bool:
         """Whether its charges followed from what they would be rated from now."""
-        kept = RatingSnapshot.objects.filter(month=self.month, close_number=self.ordinal).exclude(names=None)
+        kept = RatingSnapshot.objects.filter(month=self.month, close_seq=self.close_seq).exclude(names=None)
         known = kept.values_list("input_fingerprint", "names").first()
         return known is not None and known[1] is not None and known[0] == self.fingerprint(known[1])
 
     def proof(self) -> dict[str, Any]:
         """What a snapshot keeps of a month whose charges have just followed."""
-        names = names_of(self.window, self.ordinal)
-        return {"names": names, "input_fingerprint": self.fingerprint(names), "close_number": self.ordinal}
+        names = names_of(self.window, self.close_seq)
+        return {"names": names, "input_fingerprint": self.fingerprint(names), "close_seq": self.close_seq}
 
     def keep_proof(self) -> None:
         """Keep that its charges have just followed, beside the snapshot of its close or in place of an older one."""
         proof = self.proof()
-        if not RatingSnapshot.objects.filter(month=self.month, close_number=self.ordinal).update(**proof):
+        if not RatingSnapshot.objects.filter(month=self.month, close_seq=self.close_seq).update(**proof):
             nothing = {"as_of": None, "took_ms": None, "size": None, "result": b"", "beside": b"", "report_as_of": None}
             RatingSnapshot.objects.update_or_create(month=self.month, defaults=proof | nothing)
 
 
-def rated_now(*, month: str, window: Interval, zone: str, ordinal: int | None) -> RatingResult:
+def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None) -> RatingResult:
     """What a month comes to as it is known now, or as its close saw it; read where a valid snapshot of it is kept."""
-    if ordinal is None and snapshot_of(month, None) is not None:
+    if close_seq is None and snapshot_of(month, None) is not None:
         valid = valid_result(month, fingerprint_now(window=window, zone=zone))
         if valid is not None:
             return valid
-    return rate_period(window=window, zone=zone, ordinal=ordinal, isolate=True)
+    return rate_period(window=window, zone=zone, close_seq=close_seq, isolate=True)
 
 
 def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import Slice, device_usage, stretches, token_usage
-from billing.usage.selectors import EpochFilter, last_ordinal
+from billing.usage.selectors import EpochFilter, last_close_seq
 from billing.usage.token_sums import COUNTS
 from metering.intervals import Interval
 
@@ -78,7 +78,7 @@ def _order(key: tuple[str, str | None, str]) -> tuple[str, str, str]:
 
 def _slice(window: Interval) -> tuple[ReferenceData, Slice]:
     """All usage of the window, with its owners, as known now."""
-    reference_data = reference_data_known(last_ordinal() + 1)
+    reference_data = reference_data_known(last_close_seq() + 1)
     return reference_data, Slice.of(reference_data, window, "", EpochFilter())
 
 

@@ -216,11 +216,11 @@ def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decima
     """What the closes before saw of the month: its own close, and each that billed late usage of it."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     standing = Close.objects.filter(withdrawn_at=None)
-    own = standing.get(start=late.window.start).ordinal
-    closings = standing.filter(ordinal__gte=own, ordinal__lt=late.epochs.before).order_by("ordinal")
+    own = standing.get(start=late.window.start).close_seq
+    closings = standing.filter(close_seq__gte=own, close_seq__lt=late.epochs.before).order_by("close_seq")
     first = 0
-    for closing in closings.values_list("ordinal", flat=True):
-        epochs, first = EpochFilter(before=closing, first=first), closing
+    for close_seq in closings.values_list("close_seq", flat=True):
+        epochs, first = EpochFilter(before=close_seq, first=first), close_seq
         part = replace(late, epochs=epochs)
         owned = [usage for usage, _ in device_usage(part, reference_data) if usage.team]
         carried = [item.usage for item, _ in carried_usage(part, reference_data)]

@@ -39,10 +39,10 @@ PARTS: Final = {
 }
 
 
-def usage_digest(window: Interval, ordinal: int) -> dict[str, str]:
-    """SHA-256 by kind of usage over what the `ordinal`-th close billed of its window, and of windows closed before it."""
-    billed = [(window, EpochFilter(before=ordinal))]
-    billed += [(Interval(late.start, late.end), late_epochs(ordinal)) for late in late_windows(ordinal)]
+def usage_digest(window: Interval, close_seq: int) -> dict[str, str]:
+    """SHA-256 by kind of usage over what close `close_seq` billed of its window, and of windows closed before it."""
+    billed = [(window, EpochFilter(before=close_seq))]
+    billed += [(Interval(late.start, late.end), late_epochs(close_seq)) for late in late_windows(close_seq)]
     return {kind: sha256(json.dumps(_part(part, billed)).encode()).hexdigest() for kind, part in PARTS.items()}
 
 

@@ -16,7 +16,7 @@ from billing.runtime.parallel_reads import parallel_reads
 from billing.usage.models import Close
 
 USAGE_LOCK = 0x5350414E
-CURRENT = "SELECT coalesce(max(ordinal), 0) FROM usage_close"
+CURRENT = "SELECT coalesce(max(close_seq), 0) FROM usage_close"
 ENTER = f"""SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
             SELECT set_config('lock_timeout', '10s', true);
             SELECT pg_advisory_xact_lock_shared({USAGE_LOCK}); {CURRENT}"""
@@ -36,16 +36,16 @@ def ingest_lock_shared() -> int:
 
 
 def epoch_advance(*, start: datetime, end: datetime) -> int:
-    """Close [start, end) to regular usage; returns the ordinal of this close. `ingest_lock_exclusive` was called before."""
+    """Close [start, end) to regular usage; returns the number of this close. `ingest_lock_exclusive` was called before."""
     with connection.cursor() as cursor:
-        ordinal = _current(cursor) + 1
-    Close.objects.create(ordinal=ordinal, start=start, end=end)
-    return ordinal
+        close_seq = _current(cursor) + 1
+    Close.objects.create(close_seq=close_seq, start=start, end=end)
+    return close_seq
 
 
-def epoch_withdraw(*, ordinal: int, now: datetime) -> None:
-    """Take the `ordinal`-th close back; no later one may stand. `ingest_lock_exclusive` was called before."""
-    Close.objects.filter(ordinal=ordinal).update(withdrawn_at=now)
+def epoch_withdraw(*, close_seq: int, now: datetime) -> None:
+    """Take close `close_seq` back; no later one may stand. `ingest_lock_exclusive` was called before."""
+    Close.objects.filter(close_seq=close_seq).update(withdrawn_at=now)
 
 
 def ingest_lock_exclusive() -> None:

@@ -328,13 +328,13 @@ class EngineReading(models.Model):
 
 
 class Close(models.Model):
-    """[start, end) of a billing month that was closed as the `ordinal`-th; usage learned later is late.
+    """[start, end) of a billing month that was closed as number `close_seq`; usage learned later is late.
 
     A close that was taken back counts as none: its month is open again, and what it had billed the next close bills.
-    Its ordinal stays used, so that no row learned since then is older than it was.
+    Its number stays used, so that no row learned since then is older than it was.
     """
 
-    ordinal = models.IntegerField(primary_key=True)
+    close_seq = models.IntegerField(primary_key=True)
     start = models.DateTimeField()
     end = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True)

@@ -47,18 +47,18 @@ class EpochFilter:
     last_sample: int = 0
 
 
-def close_before(this: int) -> int:
-    """Ordinal of the close that stands before the `this`-th, 0 where it is the first: one taken back does not count."""
+def close_before(close_seq: int) -> int:
+    """Number of the close before `close_seq`, 0 where it is the first; closes that were taken back do not count."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT coalesce(max(ordinal), 0) FROM usage_close WHERE ordinal < %s AND withdrawn_at IS NULL", [this]
+            "SELECT coalesce(max(close_seq), 0) FROM usage_close WHERE close_seq < %s AND withdrawn_at IS NULL", [close_seq]
         )
         return int(cursor.fetchone()[0])
 
 
-def late_epochs(this: int) -> EpochFilter:
-    """What the `this`-th close bills of windows closed before it: learned since the close before it."""
-    return EpochFilter(before=this, first=close_before(this))
+def late_epochs(close_seq: int) -> EpochFilter:
+    """What close `close_seq` bills of windows closed before it: learned since the close before it."""
+    return EpochFilter(before=close_seq, first=close_before(close_seq))
 
 
 def last_sample() -> int:
@@ -70,25 +70,25 @@ def last_sample() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClosedSpan:
-    """A closed window: [start, end), closed as the `ordinal`-th."""
+    """A closed window: [start, end), closed as number `close_seq`."""
 
-    ordinal: int
+    close_seq: int
     start: datetime
     end: datetime
 
 
-def late_windows(this: int) -> list[ClosedSpan]:
-    """The windows closed before the `this`-th close of which something was learned since the close before it."""
-    if this <= 1:
+def late_windows(close_seq: int) -> list[ClosedSpan]:
+    """The windows closed before close `close_seq` of which something was learned since the close before it."""
+    if close_seq <= 1:
         return []
-    first = close_before(this)
+    first = close_before(close_seq)
     with connection.cursor() as cursor:
         cursor.execute(
-            """WITH closed AS (SELECT * FROM usage_close w WHERE w.ordinal < %(this)s AND w.withdrawn_at IS NULL),
+            """WITH closed AS (SELECT * FROM usage_close w WHERE w.close_seq < %(close_seq)s AND w.withdrawn_at IS NULL),
                     late AS MATERIALIZED (
                         SELECT s.start, s.until FROM usage_allocationrevision s
-                        WHERE s.epoch >= %(first)s AND s.epoch < %(this)s AND s.start < (SELECT max("end") FROM closed))
-               SELECT w.ordinal, w.start, w."end" FROM closed w, LATERAL (
+                        WHERE s.epoch >= %(first)s AND s.epoch < %(close_seq)s AND s.start < (SELECT max("end") FROM closed))
+               SELECT w.close_seq, w.start, w."end" FROM closed w, LATERAL (
                    SELECT date_trunc('hour', w.start, 'UTC') AS hour,
                           date_trunc('day', w.start + interval '1 day' - interval '1 microsecond', 'UTC') AS first_day,
                           date_trunc('day', w."end", 'UTC') AS last_day) d
@@ -101,16 +101,16 @@ def late_windows(this: int) -> list[ClosedSpan]:
                              AND t.hour >= d.hour AND t.hour < least(d.first_day, w."end"))
                   OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
                              AND t.hour >= greatest(d.last_day, d.hour) AND t.hour < w."end")
-               ORDER BY w.ordinal""",
-            {"this": this, "first": first, "epochs": list(range(first, this))},
+               ORDER BY w.close_seq""",
+            {"close_seq": close_seq, "first": first, "epochs": list(range(first, close_seq))},
         )
         return [ClosedSpan(*row) for row in cursor.fetchall()]
 
 
-def last_ordinal() -> int:
-    """Ordinal of the last close, 0 before the first; one that was taken back has used its ordinal."""
+def last_close_seq() -> int:
+    """Number of the last close, 0 before the first; one that was taken back has used its number."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(max(ordinal), 0) FROM usage_close")
+        cursor.execute("SELECT coalesce(max(close_seq), 0) FROM usage_close")
         return int(cursor.fetchone()[0])
 
 

@@ -208,7 +208,7 @@ def _rate_every_event(path: Path, size: Size) -> None:
     """Charge every record of the month from its file, and compare each line with what was billed, to the last digit."""
     from billing.rating.recount import tokens_recount
 
-    found = tokens_recount(path=path, window=billing_month(MONTH, "Asia/Shanghai"), zone="Asia/Shanghai", ordinal=1)
+    found = tokens_recount(path=path, window=billing_month(MONTH, "Asia/Shanghai"), zone="Asia/Shanghai", close_seq=1)
     assert found.holds, found.differences[:5]
     assert found.records == size.tokens
 

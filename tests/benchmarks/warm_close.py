@@ -26,7 +26,7 @@ def main(month: str) -> None:
     from billing.closing.services.operations import operation_request, operation_run
     from billing.rating.assessment import rate_period
 
-    rate_period(window=billing_month(month, ZONE), zone=ZONE, ordinal=None)
+    rate_period(window=billing_month(month, ZONE), zone=ZONE, close_seq=None)
     gc.collect()
     connection.close()
     connection.ensure_connection()

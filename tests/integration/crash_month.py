@@ -215,7 +215,7 @@ def _look(out: Path, *, finished: bool = False) -> None:
     connections.close_all()
     _until_the_database_answers()
     closed = list(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED))
-    charges = Charge.objects.filter(closing__in=[period.ordinal for period in closed])
+    charges = Charge.objects.filter(close_seq__in=[period.close_seq for period in closed])
     assert (Invoice.objects.count(), charges.count()) == (TEAMS * len(closed), TEAMS * len(closed))
     assert Close.objects.count() == BillingPeriod.objects.exclude(status=BillingPeriod.Status.OPEN).count()
     for kind, mark, model in (("invoice", "", Invoice), ("credit", "CN-", Note)):

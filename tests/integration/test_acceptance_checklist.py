@@ -322,7 +322,7 @@ def test_12_a_closed_period_refuses_writes(billed: Path) -> None:
     for statement in (
         "INSERT INTO rating_charge SELECT * FROM rating_charge", "UPDATE rating_charge SET usage_quantity = 1",
         "DELETE FROM rating_charge", "UPDATE invoices_invoiceline SET amount = 0", "DELETE FROM invoices_invoice",
-        "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL", "UPDATE token_entry SET output_tokens = 0",
+        "UPDATE invoices_billingperiod SET status = 'open', close_seq = NULL", "UPDATE token_entry SET output_tokens = 0",
     ):  # fmt: skip
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

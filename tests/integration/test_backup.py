@@ -89,7 +89,7 @@ def test_a_backup_states_rows_totals_and_chain_heads(taken: Path) -> None:
     facts = manifest["facts"]
     assert facts["periods"] == {
         "2026-10": {
-            "status": "closed", "ordinal": 1, "start": "2026-09-30T16:00:00+00:00", "end": "2026-10-31T16:00:00+00:00",
+            "status": "closed", "close_seq": 1, "start": "2026-09-30T16:00:00+00:00", "end": "2026-10-31T16:00:00+00:00",
             "invoices": 2, "issued": 2, "total": "419.24", "charges": 2,
         }
     }  # fmt: skip

@@ -29,7 +29,7 @@ from billing.portal.tables import Column, Table, csv_of, xlsx_of
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
 from billing.usage.gpu_time_by_job import devices_by_week_hour
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from tests.factories import (
     SET_UP,
@@ -442,7 +442,7 @@ def test_the_lines_of_a_team_leave_as_numbers(issued: None, finance: Client) -> 
 
 def test_what_a_scope_spent_is_the_sum_of_its_parts(october: None) -> None:
     """Devices and tokens of a day under patterns of every kind: to the last digit what its lines add up to."""
-    reference_data = reference_data_known(last_ordinal() + 1)
+    reference_data = reference_data_known(last_close_seq() + 1)
     window = Interval(datetime(2026, 10, 9, 16, tzinfo=UTC), datetime(2026, 10, 15, 16, tzinfo=UTC))
     lines, teams = spent_in([window]), frozenset({"nlp"})
     for scope, expected in (

@@ -27,7 +27,7 @@ def charge(tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"closing": 2}, "rating_charge names close 2 which is not there"),
+        ({"close_seq": 2}, "rating_charge names close 2 which is not there"),
         ({"team": "gone"}, "rating_charge names team gone which is not there"),
     ],
 )
@@ -41,7 +41,7 @@ def test_a_charge_that_names_what_is_not_there_is_refused(
 
 
 def test_a_verdict_names_a_close_and_a_team(charge: dict[str, Any]) -> None:
-    verdict = {"closing": 1, "team": "gone", "gpu_seconds": 1, "minutes": 1, "coverage": 1, "multiplier": 1}
+    verdict = {"close_seq": 1, "team": "gone", "gpu_seconds": 1, "minutes": 1, "coverage": 1, "multiplier": 1}
     with pytest.raises(IntegrityError, match="rating_efficiencyverdict names team gone"), transaction.atomic():
         EfficiencyVerdict.objects.create(**verdict)
 

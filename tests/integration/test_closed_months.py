@@ -25,7 +25,7 @@ def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_p
     close()
     issue()
     for statement in (
-        "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL",
+        "UPDATE invoices_billingperiod SET status = 'open', close_seq = NULL",
         "UPDATE invoices_billingperiod SET closed_by = 'x'",
         "DELETE FROM invoices_billingperiod",
         "UPDATE invoices_invoice SET total = 0",

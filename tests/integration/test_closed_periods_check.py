@@ -122,9 +122,10 @@ TAMPERED = {
     "more tokens": ("INSERT INTO token_hour_delta SELECT hour + interval '1 hour', dimension, epoch, 1, 7, 0, 0, 7, 0 "
                     "FROM token_hour_delta WHERE hour > '2026-10-01'", BOTH[1]),
     "a sample": ("UPDATE usage_efficiencysample SET mfu = 0.40", BOTH[1]),
-    "a charge": ("UPDATE rating_charge SET usage_quantity = usage_quantity + 1 WHERE closing = 1 AND kind = 'gpu'", BOTH[0]),
-    "a price of a charge": ("UPDATE rating_charge SET unit_price = 11 WHERE closing = 2 AND kind = 'gpu'", BOTH[1]),
-    "a charge that is gone": ("DELETE FROM rating_charge WHERE closing = 2 AND kind = 'efficiency'", BOTH[1]),
+    "a charge": ("UPDATE rating_charge SET usage_quantity = usage_quantity + 1 "
+                 "WHERE close_seq = 1 AND kind = 'gpu'", BOTH[0]),
+    "a price of a charge": ("UPDATE rating_charge SET unit_price = 11 WHERE close_seq = 2 AND kind = 'gpu'", BOTH[1]),
+    "a charge that is gone": ("DELETE FROM rating_charge WHERE close_seq = 2 AND kind = 'efficiency'", BOTH[1]),
     "a price": ("UPDATE rates_gpuprice SET price = 10.0001 WHERE accelerator = 'NVIDIA-H800'", BOTH[0]),
     "a policy": ("UPDATE rates_efficiencypolicy SET reward = 0.2", BOTH[1]),
     "an owner": ("UPDATE tenancy_namespaceownership SET platform = true WHERE namespace = 'nlp-*'", BOTH[0]),

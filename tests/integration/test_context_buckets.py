@@ -242,7 +242,7 @@ def test_what_buckets_would_have_cost_is_shown_class_by_class(tmp_path: Path) ->
     apply(tmp_path, price_versions=[{**LISTED, "tokens": flat}])
     requests_of_october()
     prices = parse_price_list({"tokens": BUCKETS}, currency="CNY", sources=stored_sources())
-    effect = price_effect(window=OCTOBER, zone=ZONE, ordinal=None, prices=hypothetical_version("draft", prices))
+    effect = price_effect(window=OCTOBER, zone=ZONE, close_seq=None, prices=hypothetical_version("draft", prices))
     rows = [(row.key.token_class, row.before, row.after) for row in effect.rows if row.key.sku == MODEL]
     assert rows == [
         ("cache_read", money("0.84"), money("2.04")), ("input", money("11.60"), money("16.60")),

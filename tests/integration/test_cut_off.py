@@ -202,7 +202,7 @@ def test_an_allocation_reported_twice_after_the_check_still_blocks_the_month(
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind for item in refused.value.report.blocking] == ["overlap"]
-    assert BillingPeriod.objects.get().ordinal is None
+    assert BillingPeriod.objects.get().close_seq is None
 
 
 def test_an_owner_that_goes_after_the_check_still_blocks_the_month(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:

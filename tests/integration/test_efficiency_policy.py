@@ -56,7 +56,7 @@ def test_the_weighted_mean_of_the_documented_rule_is_what_bills(tmp_path: Path, 
     job(1, "0.60", "0.60")
     with monkeypatch.context() as changed:
         changed.setattr("pricing.efficiency.weighted_mean", lambda parts: Fraction(1, 10))
-        (other,) = verdicts_of(window=OCTOBER, zone="Asia/Shanghai", ordinal=None, team="nlp")
+        (other,) = verdicts_of(window=OCTOBER, zone="Asia/Shanghai", close_seq=None, team="nlp")
         assert (other.mfu, other.effect) == (Decimal("0.1"), Decimal("16.00"))
     assert billed(tmp_path) == [("reward", "8.000000", "-1.0000", "-8.00")]
 
@@ -306,11 +306,11 @@ def test_a_bad_policy_is_refused_by_field_and_value(tmp_path: Path, changed: dic
 def test_evidence_holds_what_the_verdict_weighed_and_never_changes_after_the_close(tmp_path: Path) -> None:
     factories.apply(tmp_path, efficiency_policies=[BANDS])
     job(1, "0.05", "0.10")
-    live = verdicts_of(window=OCTOBER, zone="Asia/Shanghai", ordinal=None, team="nlp")
+    live = verdicts_of(window=OCTOBER, zone="Asia/Shanghai", close_seq=None, team="nlp")
     asked = {"cluster": "hq-1", "namespace": "nlp-train", "job": "PyTorchJob/job-1", "policy": "bands-v1"}
     verdict = find_verdict(live, **asked)
     assert verdict is not None
-    before = evidence_of(verdict, window=OCTOBER, ordinal=None)
+    before = evidence_of(verdict, window=OCTOBER, close_seq=None)
     assert before["verdict"]["reason"] == "penalty"
     assert before["verdict"]["effect"] == "16"
     assert [(s["mfu"], s["hfu"], s["gpu_seconds"], s["dense_peak_tflops"]) for s in before["samples"]] == [
@@ -321,9 +321,9 @@ def test_evidence_holds_what_the_verdict_weighed_and_never_changes_after_the_clo
     assert before["policy"]["penalty"] == "0.2"
     period_close(month="2026-10", actor="ops", now=factories.AFTER)
     measured(1, "0.90", "0.90", datetime(2026, 10, 10, 0, 30, tzinfo=UTC), datetime(2026, 10, 10, 0, 40, tzinfo=UTC))
-    stored = find_verdict(verdicts_of(window=OCTOBER, zone="Asia/Shanghai", ordinal=1, team="nlp"), **asked)
+    stored = find_verdict(verdicts_of(window=OCTOBER, zone="Asia/Shanghai", close_seq=1, team="nlp"), **asked)
     assert stored is not None
-    assert evidence_of(stored, window=OCTOBER, ordinal=1) == before
+    assert evidence_of(stored, window=OCTOBER, close_seq=1) == before
     client = Client()
     client.force_login(factories.person("ann", "lead", team="nlp"))
     response = client.get("/teams/nlp/evidence/", {"month": "2026-10", **asked})

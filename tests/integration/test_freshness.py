@@ -196,7 +196,7 @@ def test_usage_without_owner_or_price_is_told_in_hours_tokens_and_money(tmp_path
         now=NOW,
     )
     ingest_tokens(token_record(1, time="2026-11-02T00:00:00Z", model="qwen"), now=NOW)
-    left_out = unbilled_in(rate_period(window=NOVEMBER, zone="Asia/Shanghai", ordinal=None))
+    left_out = unbilled_in(rate_period(window=NOVEMBER, zone="Asia/Shanghai", close_seq=None))
     everything = freshness(EVERYTHING, NOVEMBER, NOW, unbilled=left_out)
     assert [(item.why, item.unit, str(item.quantity.normalize()), item.amount) for item in everything.unbilled] == [
         ("unowned", "gpu_seconds", "2.376E+6", Decimal("6600.00")), ("unpriced", "gpu_seconds", "7.2E+3", None),

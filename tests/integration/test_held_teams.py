@@ -156,7 +156,7 @@ def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, 
         close()
     asked = reopening_request(month=MONTH, reason="cv's ledger is broken", actor="lin", now=LATER)
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
-    assert (period().status, period().ordinal, BlockedTeam.objects.count()) == ("open", None, 0)
+    assert (period().status, period().close_seq, BlockedTeam.objects.count()) == ("open", None, 0)
     assert Invoice.objects.get().void_reason == "2026-10 was opened again: cv's ledger is broken"
     told = AuditEntry.objects.get(action="period_reopen").detail
     assert (told["held"], told["drafts"], told["approved_by"]) == (["cv"], 1, "ada")
@@ -191,7 +191,7 @@ def test_the_database_opens_no_billed_month_that_is_being_closed_without_an_appr
     with pytest.raises(TeamsBlockedError):
         close()
     for statement in (
-        "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL", "DELETE FROM invoices_billingperiod",
+        "UPDATE invoices_billingperiod SET status = 'open', close_seq = NULL", "DELETE FROM invoices_billingperiod",
     ):  # fmt: skip
         refused = pytest.raises(DatabaseError, match="period 2026-10 is being closed and has bills")
         with refused, transaction.atomic(), connection.cursor() as cursor:

@@ -43,7 +43,7 @@ def fingerprint() -> str:
 
 
 def verdicts() -> list[tuple[str, str, str]]:
-    rated = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+    rated = rate_period(window=OCTOBER, zone="Asia/Shanghai", close_seq=None)
     return [(one.namespace, one.job, one.reason) for one in rated.verdicts]
 
 

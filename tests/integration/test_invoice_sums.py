@@ -77,7 +77,7 @@ def test_sums_of_an_issued_invoice_are_refused_every_change(october: BillingPeri
 
 def test_a_close_keeps_what_became_of_the_time_of_its_pools(october: BillingPeriod) -> None:
     """Ten cards twice for ten hours and a tenth of ten: 210 hours, all charged."""
-    times = pool_times(october.ordinal or 0)
+    times = pool_times(october.close_seq or 0)
     found = {pool: (row.charged, row.platform, row.unowned, row.unpriced) for pool, row in times.items()}
     assert found == {("hq-1", "NVIDIA-H800"): (Decimal(210 * 3_600_000_000), 0, 0, 0)}
     with pytest.raises(DatabaseError), transaction.atomic():

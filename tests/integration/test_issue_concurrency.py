@@ -292,7 +292,7 @@ def test_usage_that_arrives_while_the_month_is_closed_is_billed_in_exactly_one_c
     assert sum(output) == 1000 * total
     held = Charge.objects.filter(namespace="team-02").values_list("usage_quantity", flat=True)
     assert sum(held) == 2 * 3_600_000_000 + total * 60_000_000
-    assert set(Charge.objects.filter(closing=2).values_list("correction", flat=True)) <= {True}
+    assert set(Charge.objects.filter(close_seq=2).values_list("correction", flat=True)) <= {True}
     assert all(proof.holds for month in (MONTH, "2024-11") for proof in period_verify(month=month))
 
 

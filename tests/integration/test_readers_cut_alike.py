@@ -72,8 +72,8 @@ def drilled(month: MonthStatements) -> Parts:
 
 def split(month: MonthStatements) -> Parts:
     """What the page of splits says of workloads."""
-    closing = month.period.ordinal or 0
-    seen = Seen(Interval(month.period.start, month.period.end), "2026-10", closing, reference_data_known(closing))
+    close_seq = month.period.close_seq or 0
+    seen = Seen(Interval(month.period.start, month.period.end), "2026-10", close_seq, reference_data_known(close_seq))
     pieces = by_job(month.statements[0].lines, seen, month.verdicts(month.statements[0].team))
     found: Parts = defaultdict(lambda: defaultdict(Decimal))
     for piece in pieces:

@@ -41,7 +41,7 @@ def parquet(directory: Path, records: list[dict[str, Any]], *, group: int | None
 
 
 def recount(path: Path) -> Any:
-    return tokens_recount(path=path, window=OCTOBER, zone="Asia/Shanghai", ordinal=1)
+    return tokens_recount(path=path, window=OCTOBER, zone="Asia/Shanghai", close_seq=1)
 
 
 @pytest.fixture

@@ -72,20 +72,20 @@ def test_the_drafts_of_the_withdrawn_close_stay_readable_and_its_charges_are_nob
     asked = reopen()
     (draft,) = Invoice.objects.all()
     assert (draft.status, draft.void_reason) == ("void", "2026-10 was opened again: site B reported late")
-    assert (asked.drafts, asked.closing, asked.closed_by, asked.closed_at) == (1, 1, "lin", OCTOBER_OVER)
+    assert (asked.drafts, asked.close_seq, asked.closed_by, asked.closed_at) == (1, 1, "lin", OCTOBER_OVER)
     close()
-    assert sorted(Charge.objects.values_list("closing", flat=True)) == [1, 2]
-    assert list(Close.objects.order_by("ordinal").values_list("ordinal", "withdrawn_at")) == [
+    assert sorted(Charge.objects.values_list("close_seq", flat=True)) == [1, 2]
+    assert list(Close.objects.order_by("close_seq").values_list("close_seq", "withdrawn_at")) == [
         (1, OCTOBER_OVER + timedelta(hours=1)), (2, None),
     ]  # fmt: skip
-    assert BillingPeriod.objects.get().ordinal == 2
+    assert BillingPeriod.objects.get().close_seq == 2
 
 
 def test_the_log_names_both_and_the_report_tells_it() -> None:
     close()
     reopen()
     told = AuditEntry.objects.filter(action__in=("reopening_request", "period_reopen")).order_by("id")
-    asked = {"reason": "site B reported late", "requested_by": "lin", "closing": 1}
+    asked = {"reason": "site B reported late", "requested_by": "lin", "close_seq": 1}
     assert list(told.values_list("action", "actor", "subject", "detail")) == [
         ("reopening_request", "lin", "2026-10", asked),
         ("period_reopen", "ada", "2026-10", {**asked, "approved_by": "ada", "drafts": 1}),
@@ -154,7 +154,7 @@ def test_the_database_lets_nobody_approve_their_own_request(decided_by: str) -> 
 
 def test_the_database_opens_no_month_without_an_approval() -> None:
     close()
-    opened = "UPDATE invoices_billingperiod SET status = 'open', ordinal = NULL"
+    opened = "UPDATE invoices_billingperiod SET status = 'open', close_seq = NULL"
     with pytest.raises(DatabaseError, match="period 2026-10 is closed"):
         sql(opened)
     request()

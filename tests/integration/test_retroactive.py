@@ -317,7 +317,7 @@ def test_a_decided_change_stays(october: None) -> None:
 
 def test_the_database_makes_no_change_known_that_is_not_approved(october: None) -> None:
     propose()
-    known = "UPDATE rating_retroactivechange SET epoch = 0, ordinal = 1"
+    known = "UPDATE rating_retroactivechange SET epoch = 0, change_seq = 1"
     with pytest.raises(DatabaseError, match="is known once it is approved"), connection.cursor() as cursor:
         cursor.execute(known)
 

@@ -279,7 +279,7 @@ def ratings(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     seen: list[int | None] = []
 
     def noting(**asked: Any) -> Any:
-        seen.append(asked["ordinal"])
+        seen.append(asked["close_seq"])
         return rate_period(**asked)
 
     for module in ("close_check", "services.closing"):
@@ -345,7 +345,7 @@ def test_a_snapshot_is_the_very_result(month: str, tmp_path: Path) -> None:
     period = period_shown(MONTH, BillingSetup.objects.get())
     asked: Any = {"window": Interval(period.start, period.end), "zone": period.zone}
     kept = valid_result(month, fingerprint_now(**asked))
-    fresh = rate_period(**asked, ordinal=None, isolate=True)
+    fresh = rate_period(**asked, close_seq=None, isolate=True)
     assert kept is not None
     assert {charge.key.kind for charge in kept.charges} == {"gpu", "tokens", "efficiency", "idle"}
     assert any(charge.carbon for charge in kept.charges)

@@ -94,7 +94,7 @@ def test_a_window_is_late_where_tokens_of_it_came_since_the_close_before(at: str
     ingest_tokens(token_record(1, time=at))
     if folded:
         rollups_fold()
-    assert [span.ordinal for span in late_windows(4)] == late
+    assert [span.close_seq for span in late_windows(4)] == late
     epoch_advance(start=MONTHS[3].start, end=MONTHS[3].end)
     assert late_windows(5) == []  # the close before has billed it
 
@@ -111,4 +111,4 @@ def test_a_window_is_late_where_holds_of_it_came_since_the_close_before(start: s
     for window in MONTHS[:3]:
         epoch_advance(start=window.start, end=window.end)
     ingest_allocations(hold(1, started_at=start, ended_at=end, observed_until=end))
-    assert [span.ordinal for span in late_windows(4)] == late
+    assert [span.close_seq for span in late_windows(4)] == late

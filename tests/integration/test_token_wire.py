@@ -42,7 +42,7 @@ def copied(enter: str, epoch: int, copies: list[tuple[str, bytes]]) -> int:
 
 def close_once() -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
-    Close.objects.create(ordinal=1, start=day, end=day.replace(day=2))
+    Close.objects.create(close_seq=1, start=day, end=day.replace(day=2))
 
 
 def test_what_was_made_for_another_epoch_is_not_written(table: None) -> None:

@@ -255,7 +255,7 @@ def test_no_change_of_prices_or_owners_creates_or_loses_a_gpu_microsecond_or_a_t
     with world():
         apply(directory, **set_up)
         report_usage([("tokens", token_records), ("gpu", gpu_records)])
-        assessment = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+        assessment = rate_period(window=OCTOBER, zone="Asia/Shanghai", close_seq=None)
     assert found(assessment) == (reported_device_us(gpu_records), reported_tokens(token_records))
 
 
@@ -276,15 +276,15 @@ def test_what_comes_after_the_close_is_billed_by_the_next_one_and_nothing_twice(
     with world():
         apply(directory, **set_up)
         report_usage([("tokens", token_records), ("gpu", gpu_records)])
-        at_once = october(rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None))
+        at_once = october(rate_period(window=OCTOBER, zone="Asia/Shanghai", close_seq=None))
     with world():
         apply(directory, **set_up)
         report_usage(early)
-        first = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+        first = rate_period(window=OCTOBER, zone="Asia/Shanghai", close_seq=None)
         period_close(month="2026-10", actor="ops", now=OVER)
         report_usage([("tokens", late_tokens), ("gpu", late_holds), *early])
         november = billing_month("2026-11", "Asia/Shanghai")
-        second = rate_period(window=november, zone="Asia/Shanghai", ordinal=None)
+        second = rate_period(window=november, zone="Asia/Shanghai", close_seq=None)
         period_close(month="2026-11", actor="ops", now=datetime(2026, 12, 1, tzinfo=UTC))
         assert all(proof.holds for month in ("2026-10", "2026-11") for proof in period_verify(month=month))
     both: dict[tuple[Any, ...], Decimal] = october(first)

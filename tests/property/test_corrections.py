@@ -24,7 +24,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
 from billing.rating.assessment import rate_slice
 from billing.rating.selectors import billed_slices, reference_data_known
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from metering.intervals import billing_month
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.corrections import credit, people
@@ -145,12 +145,13 @@ def accounts() -> dict[str, Decimal]:
 def rated_again() -> dict[str, Decimal]:
     """What each team owes if every close had known what is known now."""
     sums = dict.fromkeys(TEAMS, Decimal("0.00"))
-    last = last_ordinal()
+    last = last_close_seq()
     reference_data = reference_data_known(last + 1)
     for part in billed_slices(OCTOBER.start, datetime(2027, 1, 1, tzinfo=UTC), last):
         found = rate_slice(
-            window=part.window, zone=ZONE, reference_data=reference_data, closing=part.closing, correction=part.correction
-        )
+            window=part.window, zone=ZONE, reference_data=reference_data,
+            close_seq=part.close_seq, correction=part.correction,
+        )  # fmt: skip
         for one in found.charges:
             sums[one.key.team] += one.amount
     return sums

@@ -175,7 +175,7 @@ def test_usage_at_every_grain_adds_up_to_the_lines_of_a_close(
         ingest_allocations(*held, now=OVER)
         for record in held:
             measured(record, data.draw(st.sampled_from(["0.10", "0.30", "0.60"])))
-        found = rate_period(window=OCTOBER, zone="Asia/Shanghai", ordinal=None)
+        found = rate_period(window=OCTOBER, zone="Asia/Shanghai", close_seq=None)
         assert found.reference_data is not None
         part = Slice.of(found.reference_data, OCTOBER, "2026-10", EpochFilter())
         for kind in {charge.key.kind for charge in found.charges}:
@@ -199,7 +199,7 @@ def test_late_usage_at_every_grain_adds_up_to_the_corrections_of_the_next_close(
         names = [{"allocation_id": f"late-{number}", "pod_uid": f"late-{number}"} for number in range(len(late))]
         ingest_allocations(*(record | name for record, name in zip(late, names, strict=True)), now=OVER)
         ingest_tokens(*used)
-        found = rate_period(window=NOVEMBER, zone="Asia/Shanghai", ordinal=None)
+        found = rate_period(window=NOVEMBER, zone="Asia/Shanghai", close_seq=None)
         assert found.reference_data is not None
         part = Slice.of(found.reference_data, OCTOBER, "2026-10", late_epochs(2), correction=True)
         for grain in Grain:

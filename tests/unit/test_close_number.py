@@ -13,8 +13,8 @@ OCTOBER = {"month": "2026-10", "zone": "UTC", "start": START, "end": END}
 
 
 def test_a_closed_month_has_the_number_of_its_close() -> None:
-    assert BillingPeriod(**OCTOBER, status="closed", ordinal=7).close_number == 7
-    assert BillingPeriod(**OCTOBER, status="closing", ordinal=8).close_number == 8
+    assert BillingPeriod(**OCTOBER, status="closed", close_seq=7).close_number == 7
+    assert BillingPeriod(**OCTOBER, status="closing", close_seq=8).close_number == 8
 
 
 def test_an_open_month_has_no_close_number() -> None:

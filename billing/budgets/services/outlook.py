@@ -23,7 +23,7 @@ from billing.rating.freshness import freshness
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
-from billing.usage.selectors import last_ordinal
+from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to
 
@@ -113,7 +113,7 @@ def forecasts_update(*, now: datetime) -> int:
 
 def _bought(until: datetime, now: datetime, zone: str) -> list[Bought]:
     buyers = {one.team for one in commitment_book().commitments}
-    return bought_ahead(until, reference_data_known(last_ordinal() + 1), buyers, now=now, zone=zone) if buyers else []
+    return bought_ahead(until, reference_data_known(last_close_seq() + 1), buyers, now=now, zone=zone) if buyers else []
 
 
 def _until(bought: list[Bought], end: datetime, zone: str) -> list[Bought]:

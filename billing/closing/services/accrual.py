@@ -99,7 +99,7 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
     name = f"ACC-{setup.issuer}-{period.month}-{revision}"
     ends = period.end.astimezone(ZoneInfo(period.zone)).date()
     window = Interval(period.start, period.end)
-    assessment = rated_now(month=period.month, window=window, zone=period.zone, ordinal=None)
+    assessment = rated_now(month=period.month, window=window, zone=period.zone, close_seq=None)
     left_out = _left_out(build_report(period, now=now, thorough=False, assessment=assessment), assessment)
     fresh = freshness(EVERYTHING, Interval(period.start, period.end), now)
     before = json.loads(last.document) if last else None

@@ -141,12 +141,12 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         reference_data_lock()
         report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
         _require_closable(report)
-        period.ordinal = epoch_advance(start=period.start, end=period.end)
-        capacity_freeze(window=Interval(period.start, period.end), ordinal=period.ordinal)
+        period.close_seq = epoch_advance(start=period.start, end=period.end)
+        capacity_freeze(window=Interval(period.start, period.end), close_seq=period.close_seq)
         period.status = BillingPeriod.Status.CLOSING
         period.closed_by = actor
         period.save()
-        audit_record(actor=actor, action="period_cut_off", subject=month, detail={"ordinal": period.ordinal})
+        audit_record(actor=actor, action="period_cut_off", subject=month, detail={"close_seq": period.close_seq})
         return rated
 
 
@@ -166,7 +166,7 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
         if lost:
             _take_cut_off_back(period, assessment, now)
         elif not held:
-            pool_times_write(assessment=assessment, ordinal=period.close_number)
+            pool_times_write(assessment=assessment, close_seq=period.close_number)
             _closed(period, now, usage())
     if lost:
         raise CloseRefusedError(build_report(period, now=now, thorough=False))
@@ -179,7 +179,7 @@ def _rated_again(period: BillingPeriod, report_progress: ProgressCallback) -> tu
     """What a close bills, and whether it cannot: usage changed after somebody checked the month."""
     report_progress("rate", 0, 0)
     window, reads = Interval(period.start, period.end), UsageReads.begun(period)
-    assessment = rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
     return unbillable(assessment, reads.held()) or bool(reads.altered()), assessment
 
 
@@ -213,11 +213,12 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
             "period %(month)s lost an owner or a price after its cut-off: put it back, then close again", month=period.month
         ))
     ingest_lock_exclusive()
-    epoch_withdraw(ordinal=period.close_number, now=now)
+    epoch_withdraw(close_seq=period.close_number, now=now)
     audit_record(
-        actor=period.closed_by, action="period_cut_off_withdraw", subject=period.month, detail={"ordinal": period.ordinal}
-    )
-    period.status, period.ordinal, period.closed_by = BillingPeriod.Status.OPEN, None, ""
+        actor=period.closed_by, action="period_cut_off_withdraw", subject=period.month,
+        detail={"close_seq": period.close_seq},
+    )  # fmt: skip
+    period.status, period.close_seq, period.closed_by = BillingPeriod.Status.OPEN, None, ""
     period.save()
 
 
@@ -225,7 +226,7 @@ def _write(
     period: BillingPeriod, assessment: RatingResult, now: datetime, report_progress: ProgressCallback
 ) -> list[TeamProblem]:
     """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
-    ordinal, before = period.close_number, set(period.held_teams.values_list("team", flat=True))
+    close_seq, before = period.close_number, set(period.held_teams.values_list("team", flat=True))
     if before and (moved := differing(period, assessment)):
         raise PeriodError(Message(
             "the repair changed what is billed already of %(teams)s in %(month)s: change only what concerns the teams "
@@ -236,12 +237,12 @@ def _write(
     report_progress("write", 0, 0)
 
     def write(part: RatingResult) -> list[Invoice]:
-        charges_write(assessment=part, ordinal=ordinal)
+        charges_write(assessment=part, close_seq=close_seq)
         return draft_all(period, part.charges, report_progress)
 
     written = write_teams(unwritten(period, assessment) if before else assessment, write)
     if not before:
-        idle_shares_write(assessment=assessment, ordinal=ordinal)
+        idle_shares_write(assessment=assessment, close_seq=close_seq)
     period.held_teams.all().delete()
     BlockedTeam.objects.bulk_create(
         BlockedTeam(period=period, team=item.team, problem=item.problem, amount=item.amount, held_at=now)
@@ -259,7 +260,7 @@ def _closed(period: BillingPeriod, now: datetime, usage: Mapping[str, str]) -> N
     totals = list(_live(period).values_list("total", flat=True))
     audit_record(
         actor=period.closed_by, action="period_close", subject=period.month,
-        detail={"invoices": len(totals), "total": amounts_text(totals), "ordinal": period.ordinal, "usage": dict(usage)},
+        detail={"invoices": len(totals), "total": amounts_text(totals), "close_seq": period.close_seq, "usage": dict(usage)},
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from billing.usage.epochs import epoch_withdraw, ingest_lock_exclusive
-from billing.usage.selectors import close_before, last_ordinal
+from billing.usage.selectors import close_before, last_close_seq
 from metering.messages import Message, UserError
 
 DONE = {Action.APPROVED: Message("approved"), Action.REJECTED: Message("turned down")}
@@ -83,7 +83,7 @@ class ReopeningKind(Kind[PeriodReopening]):
         """Void the drafts and take the close back, while all ingest is held for an instant, as by the close."""
         ingest_lock_exclusive()
         period = _reopenable(row.month)
-        if period.ordinal != row.closing:
+        if period.close_seq != row.close_seq:
             raise ReopeningError(Message("%(month)s was closed again since somebody asked: ask anew", month=period.month))
         held = list(period.held_teams.values_list("team", flat=True))
         drafts = period.invoices.exclude(status=Invoice.Status.VOID).count()
@@ -93,7 +93,7 @@ class ReopeningKind(Kind[PeriodReopening]):
 
     def detail(self, row: PeriodReopening, step: Step) -> dict[str, Any]:
         """Who asked, for which close, and what the approval did."""
-        told = {"reason": row.reason, "requested_by": row.requested_by, "closing": row.closing}
+        told = {"reason": row.reason, "requested_by": row.requested_by, "close_seq": row.close_seq}
         if step.action == Action.APPROVED:
             told |= {"approved_by": step.actor, "drafts": row.drafts}
             return told | ({"held": row.outcome["held"]} if row.outcome["held"] else {})
@@ -114,7 +114,7 @@ def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> 
         raise ReopeningError(Message("say why the month is to be opened again"))
     with transaction.atomic():
         period = _reopenable(month)
-        payload = {"closing": period.ordinal, "closed_by": period.closed_by, "closed_at": instant_text(period.closed_at)}
+        payload = {"close_seq": period.close_seq, "closed_by": period.closed_by, "closed_at": instant_text(period.closed_at)}
         return propose(REOPENING, subject=month, payload=payload, reason=reason.strip(), actor=actor, now=now)
 
 
@@ -168,7 +168,7 @@ def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None)
             "invoices of %(month)s are issued and never change: correct them with a credit note or a change of closed time",
             month=month,
         )
-    if period.ordinal != close_before(last_ordinal() + 1):
+    if period.close_seq != close_before(last_close_seq() + 1):
         return Message(
             "a later month was closed after %(month)s and may have billed its late usage: correct %(month)s with notes",
             month=month,
@@ -190,8 +190,8 @@ def _reopenable(month: str) -> BillingPeriod:
 def _reopen(row: PeriodReopening, period: BillingPeriod, now: datetime) -> None:
     _void_drafts(period, row.reason)
     period.held_teams.all().delete()
-    epoch_withdraw(ordinal=row.closing, now=now)
-    period.status, period.ordinal = BillingPeriod.Status.OPEN, None
+    epoch_withdraw(close_seq=row.close_seq, now=now)
+    period.status, period.close_seq = BillingPeriod.Status.OPEN, None
     period.closed_at, period.closed_by = None, ""
     period.save()
     RatingSnapshot.objects.filter(month=period.month).delete()  # of the closed month, or of before its close

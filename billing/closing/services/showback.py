@@ -39,7 +39,7 @@ def billing_mode_put(
     require_right(actor, Message("switch the billing mode of %(team)s", team=team), Right.APPROVE)
     with transaction.atomic():
         ingest_lock_shared()  # no month is cut off while this looks
-        closed = BillingPeriod.objects.exclude(ordinal=None).filter(month__gte=from_month).first()
+        closed = BillingPeriod.objects.exclude(close_seq=None).filter(month__gte=from_month).first()
         if closed is not None:
             raise ModeError(f"from_month {from_month}: period {closed.month} is {closed.status}; choose a later month")
         row, _ = BillingMode.objects.update_or_create(

@@ -50,7 +50,7 @@ def snapshot_make(
     at_leisure: where nobody waits for it: with its fingerprint, and with what pages show beside it; of a small month just
     that it is small.
     """
-    started, proof = time.monotonic(), {"close_number": period.ordinal, "input_fingerprint": "", "names": None}
+    started, proof = time.monotonic(), {"close_seq": period.close_seq, "input_fingerprint": "", "names": None}
     with collector_paused():
         rated = _rated_with(proof, period) if at_leisure else _rated(period)
     if not large(size_of(rated)) and not at_leisure:
@@ -69,18 +69,18 @@ def snapshot_make(
 
 def _rated(period: BillingPeriod) -> RatingResult:
     window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
 
 
 def _rated_with(proof: dict[str, Any], period: BillingPeriod) -> RatingResult:
     """The rating as of one instant, and in `proof` the fingerprint under which it is valid."""
-    window, ordinal = Interval(period.start, period.end), period.ordinal
+    window, close_seq = Interval(period.start, period.end), period.close_seq
     with one_snapshot(beside=True):
-        if ordinal is None:
-            proof["input_fingerprint"] = fingerprint_now(window=window, zone=period.zone)
         rated = _rated(period)
-        if period.status == BillingPeriod.Status.CLOSED and ordinal is not None and not charges_differing(rated, ordinal):
-            proof |= ClosedMonth(period.month, window, period.zone, ordinal, facts_now()).proof()
+        if close_seq is None:
+            proof["input_fingerprint"] = fingerprint_now(window=window, zone=period.zone)
+        elif period.status == BillingPeriod.Status.CLOSED and not charges_differing(rated, close_seq):
+            proof |= ClosedMonth(period.month, window, period.zone, close_seq, facts_now()).proof()
     return rated
 
 
@@ -175,11 +175,11 @@ def _refresh(period: BillingPeriod, now: datetime) -> int:
 
 def _current(kept: RatingSnapshot | None, period: BillingPeriod, now: datetime) -> bool:
     """Whether pages need no other rating: it is valid, or it is not time yet; a closed month is rated once."""
-    if kept is None or kept.as_of is None or kept.close_number != period.ordinal:
+    if kept is None or kept.as_of is None or kept.close_seq != period.close_seq:
         return False
     if period.status == BillingPeriod.Status.CLOSED or not due(kept.as_of, kept.took_ms, now):
         return True
-    if period.ordinal is not None:
+    if period.close_seq is not None:
         return False
     valid = kept.input_fingerprint == fingerprint_now(window=Interval(period.start, period.end), zone=period.zone)
     if valid:

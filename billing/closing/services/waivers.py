@@ -39,7 +39,7 @@ def exception_waive(
         ))
     if not reason.strip():
         raise WaiverError(Message("a waiver needs a reason"))
-    if period.ordinal is not None and period.waivers.filter(kind=kind, subject=subject).exists():
+    if period.close_seq is not None and period.waivers.filter(kind=kind, subject=subject).exists():
         raise WaiverError(Message(
             "period %(month)s is closed: its waiver of %(kind)s %(subject)s stays",
             month=period.month, kind=kind, subject=subject,

@@ -2,7 +2,7 @@
 
 CREATE OR REPLACE FUNCTION closing_waiver_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT 1 FROM invoices_billingperiod p WHERE p.id = OLD.period_id AND p.ordinal IS NOT NULL) THEN
+    IF EXISTS (SELECT 1 FROM invoices_billingperiod p WHERE p.id = OLD.period_id AND p.close_seq IS NOT NULL) THEN
         RAISE EXCEPTION '% of %: the waivers of a close stay', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NEW;
@@ -16,7 +16,7 @@ SELECT suanpan_rows_are_kept('closing_exceptionwaiver', 'a waiver stays');
 -- Of the requests to open a month again one waits, and a close is taken back once.
 CREATE UNIQUE INDEX IF NOT EXISTS one_reopening_waits ON approvals_proposal (subject)
     WHERE kind = 'reopening' AND state IN ('draft', 'submitted');
-CREATE UNIQUE INDEX IF NOT EXISTS a_close_is_taken_back_once ON approvals_proposal (subject, (payload ->> 'closing'))
+CREATE UNIQUE INDEX IF NOT EXISTS a_close_is_taken_back_once ON approvals_proposal (subject, (payload ->> 'close_seq'))
     WHERE kind = 'reopening' AND state = 'approved';
 
 SELECT suanpan_append_only('closing_accrual', 'an accrual never changes: make another revision');

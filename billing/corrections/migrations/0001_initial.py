@@ -99,7 +99,7 @@ class Migration(migrations.Migration):
             name="DisputeHoldback",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("sequence", models.IntegerField(help_text="the how-manieth hold of its document")),
+                ("sequence", models.IntegerField(help_text="number of the holdback within its document, from 1")),
                 ("kinds", models.JSONField(help_text="kind of line -> amount as text, adding up to `amount`")),
                 ("amount", models.DecimalField(decimal_places=2, max_digits=20)),
                 ("reason", models.TextField()),

@@ -244,9 +244,9 @@ def split_credit(credit: Decimal, entries: Sequence[NoteEntry]) -> list[tuple[No
 def placed(entry: NoteEntry, position: int) -> BilledLine:
     """A rebilled line as a line that can be credited, in its own note."""
     return BilledLine(
-        document=None, position=position, closing=entry.closing, key=entry.key, quantity=given(entry.quantity),
+        document=None, position=position, close_seq=entry.close_seq, key=entry.key, quantity=given(entry.quantity),
         unit_price=given(entry.unit_price), amount=entry.amount, usage_quantity=given(entry.usage_quantity),
-        known=entry.known,
+        change_seq=entry.change_seq,
     )  # fmt: skip
 
 
@@ -312,7 +312,7 @@ def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, Not
     key, of = entry.key, entry.of
     row = None if of is None else of.row or own[of.position]
     return NoteLine(
-        note=note, position=position, style=entry.style, closing=entry.closing, known=entry.known,
+        note=note, position=position, style=entry.style, close_seq=entry.close_seq, change_seq=entry.change_seq,
         invoice_line=row if isinstance(row, InvoiceLine) else None,
         note_line=row if isinstance(row, NoteLine) else None, quantity=entry.quantity, unit_price=entry.unit_price,
         amount=entry.amount, usage_quantity=entry.usage_quantity, facility_kw=entry.facility_kw,

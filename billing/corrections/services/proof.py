@@ -88,7 +88,7 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
     again: those of which usage, owners, prices or charges are not what they were when they last were; `thorough`: all.
     """
     facts, again = facts_now(), []
-    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal"):
+    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq"):
         closed = ClosedMonth(period.month, Interval(period.start, period.end), period.zone, period.close_number, facts)
         if thorough or not closed.proved:
             _rate_again(period)
@@ -114,7 +114,7 @@ def _rate_again(period: BillingPeriod) -> None:
 def _again(period: BillingPeriod) -> RatingResult:
     with collector_paused():
         window = Interval(period.start, period.end)
-        return rate_period(window=window, zone=period.zone, ordinal=period.ordinal, isolate=True)
+        return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
 
 
 def _unproven(code: str, invoice: Invoice | None, assessment: RatingResult) -> Proof:

@@ -225,7 +225,7 @@ def _plans(effect: Effect, change: RetroactiveChange) -> list[NotePlan]:
     for item in effect.moved:
         before, after = _by_team(item.before), _by_team(item.after)
         for code in sorted(before.keys() | after.keys()):
-            plans += _team_plans(item.closing, teams[code], before.get(code, []), after.get(code, []), change)
+            plans += _team_plans(item.close_seq, teams[code], before.get(code, []), after.get(code, []), change)
     return plans
 
 
@@ -237,9 +237,9 @@ def _by_team(charges: Sequence[Charge]) -> dict[str, list[Charge]]:
 
 
 def _team_plans(
-    closing: int, team: Team, before: list[Charge], after: list[Charge], change: RetroactiveChange
+    close_seq: int, team: Team, before: list[Charge], after: list[Charge], change: RetroactiveChange
 ) -> list[NotePlan]:
-    standing = standing_lines(closing, team.code)
+    standing = standing_lines(close_seq, team.code)
     credits: list[NoteEntry] = []
     granted = NOTHING
     for charge in before:
@@ -249,7 +249,7 @@ def _team_plans(
         granted -= credited
     plans = [NotePlan(Note.Kind.CREDIT, team, standing.invoice, ordered(credits))] if credits else []
     if after:
-        entries = [rebill(charge, closing, change.ordinal or 0) for charge in after]
+        entries = [rebill(charge, close_seq, change.change_seq or 0) for charge in after]
         rebilled = carried_over(split_credit(granted, entries))
         plans.append(NotePlan(Note.Kind.REBILL, team, standing.invoice, rebilled))
     return plans

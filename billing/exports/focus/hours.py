@@ -51,32 +51,33 @@ class HourlyUsage:
 class UsageOfClose:
     """The usage that the close of `period` charged: its own, and what came late for windows closed before it.
 
-    Priced and owned as that close knew it, or as the changes of closed time through the `known`-th say. A large month has
+    Priced and owned as that close knew it, or as the changes of closed time up to `change_seq` say. A large month has
     more hours than memory holds, so they are read for some teams at a time; what the hours hang on is found once.
     """
 
-    def __init__(self, period: BillingPeriod, *, known: int | None = None) -> None:
-        this, own = period.close_number, Interval(period.start, period.end)
-        changes = changes_known(this)
-        late_change = known is not None and known != last_change(changes)
-        reference_data = reference_data_with(changes_through(known or 0) if late_change else changes)
+    def __init__(self, period: BillingPeriod, *, change_seq: int | None = None) -> None:
+        close_seq, own = period.close_number, Interval(period.start, period.end)
+        changes = changes_known(close_seq)
+        late_change = change_seq is not None and change_seq != last_change(changes)
+        reference_data = reference_data_with(changes_through(change_seq or 0) if late_change else changes)
         assessed = None
         if late_change or allocation_policy_at(own.start) is not None:
             assessed = rate_slice(
-                window=own, zone=period.zone, reference_data=reference_data, closing=this, correction=False, isolate=True
-            )
+                window=own, zone=period.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
+                isolate=True,
+            )  # fmt: skip
         self._faults = dict(assessed.faults) if assessed else {}
         self._allocated = _allocated(assessed) if assessed else {}
         self._own = own
         self._reference_data = reference_data
-        judged: Iterable[EfficiencyVerdict | Verdict] = EfficiencyVerdict.objects.filter(closing=this)
+        judged: Iterable[EfficiencyVerdict | Verdict] = EfficiencyVerdict.objects.filter(close_seq=close_seq)
         self._verdicts = adjusting(assessed.verdicts if late_change and assessed else judged)
         self._names = NamesByTeam(reference_data)
-        self._parts = [Slice.of(reference_data, own, month_of(own.start, period.zone), EpochFilter(before=this))]
-        for late in late_windows(this):
+        self._parts = [Slice.of(reference_data, own, month_of(own.start, period.zone), EpochFilter(before=close_seq))]
+        for late in late_windows(close_seq):
             window = Interval(late.start, late.end)
             month = month_of(late.start, period.zone)
-            self._parts.append(Slice.of(reference_data, window, month, late_epochs(this), correction=True))
+            self._parts.append(Slice.of(reference_data, window, month, late_epochs(close_seq), correction=True))
 
     def of(self, teams: Set[str], only: Set[LineKey] | None = None) -> HourlyUsage:
         """The hours of these teams: of all of their lines, or `only` of some."""
@@ -103,9 +104,9 @@ class UsageOfClose:
             found.evidence[key][job] = Evidence(verdict.mfu, verdict.hfu, verdict.coverage)
 
 
-def windows_closed_before(ordinal: int) -> list[Interval]:
-    """The billing months whose usage may be corrected by the `ordinal`-th close."""
-    rows = BillingPeriod.objects.filter(ordinal__lt=ordinal).order_by("ordinal")
+def windows_closed_before(close_seq: int) -> list[Interval]:
+    """The billing months whose usage may be corrected by close `close_seq`."""
+    rows = BillingPeriod.objects.filter(close_seq__lt=close_seq).order_by("close_seq")
     return [Interval(row.start, row.end) for row in rows]
 
 

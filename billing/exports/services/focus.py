@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 
-from billing.corrections.credited_lines import month_of_closing, row_key
+from billing.corrections.credited_lines import month_of_close, row_key
 from billing.exports.focus.billing_records import detail_rows, period_rows
 from billing.exports.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
 from billing.exports.focus.conformance import Conformance
@@ -178,13 +178,13 @@ class _Sources:
 
     def __init__(self, period: BillingPeriod) -> None:
         self._period = period
-        self._months = month_of_closing()
+        self._months = month_of_close()
         self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
         self._closes: dict[tuple[int, int | None], UsageOfClose] = {}
 
     @cached_property
     def _charged(self) -> "_Charged":
-        return _Charged(Charge.objects.filter(closing=self._period.close_number, platform=False))
+        return _Charged(Charge.objects.filter(close_seq=self._period.close_number, platform=False))
 
     def of_invoices(self, teams: Set[str]) -> "_Source":
         """What invoices of these teams bill."""
@@ -195,22 +195,23 @@ class _Sources:
         lines = {note.pk: [(self._key(note, row), row) for row in note.lines.order_by("position")] for note in notes}
         wanted: dict[tuple[int, int], set[LineKey]] = defaultdict(set)
         for key, row in chain.from_iterable(lines.values()):
-            wanted[row.closing, row.known].add(key)
+            wanted[row.close_seq, row.change_seq].add(key)
         usage = {
-            (closing, known): self._close(closing, known).of({key.team for key in keys}, only=keys)
-            for (closing, known), keys in wanted.items()
+            (close_seq, change_seq): self._close(close_seq, change_seq).of({key.team for key in keys}, only=keys)
+            for (close_seq, change_seq), keys in wanted.items()
         }
         return _NoteSource(lines, usage, self._windows)
 
-    def _close(self, closing: int, known: int | None) -> UsageOfClose:
-        name = (closing, known)
+    def _close(self, close_seq: int, change_seq: int | None) -> UsageOfClose:
+        name = (close_seq, change_seq)
         if name not in self._closes:
-            period = self._period if closing == self._period.close_number else BillingPeriod.objects.get(ordinal=closing)
-            self._closes[name] = UsageOfClose(period, known=known)
+            mine = close_seq == self._period.close_number
+            period = self._period if mine else BillingPeriod.objects.get(close_seq=close_seq)
+            self._closes[name] = UsageOfClose(period, change_seq=change_seq)
         return self._closes[name]
 
     def _key(self, note: Note, row: NoteLine) -> LineKey:
-        return row_key(row, note.team.code, correction=row.charge_period != self._months[row.closing])
+        return row_key(row, note.team.code, correction=row.charge_period != self._months[row.close_seq])
 
 
 class _Charged:
@@ -272,7 +273,7 @@ class _NoteSource:
         return [self._line(note, key, row, line) for (key, row), line in zip(rows, document["lines"], strict=True)]
 
     def _line(self, note: Note, key: LineKey, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
-        usage = self.usage[row.closing, row.known]
+        usage = self.usage[row.close_seq, row.change_seq]
         places = usage.places.get(key, {})
         if not places:
             raise UnexplainedError(_with_unrated(Message(

@@ -82,8 +82,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "ordinal",
-                    models.IntegerField(help_text="the how-manieth close; set with the cut-off", null=True, unique=True),
+                    "close_seq",
+                    models.IntegerField(help_text="number of the close; set with the cut-off", null=True, unique=True),
                 ),
                 ("closed_at", models.DateTimeField(null=True)),
                 ("closed_by", models.CharField(blank=True, max_length=200)),
@@ -93,8 +93,8 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("ordinal", None), ("status", "open")),
-                            models.Q(models.Q(("status", "open"), _negated=True), ("ordinal__isnull", False)),
+                            models.Q(("close_seq", None), ("status", "open")),
+                            models.Q(models.Q(("status", "open"), _negated=True), ("close_seq__isnull", False)),
                             _connector="OR",
                         ),
                         name="closing_has_an_ordinal",
@@ -434,8 +434,8 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("closing", models.IntegerField()),
-                ("known", models.IntegerField(default=0)),
+                ("close_seq", models.IntegerField()),
+                ("change_seq", models.IntegerField(default=0)),
                 ("quantity", models.DecimalField(decimal_places=6, max_digits=30, null=True)),
                 ("unit_price", models.DecimalField(decimal_places=16, max_digits=26, null=True)),
                 ("amount", models.DecimalField(decimal_places=2, max_digits=20)),

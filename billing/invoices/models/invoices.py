@@ -25,7 +25,7 @@ class BillingPeriod(models.Model):
     start = models.DateTimeField()
     end = models.DateTimeField()
     status = models.CharField(max_length=16, choices=Status.choices, default=Status.OPEN)
-    ordinal = models.IntegerField(null=True, unique=True, help_text="the how-manieth close; set with the cut-off")
+    close_seq = models.IntegerField(null=True, unique=True, help_text="number of the close; set with the cut-off")
     closed_at = models.DateTimeField(null=True)
     closed_by = models.CharField(max_length=200, blank=True)
 
@@ -33,7 +33,7 @@ class BillingPeriod(models.Model):
         ordering = ["month"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(status="open", ordinal=None) | Q(~Q(status="open"), ordinal__isnull=False),
+                condition=Q(status="open", close_seq=None) | Q(~Q(status="open"), close_seq__isnull=False),
                 name="closing_has_an_ordinal",
             )
         ]
@@ -44,9 +44,9 @@ class BillingPeriod(models.Model):
     @property
     def close_number(self) -> int:
         """The number of its close, also of one that is under way.  Raises PeriodOpenError while there is none."""
-        if self.ordinal is None:
+        if self.close_seq is None:
             raise PeriodOpenError(f"period {self.month} is open: it has no close")
-        return self.ordinal
+        return self.close_seq
 
 
 class NumberSeries(models.Model):

@@ -131,8 +131,8 @@ class Note(models.Model):
 class NoteLine(LineDimensions):
     """One line of a note, with the line that it takes from; the database refuses to credit more than was charged.
 
-    `closing` is the close that charged the usage first, `known` the last change of closed time that its price and owner
-    follow from. `usage_quantity` is in base units, as in the charge; null where
+    `close_seq` is the close that charged the usage first, `change_seq` the last change of closed time that its price and
+    owner follow from. `usage_quantity` is in base units, as in the charge; null where
     only an amount is credited.
     """
 
@@ -147,8 +147,8 @@ class NoteLine(LineDimensions):
     style = models.CharField(max_length=16, choices=Style.choices)
     invoice_line = models.ForeignKey(InvoiceLine, null=True, on_delete=models.PROTECT, related_name="credits")
     note_line = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="credits")
-    closing = models.IntegerField()
-    known = models.IntegerField(default=0)
+    close_seq = models.IntegerField()
+    change_seq = models.IntegerField(default=0)
     quantity = models.DecimalField(max_digits=30, decimal_places=6, null=True)
     unit_price = models.DecimalField(max_digits=26, decimal_places=16, null=True)
     amount = models.DecimalField(max_digits=20, decimal_places=2)

@@ -8,14 +8,14 @@ CREATE OR REPLACE FUNCTION invoices_period_guard() RETURNS trigger LANGUAGE plpg
 DECLARE
     reopened boolean := EXISTS (SELECT 1 FROM approvals_proposal p
                                 WHERE p.kind = 'reopening' AND p.subject = OLD.month AND p.state = 'approved'
-                                  AND (p.payload ->> 'closing')::integer = OLD.ordinal)
+                                  AND (p.payload ->> 'close_seq')::integer = OLD.close_seq)
                         AND NOT EXISTS (SELECT 1 FROM invoices_invoice i WHERE i.period_id = OLD.id AND i.status = 'issued');
 BEGIN
     IF OLD.status = 'closed' AND (TG_OP = 'DELETE' OR NEW.status <> 'open' OR NOT reopened) THEN
         RAISE EXCEPTION 'period % is closed', OLD.month USING ERRCODE = 'restrict_violation';
     END IF;
     IF OLD.status = 'closing' AND (TG_OP = 'DELETE' OR NEW.status = 'open' AND NOT reopened
-                                   AND EXISTS (SELECT 1 FROM rating_charge c WHERE c.closing = OLD.ordinal)) THEN
+                                   AND EXISTS (SELECT 1 FROM rating_charge c WHERE c.close_seq = OLD.close_seq)) THEN
         RAISE EXCEPTION 'period % is being closed and has bills', OLD.month USING ERRCODE = 'restrict_violation';
     END IF;
     IF TG_OP = 'UPDATE' AND (NEW.month, NEW.zone, NEW.start, NEW."end") <> (OLD.month, OLD.zone, OLD.start, OLD."end") THEN
@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION invoices_mode_guard() RETURNS trigger LANGUAGE plpgsq
 DECLARE
     first text := least(COALESCE(NEW.from_month, OLD.from_month), COALESCE(OLD.from_month, NEW.from_month));
 BEGIN
-    IF EXISTS (SELECT 1 FROM invoices_billingperiod WHERE ordinal IS NOT NULL AND month >= first) THEN
+    IF EXISTS (SELECT 1 FROM invoices_billingperiod WHERE close_seq IS NOT NULL AND month >= first) THEN
         RAISE EXCEPTION 'the billing mode of a closed month never changes' USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN COALESCE(NEW, OLD);

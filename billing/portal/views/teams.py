@@ -212,13 +212,13 @@ def evidence(request: HttpRequest, setup: BillingSetup, code: str) -> HttpRespon
     found = team_or_404(request, code)
     period = month_choice(request.GET.get("month", ""), setup, timezone.now()).period
     window = Interval(period.start, period.end)
-    ordinal = period.ordinal if period.status == BillingPeriod.Status.CLOSED else None
+    close_seq = period.close_seq if period.status == BillingPeriod.Status.CLOSED else None
     asked = {name: request.GET.get(name, "") for name in ("cluster", "namespace", "job", "policy")}
-    verdicts = verdicts_of(window=window, zone=period.zone, ordinal=ordinal, team=found.code)
+    verdicts = verdicts_of(window=window, zone=period.zone, close_seq=close_seq, team=found.code)
     verdict = find_verdict(verdicts, **asked)
     if verdict is None:
         raise Http404(f"no verdict on {asked} in {period.month}")
-    bundle = evidence_of(verdict, window=window, ordinal=ordinal)
+    bundle = evidence_of(verdict, window=window, close_seq=close_seq)
     response = JsonResponse(bundle, json_dumps_params={"indent": 2, "ensure_ascii": False})
     response["Content-Disposition"] = f'attachment; filename="evidence-{period.month}-{bundle["sha256"][:12]}.json"'
     return response

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("month", models.CharField(max_length=7, unique=True)),
-                ("close_number", models.IntegerField(null=True)),
+                ("close_seq", models.IntegerField(null=True)),
                 ("input_fingerprint", models.CharField(blank=True, max_length=64)),
                 (
                     "names",
@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
                 ("price_version", models.CharField(max_length=200)),
                 ("policy", models.CharField(blank=True, max_length=200)),
                 ("reason", models.CharField(blank=True, max_length=32)),
-                ("closing", models.IntegerField()),
+                ("close_seq", models.IntegerField()),
                 (
                     "line_key",
                     models.CharField(help_text="hash of everything that tells one line from another", max_length=64),
@@ -84,7 +84,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("closing", "line_key"), name="one_charge_per_line"),
+                    models.UniqueConstraint(fields=("close_seq", "line_key"), name="one_charge_per_line"),
                     models.CheckConstraint(condition=models.Q(("usage_quantity__gt", 0)), name="charge_has_usage"),
                 ],
             },
@@ -93,7 +93,7 @@ class Migration(migrations.Migration):
             name="EfficiencyVerdict",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("closing", models.IntegerField()),
+                ("close_seq", models.IntegerField()),
                 ("team", models.CharField(max_length=64)),
                 ("cluster", models.CharField(max_length=512)),
                 ("namespace", models.CharField(max_length=512)),
@@ -122,7 +122,7 @@ class Migration(migrations.Migration):
             options={
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("closing", "team", "cluster", "namespace", "job_key", "policy"), name="one_verdict_per_job"
+                        fields=("close_seq", "team", "cluster", "namespace", "job_key", "policy"), name="one_verdict_per_job"
                     )
                 ],
             },
@@ -131,7 +131,7 @@ class Migration(migrations.Migration):
             name="IdleShare",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("closing", models.IntegerField()),
+                ("close_seq", models.IntegerField()),
                 ("team", models.CharField(max_length=64)),
                 ("cluster", models.CharField(max_length=512)),
                 ("accelerator", models.CharField(max_length=512)),
@@ -142,7 +142,7 @@ class Migration(migrations.Migration):
                 "ordering": ["cluster", "accelerator"],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("closing", "team", "cluster", "accelerator"), name="one_idle_share_of_a_team_per_pool"
+                        fields=("close_seq", "team", "cluster", "accelerator"), name="one_idle_share_of_a_team_per_pool"
                     )
                 ],
             },
@@ -151,16 +151,16 @@ class Migration(migrations.Migration):
             name="PoolCapacity",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("closing", models.IntegerField()),
+                ("close_seq", models.IntegerField()),
                 ("cluster", models.CharField(max_length=512)),
                 ("accelerator", models.CharField(max_length=512)),
                 ("capacity_us", models.DecimalField(decimal_places=0, help_text="device-microseconds", max_digits=40)),
             ],
             options={
-                "ordering": ["closing", "cluster", "accelerator"],
+                "ordering": ["close_seq", "cluster", "accelerator"],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("closing", "cluster", "accelerator"), name="one_capacity_of_a_pool_per_close"
+                        fields=("close_seq", "cluster", "accelerator"), name="one_capacity_of_a_pool_per_close"
                     )
                 ],
             },
@@ -169,7 +169,7 @@ class Migration(migrations.Migration):
             name="PoolTime",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("closing", models.IntegerField()),
+                ("close_seq", models.IntegerField()),
                 ("cluster", models.CharField(max_length=512)),
                 ("accelerator", models.CharField(max_length=512)),
                 ("charged", models.DecimalField(decimal_places=12, max_digits=40)),
@@ -178,10 +178,10 @@ class Migration(migrations.Migration):
                 ("unpriced", models.DecimalField(decimal_places=12, max_digits=40)),
             ],
             options={
-                "ordering": ["closing", "cluster", "accelerator"],
+                "ordering": ["close_seq", "cluster", "accelerator"],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("closing", "cluster", "accelerator"), name="one_time_of_a_pool_per_close"
+                        fields=("close_seq", "cluster", "accelerator"), name="one_time_of_a_pool_per_close"
                     )
                 ],
             },
@@ -231,7 +231,7 @@ class Migration(migrations.Migration):
                 ),
                 ("evidence", models.TextField(blank=True)),
                 ("epoch", models.IntegerField(null=True)),
-                ("ordinal", models.IntegerField(null=True, unique=True)),
+                ("change_seq", models.IntegerField(null=True, unique=True)),
                 (
                     "proposal",
                     models.OneToOneField(
@@ -247,8 +247,8 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("epoch__isnull", False), ("ordinal__isnull", False)),
-                            models.Q(("epoch", None), ("ordinal", None)),
+                            models.Q(("change_seq__isnull", False), ("epoch__isnull", False)),
+                            models.Q(("change_seq", None), ("epoch", None)),
                             _connector="OR",
                         ),
                         name="approved_change_is_known_from_an_epoch",

@@ -10,7 +10,7 @@ from billing.rates.selectors import rate_card
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import closed_until
 from billing.tenancy.models import Team
-from billing.usage.selectors import last_ordinal, last_sample
+from billing.usage.selectors import last_close_seq, last_sample
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.fields import exact_number
@@ -56,12 +56,12 @@ def change_known(change: RetroactiveChange) -> None:
 
     The caller has entered the epoch (for samples: frozen usage).
     """
-    last = RetroactiveChange.objects.order_by("-ordinal").exclude(ordinal=None).first()
-    change.ordinal = (last.ordinal or 0) + 1 if last else 1
-    change.epoch = last_ordinal()
+    last = RetroactiveChange.objects.order_by("-change_seq").exclude(change_seq=None).first()
+    change.change_seq = (last.change_seq or 0) + 1 if last else 1
+    change.epoch = last_close_seq()
     if change.kind == Kind.EFFICIENCY:
         change.last_sample = last_sample()
-    change.save(update_fields=["ordinal", "epoch", "last_sample"])
+    change.save(update_fields=["change_seq", "epoch", "last_sample"])
 
 
 def _checked(kind: str, fact: dict[str, Any], when: Interval) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
 
 KEY: Final = LineKey.__struct_fields__
-CHARGE: Final = ("closing", "line_key", *KEY, "usage_quantity", "unit_price", "facility_kw")
+CHARGE: Final = ("close_seq", "line_key", *KEY, "usage_quantity", "unit_price", "facility_kw")
 VERDICT: Final = (
     "team", "cluster", "namespace", "job", "policy", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "multiplier",
     "reason", "workload_class", "shadow", "effect",
@@ -22,18 +22,18 @@ VERDICT: Final = (
 _told: Final = attrgetter(*VERDICT)
 
 
-def charges_write(*, assessment: RatingResult, ordinal: int) -> None:
+def charges_write(*, assessment: RatingResult, close_seq: int) -> None:
     """Store the charges and verdicts of a close, in the transaction that makes its drafts."""
-    rows_copy(ChargeRow, CHARGE, (_charge(ordinal, charge) for charge in assessment.charges))
-    verdicts = (_verdict(ordinal, verdict) for verdict in assessment.verdicts)
-    rows_copy(EfficiencyVerdict, ("closing", "job_key", *VERDICT), verdicts)
+    rows_copy(ChargeRow, CHARGE, (_charge(close_seq, charge) for charge in assessment.charges))
+    verdicts = (_verdict(close_seq, verdict) for verdict in assessment.verdicts)
+    rows_copy(EfficiencyVerdict, ("close_seq", "job_key", *VERDICT), verdicts)
 
 
-def idle_shares_write(*, assessment: RatingResult, ordinal: int) -> None:
+def idle_shares_write(*, assessment: RatingResult, close_seq: int) -> None:
     """Store what part of each pool's idle time falls to each team, once per close."""
     IdleShare.objects.bulk_create(
         IdleShare(
-            closing=ordinal, team=team, cluster=pool.cluster, accelerator=pool.accelerator, pool_idle_us=pool.idle_us,
+            close_seq=close_seq, team=team, cluster=pool.cluster, accelerator=pool.accelerator, pool_idle_us=pool.idle_us,
             idle_us=share,
         )
         for pool in assessment.pools
@@ -41,26 +41,26 @@ def idle_shares_write(*, assessment: RatingResult, ordinal: int) -> None:
     )  # fmt: skip
 
 
-def pool_times_write(*, assessment: RatingResult, ordinal: int) -> None:
+def pool_times_write(*, assessment: RatingResult, close_seq: int) -> None:
     """Store what became of the time of each pool, when a close is through."""
     PoolTime.objects.bulk_create(
-        PoolTime(closing=ordinal, cluster=cluster, accelerator=accelerator, **asdict(time))
+        PoolTime(close_seq=close_seq, cluster=cluster, accelerator=accelerator, **asdict(time))
         for (cluster, accelerator), time in sorted(assessment.device_time.items())
     )
 
 
-def _charge(ordinal: int, charge: Charge) -> tuple[Any, ...]:
+def _charge(close_seq: int, charge: Charge) -> tuple[Any, ...]:
     key = charge.key
-    return (ordinal, key.digest(), *key.order, charge.usage_quantity, charge.unit_price, charge.facility_kw)
+    return (close_seq, key.digest(), *key.order, charge.usage_quantity, charge.unit_price, charge.facility_kw)
 
 
-def _verdict(ordinal: int, verdict: Verdict) -> tuple[Any, ...]:
-    return (ordinal, verdict.job_key, *_told(verdict))
+def _verdict(close_seq: int, verdict: Verdict) -> tuple[Any, ...]:
+    return (close_seq, verdict.job_key, *_told(verdict))
 
 
-def capacity_freeze(*, window: Interval, ordinal: int) -> None:
+def capacity_freeze(*, window: Interval, close_seq: int) -> None:
     """Keep what pools offered, in the transaction that cuts the month off: later reports change nothing of this close."""
     PoolCapacity.objects.bulk_create(
-        PoolCapacity(closing=ordinal, cluster=cluster, accelerator=accelerator, capacity_us=capacity)
+        PoolCapacity(close_seq=close_seq, cluster=cluster, accelerator=accelerator, capacity_us=capacity)
         for (cluster, accelerator), capacity in sorted(capacity_of(window, None).items())
     )

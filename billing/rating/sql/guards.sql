@@ -16,7 +16,7 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER decided_change_is_immutable BEFORE UPDATE OR DELETE ON rating_retroactivechange
     FOR EACH ROW EXECUTE FUNCTION rating_change_guard();
-SELECT suanpan_columns_stay('rating_retroactivechange', '{last_sample,epoch,ordinal}', 'what a change proposes is written once');
+SELECT suanpan_columns_stay('rating_retroactivechange', '{last_sample,epoch,change_seq}', 'what a change proposes is written once');
 SELECT suanpan_never_emptied('rating_retroactivechange', 'a change of closed time stays');
 
 -- New charges and verdicts name a close and a team that are there. Foreign keys would say the
@@ -25,8 +25,8 @@ CREATE OR REPLACE FUNCTION rating_names_guard() RETURNS trigger LANGUAGE plpgsql
 DECLARE
     unknown text;
 BEGIN
-    SELECT format('close %s', closing) INTO unknown
-      FROM (SELECT closing FROM come EXCEPT SELECT ordinal FROM usage_close) x LIMIT 1;
+    SELECT format('close %s', close_seq) INTO unknown
+      FROM (SELECT close_seq FROM come EXCEPT SELECT close_seq FROM usage_close) x LIMIT 1;
     IF unknown IS NULL THEN
         SELECT format('team %s', team) INTO unknown
           FROM (SELECT team FROM come EXCEPT SELECT code FROM tenancy_team) x LIMIT 1;

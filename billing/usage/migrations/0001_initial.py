@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Close",
             fields=[
-                ("ordinal", models.IntegerField(primary_key=True, serialize=False)),
+                ("close_seq", models.IntegerField(primary_key=True, serialize=False)),
                 ("start", models.DateTimeField()),
                 ("end", models.DateTimeField()),
                 ("withdrawn_at", models.DateTimeField(null=True)),

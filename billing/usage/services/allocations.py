@@ -305,7 +305,7 @@ def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationrevision s
                    JOIN usage_close w ON s.start < w."end" AND s.until > w.start
                    WHERE s.allocation_id = a.id
-                         AND s.epoch < (SELECT max(ordinal) FROM usage_close)),
+                         AND s.epoch < (SELECT max(close_seq) FROM usage_close)),
                   (SELECT max(until) FROM usage_allocationrevision s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
                   a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
                   a.content_sha256 = {content_sha256(ALLOCATION, 'a')},

@@ -44,7 +44,7 @@ SELECT suanpan_refused_where('usage_gpuallocation', 'change_brings_its_hash', ch
 -- Revisions are guarded statement by statement: row by row it costs a report of open allocations a fifth of its time.
 CREATE OR REPLACE FUNCTION usage_revision_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    present integer := (SELECT coalesce(max(ordinal), 0) FROM usage_close);
+    present integer := (SELECT coalesce(max(close_seq), 0) FROM usage_close);
     refused boolean;
 BEGIN
     IF TG_OP = 'DELETE' THEN
@@ -72,7 +72,7 @@ SELECT suanpan_never_emptied('usage_allocationrevision', 'reported usage is neve
 
 CREATE OR REPLACE FUNCTION usage_interruption_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF OLD.epoch < (SELECT coalesce(max(ordinal), 0) FROM usage_close) THEN
+    IF OLD.epoch < (SELECT coalesce(max(close_seq), 0) FROM usage_close) THEN
         RAISE EXCEPTION '% of %: what a close knew of an end stays', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NEW;
@@ -119,11 +119,11 @@ SELECT suanpan_rows_are_kept('usage_quarantinedrecord', 'a record in quarantine 
 
 CREATE OR REPLACE FUNCTION usage_close_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND (NEW.ordinal, NEW.start, NEW."end") = (OLD.ordinal, OLD.start, OLD."end")
+    IF TG_OP = 'UPDATE' AND (NEW.close_seq, NEW.start, NEW."end") = (OLD.close_seq, OLD.start, OLD."end")
        AND OLD.withdrawn_at IS NULL AND NEW.withdrawn_at IS NOT NULL THEN
         RETURN NEW;
     END IF;
-    RAISE EXCEPTION 'close % is taken back once or never, and stays as it was', OLD.ordinal USING ERRCODE = 'restrict_violation';
+    RAISE EXCEPTION 'close % is taken back once or never, and stays as it was', OLD.close_seq USING ERRCODE = 'restrict_violation';
 END $$;
 CREATE OR REPLACE TRIGGER a_close_stays BEFORE UPDATE OR DELETE ON usage_close
     FOR EACH ROW EXECUTE FUNCTION usage_close_guard();

@@ -219,7 +219,7 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     PERFORM pg_advisory_xact_lock_shared(1397768526);
-    SELECT coalesce(max(ordinal), 0) INTO this_epoch FROM usage_close;
+    SELECT coalesce(max(close_seq), 0) INTO this_epoch FROM usage_close;
     WITH fresh AS (
         INSERT INTO token_entry (key, time, dimension, input_tokens, cache_read_input_tokens,
                                  cache_creation_input_tokens, output_tokens, reasoning_output_tokens, epoch, id, rest)

@@ -25,11 +25,11 @@ class Command(AppCommand):
 
     def run(self, *, month: str, tokens: Path, json: bool, **_: Any) -> int:
         period = BillingPeriod.objects.filter(month=month, status=BillingPeriod.Status.CLOSED).first()
-        if period is None or period.ordinal is None:
+        if period is None or period.close_seq is None:
             fail(f"month {month!r}: is not closed")
         window = Interval(period.start, period.end)
         try:
-            found = tokens_recount(path=tokens, window=window, zone=period.zone, ordinal=period.ordinal)
+            found = tokens_recount(path=tokens, window=window, zone=period.zone, close_seq=period.close_seq)
         except UsageFileError as error:
             fail(str(error))
         if json:

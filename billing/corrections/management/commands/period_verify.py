@@ -23,7 +23,7 @@ class Command(AppCommand):
     def run(self, *, month: str | None, every: bool, json: bool, **_: Any) -> int:
         if month is not None:
             return self._verify(month, json=json)
-        closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("ordinal")
+        closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq")
         return max((self._verify(one, json=json) for one in closed.values_list("month", flat=True)), default=DONE)
 
     def _verify(self, month: str, *, json: bool) -> int:
