@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
+from metering import __version__
 from metering.names import visible
 
 COMMANDS: Final = {
@@ -59,6 +60,7 @@ class EscapedStream(io.TextIOBase):
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The command line, with the options of the command that the arguments name."""
     top = OneLineParser(prog="python -m metering", description="Usage of AI compute, measured.")
+    top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module, purpose) in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=purpose)

@@ -11,16 +11,18 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from billing.api.admission import gate
 from billing.closing.selectors import teams_held_count
 from billing.usage.selectors import ingest_state
+from metering import __version__
 
 
 class _Ingest(Collector):
     def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily("suanpan_build", "the release that answers", {"version": __version__})
         yield from _of_process()
         try:
             state, held = ingest_state(), teams_held_count()

@@ -1,7 +1,7 @@
 """Functions, triggers, views and plain tables of a package, as they are today: files in its `sql` folder.
 
-A file can be applied again at any time (`CREATE OR REPLACE`, `IF NOT EXISTS`). A migration that changes one applies it
-whole; a test compares the database with the files.
+A file can be applied again at any time (`CREATE OR REPLACE`, `IF NOT EXISTS`). The newest migration that changed a file
+applies it whole, and no other does; tests compare new and upgraded databases with the files.
 """
 
 from importlib.resources import files

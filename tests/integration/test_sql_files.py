@@ -8,23 +8,15 @@ from django.db import connection
 from django.db.migrations import RunSQL
 from django.db.migrations.loader import MigrationLoader
 
+from tests.factories.schema import programs_of
+
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).resolve().parents[2]
-OWN = "NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')"
-FUNCTIONS = f"""SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid) FROM pg_proc p
-                WHERE p.pronamespace = 'public'::regnamespace AND p.prokind = 'f' AND {OWN}"""
-TRIGGERS = """SELECT format('%I ON %s', t.tgname, t.tgrelid::regclass), pg_get_triggerdef(t.oid) FROM pg_trigger t
-              WHERE NOT t.tgisinternal"""
-VIEWS = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'"
 
 
 def defined() -> dict[str, str]:
-    found: dict[str, str] = {}
     with connection.cursor() as cursor:
-        for kind in (FUNCTIONS, TRIGGERS, VIEWS):
-            cursor.execute(kind)
-            found |= dict(cursor.fetchall())
-    return found
+        return programs_of(cursor)
 
 
 def applied() -> list[str]:

@@ -92,7 +92,7 @@ def test_pods_run_unprivileged_with_a_volume_for_their_state(spec: dict[str, Any
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
     }  # fmt: skip
-    assert container["image"] == "suanpan-agent:0.1.0"
+    assert container["image"] == "suanpan-agent:1.0.0"
     assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     paths = [argument.partition("=")[2] for argument in container["args"] if "=/" in argument]
