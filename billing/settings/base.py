@@ -29,6 +29,7 @@
 | OIDC_GROUPS_CLAIM | claim that lists a person's groups | groups |
 | OIDC_ROLES | JSON: group -> role, or role:team; see `docs/identity.md` | {} |
 | REQUIRE_TWO_FACTOR | 1: people who sign in with a password need a second factor | 0 |
+| SESSION_HOURS, SESSION_IDLE_MINUTES | how long a session lasts at most, and without a request | 8, 60 |
 | TRUSTED_PROXIES | how many proxies of yours stand before the web workers | 0 |
 | LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
 """
@@ -150,7 +151,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "billing.settings.two_factor.RequireTwoFactorMiddleware",
+    "billing.settings.sessions.SessionLimitsMiddleware",
+    "billing.settings.sessions.RequireTwoFactorMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 ROOT_URLCONF = "billing.settings.urls"
@@ -178,10 +180,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-AUTHENTICATION_BACKENDS = [
-    "django.contrib.auth.backends.ModelBackend",
-    "allauth.account.auth_backends.AuthenticationBackend",
-]
+AUTHENTICATION_BACKENDS = ["billing.settings.identity.LocalPasswords"]
 # shared by every web worker, so that a limit holds wherever the next attempt arrives
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache"}}
 ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
@@ -201,6 +200,8 @@ MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Suanpan"
 REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
+SESSION_HOURS, SESSION_IDLE_MINUTES = _count("SESSION_HOURS", 8), _count("SESSION_IDLE_MINUTES", 60)
+SESSION_COOKIE_AGE = SESSION_HOURS * 3600
 try:
     OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM", "groups")
     OIDC_ROLES = read_group_roles(os.environ.get("OIDC_ROLES", ""))

@@ -8,14 +8,19 @@ import logging
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.auth_backends import AuthenticationBackend
 from allauth.account.signals import user_logged_in
+from allauth.account.views import PasswordSetView
+from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.models import SocialLogin
+from allauth.socialaccount.models import SocialAccount, SocialLogin
+from allauth.socialaccount.providers.base import AuthProcess
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 from django.dispatch import receiver
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
 
 from billing.tenancy.models import Team
 from billing.tenancy.roles import roles_from_provider
@@ -30,11 +35,36 @@ class LocalAccounts(DefaultAccountAdapter):
         return False
 
 
+class LocalPasswords(AuthenticationBackend):
+    """A password opens local accounts only: whoever left the company, or a group, is refused by the provider alone."""
+
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> AbstractBaseUser | None:
+        user = super().authenticate(request, **credentials)
+        return None if user is not None and is_of_provider(user) else user
+
+
 class ProviderAccounts(DefaultSocialAccountAdapter):
     """Whoever the identity provider lets in gets an account, without a local password."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return True
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        """Refuse to link an identity to an account: an open browser would be enough to come back for ever."""
+        if sociallogin.state.get("process") == AuthProcess.CONNECT:
+            raise ImmediateHttpResponse(HttpResponseForbidden("identities are not linked to accounts"))
+
+
+def is_of_provider(user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Whether an account is a person of the identity provider."""
+    return SocialAccount.objects.filter(user_id=user.pk).exists()
+
+
+def local_password_set(request: HttpRequest) -> HttpResponse:
+    """The page on which an account without a password gets one: people of the provider never do."""
+    if is_of_provider(request.user):
+        raise Http404
+    return PasswordSetView.as_view()(request)
 
 
 @receiver(user_logged_in, dispatch_uid="roles of the identity provider")

@@ -2,11 +2,14 @@
 
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
+from django.http import Http404
 from django.urls import include, path
+from django.views.defaults import page_not_found
 from django.views.i18n import set_language
 
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
+from billing.settings.identity import local_password_set
 
 # The same limits and the same second factor as everywhere.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]  # as allauth documents it
@@ -17,6 +20,8 @@ urlpatterns = [
     path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
     path("i18n/setlang/", set_language, name="set_language"),
+    path("account/password/set/", local_password_set),
+    path("account/3rdparty/", page_not_found, {"exception": Http404()}),  # nobody links identities
     path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("", include("billing.portal.urls")),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import secrets
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
 from django.contrib.auth.models import User
+from django.test import Client
 
 from billing.settings.identity_settings import provider_apps, read_group_roles
 
@@ -28,6 +30,14 @@ class Provider(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+    def come_back(self, client: Client, away: Any) -> Any:
+        """Sign the person in there, and bring the browser back with a code."""
+        asked = parse_qs(urlsplit(away["Location"]).query)
+        assert away["Location"].startswith(f"{self.address}/authorize?")
+        code = secrets.token_hex(8)
+        self.codes[code] = asked["code_challenge"][0]
+        return client.get("/account/oidc/oidc/login/callback/", {"code": code, "state": asked["state"][0]})
 
 
 class _Door(BaseHTTPRequestHandler):
@@ -87,9 +97,25 @@ def provider(settings: Any) -> Iterator[Provider]:
     server.server_close()
 
 
+def sign_in_there(provider: Provider, **person: Any) -> Client:
+    """What a browser does: press the button, be sent to the provider, come back with a code."""
+    provider.person = {"preferred_username": "mei", "email": "mei@example.org", **person}
+    client = Client()
+    away = client.post("/account/oidc/oidc/login/?process=login")
+    assert away.status_code == 302, away.content
+    back = provider.come_back(client, away)
+    assert back.status_code == 302, back.content
+    assert back["Location"] == "/"
+    return client
+
+
 def code_of(person: User) -> str:
     from billing.settings.two_factor import SealedSecrets
 
     row = Authenticator.objects.get(user=person, type="totp")
-    secret = SealedSecrets().decrypt(row.data["secret"])
+    return code_for(SealedSecrets().decrypt(row.data["secret"]))
+
+
+def code_for(secret: str) -> str:
+    """What an authenticator app shows now."""
     return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))

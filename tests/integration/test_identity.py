@@ -1,13 +1,10 @@
 """Signing in: local accounts with limits and a second factor, and an identity provider of the test's own over real HTTP."""
 
-import secrets
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from allauth.mfa.models import Authenticator
-from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
@@ -18,28 +15,12 @@ from billing.tenancy.access import access_of
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import role_grant
 from tests import factories
-from tests.factories.identity import Provider, code_of, provider
+from tests.factories.identity import Provider, code_for, code_of, provider, sign_in_there
 
 __all__ = ["provider"]
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "an abacus has beads"
-
-
-def sign_in_there(provider: Provider, **person: Any) -> Client:
-    """What a browser does: press the button, be sent to the provider, come back with a code."""
-    provider.person = {"preferred_username": "mei", "email": "mei@example.org", **person}
-    client = Client()
-    away = client.post("/account/oidc/oidc/login/?process=login")
-    assert away.status_code == 302, away.content
-    asked = parse_qs(urlsplit(away["Location"]).query)
-    assert away["Location"].startswith(f"{provider.address}/authorize?")
-    code = secrets.token_hex(8)
-    provider.codes[code] = asked["code_challenge"][0]
-    back = client.get("/account/oidc/oidc/login/callback/", {"code": code, "state": asked["state"][0]})
-    assert back.status_code == 302, back.content
-    assert back["Location"] == "/"
-    return client
 
 
 def roles(username: str) -> list[tuple[str, str | None, str]]:
@@ -154,7 +135,7 @@ def test_a_second_factor_is_asked_for_and_its_secret_is_sealed(settings: Any) ->
     page = client.get("/account/2fa/totp/activate/")
     assert page.status_code == 200
     secret = page.context["form"].secret
-    code = format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
+    code = code_for(secret)
     assert client.post("/account/2fa/totp/activate/", {"code": code}).status_code == 302
     stored = Authenticator.objects.get(user=person, type="totp").data["secret"]
     assert secret not in stored

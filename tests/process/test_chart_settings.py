@@ -53,6 +53,8 @@ def test_each_setting_reaches_the_process_as_it_was_given() -> None:
         "SECURE_COOKIES": "1",
         "TRUSTED_PROXIES": "2",
         "REQUIRE_TWO_FACTOR": "1",
+        "SESSION_HOURS": "4",
+        "SESSION_IDLE_MINUTES": "15",
         "PORTAL_URL": "https://billing.internal",
         "DEFAULT_LANGUAGE": "zh-hans",
         "LOG_LEVEL": "INFO",

@@ -1,0 +1,114 @@
+"""How long somebody stays signed in, what a session must prove, and what the audit log says of signing in."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from allauth.account.adapter import get_adapter
+from allauth.account.authentication import get_authentication_records
+from allauth.account.signals import password_changed, password_reset, password_set, user_logged_out
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_added, authenticator_removed, authenticator_reset
+from django.conf import settings
+from django.contrib.auth import logout
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_login_failed
+from django.dispatch import Signal, receiver
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from billing.api.problems import problem
+from billing.tenancy.audit import audit_record
+
+BEGAN, SEEN = "session_began", "session_seen"
+SEEN_EVERY_S = 60
+CREDENTIALS: Final[Mapping[Signal, str]] = {
+    authenticator_added: "second_factor_add", authenticator_removed: "second_factor_remove",
+    authenticator_reset: "second_factor_reset", password_changed: "password_change", password_set: "password_set",
+    password_reset: "password_reset",
+}  # fmt: skip
+"""What changes how somebody signs in, and what the audit log calls it."""
+WITHOUT_SECOND_FACTOR: Final = ("/account/", "/logout/", "/static/", "/healthz", "/readyz", "/metrics")
+
+
+class SessionLimitsMiddleware:
+    """Ends a session SESSION_HOURS after it began, and SESSION_IDLE_MINUTES after its last request."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
+            now = timezone.now().timestamp()
+            began, seen = request.session.get(BEGAN, 0), request.session.get(SEEN, 0)
+            if now - began >= settings.SESSION_HOURS * 3600 or now - seen >= settings.SESSION_IDLE_MINUTES * 60:
+                logout(request)
+            elif now - seen >= SEEN_EVERY_S:
+                request.session[SEEN] = now
+        return self.get_response(request)
+
+
+class RequireTwoFactorMiddleware:
+    """With REQUIRE_TWO_FACTOR, whoever signed in with a password sets up a second factor before anything else.
+
+    Who came through the identity provider has whatever factors it asks for.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not settings.REQUIRE_TWO_FACTOR or request.path.startswith(WITHOUT_SECOND_FACTOR):
+            return self.get_response(request)
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or not _lacks_second_factor(request):
+            return self.get_response(request)
+        if request.path.startswith("/api/"):
+            missing = "a second factor is required: set one up at /account/2fa/totp/activate/"
+            return problem(403, "Forbidden", missing)
+        return redirect("mfa_activate_totp")
+
+
+def _lacks_second_factor(request: HttpRequest) -> bool:
+    if not request.user.is_authenticated:
+        return False
+    if any(record["method"] == "socialaccount" for record in get_authentication_records(request, request.user)):
+        return False
+    return not Authenticator.objects.filter(user=request.user).exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
+
+
+@receiver(user_logged_in, dispatch_uid="a session begins")
+def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
+    """Note when it began and by which way."""
+    request.session[BEGAN] = request.session[SEEN] = timezone.now().timestamp()
+    methods = {record["method"] for record in get_authentication_records(request, user)}
+    by = "identity provider" if "socialaccount" in methods else "password"
+    name = user.get_username()
+    audit_record(actor=name, action="sign_in", subject=name, detail={"by": by, **_address(request)})
+
+
+@receiver(user_login_failed, dispatch_uid="a sign-in failed")
+def sign_in_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
+    """Note whose account was tried, and from where."""
+    audit_record(actor="", action="sign_in_failed", subject=str(credentials.get("username", "")), detail=_address(request))
+
+
+@receiver(user_logged_out, dispatch_uid="a session ends")
+def session_ends(request: HttpRequest, user: User | None, **_: Any) -> None:
+    """Note who signed out."""
+    if user is not None:
+        name = user.get_username()
+        audit_record(actor=name, action="sign_out", subject=name, detail=_address(request))
+
+
+def credential_changed(user: User, signal: Signal, authenticator: Authenticator | None = None, **_: Any) -> None:
+    """Note a new, changed or removed password or second factor."""
+    detail = {"kind": authenticator.type} if authenticator else {}
+    audit_record(actor=user.get_username(), action=CREDENTIALS[signal], subject=user.get_username(), detail=detail)
+
+
+for _signal in CREDENTIALS:
+    _signal.connect(credential_changed, dispatch_uid="a credential changed")
+
+
+def _address(request: HttpRequest | None) -> dict[str, str]:
+    return {} if request is None or "REMOTE_ADDR" not in request.META else {"address": get_adapter().get_client_ip(request)}
