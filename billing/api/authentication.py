@@ -12,7 +12,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from billing.tenancy.access import Right, access_of
+from billing.tenancy.access import Right, access_of, team_and_below
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_find, api_token_touch
 
@@ -92,6 +92,6 @@ def has_scope(scope: str) -> type[BasePermission]:
 def teams_of(request: Request) -> QuerySet[Team] | None:
     """The teams that a token or person is confined to; None where they see all, groups included."""
     if isinstance(request.auth, ApiToken):
-        return Team.objects.filter(pk=request.auth.team_id) if request.auth.team_id else None
+        return team_and_below(request.auth.team_id) if request.auth.team_id else None
     access = access_of(request.user)
     return None if access.may(Right.READ) else access.teams(Right.READ)

@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
+from django.http import HttpRequest
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -24,6 +25,10 @@ class PersonAdmin(UserAdmin, ModelAdmin):
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     inlines = [MembershipInline]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
+        """An account keeps its name: history refers to it."""
+        return [*super().get_readonly_fields(request, obj), *(["username"] if obj else [])]
 
 
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):

@@ -10,11 +10,15 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, OutputWrapper
 from django.db import DataError, OperationalError, ProgrammingError
+from django.utils import timezone
 from psycopg.errors import UndefinedTable
 
 from billing.runtime.progress import ProgressCallback, no_progress, progress_text, throttled
+from billing.tenancy.access import Right, access_of, account_named
+from billing.tenancy.tokens import api_token_find
 from metering.messages import as_text
 from metering.names import visible
 
@@ -124,13 +128,27 @@ def actor_of(given: str | None) -> str:
     if given:
         if len(given) > MAX_ACTOR or not given.isprintable() or not given.strip():
             fail(f"--by {given[:40]!r}: must be printable, not blank, and at most {MAX_ACTOR} characters")
-        from billing.tenancy.access import account_named
-
         return account_named(given)
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def approver_of(given: str | None, right: Right | None = None) -> str:
+    """Who approves: an active account, with the right where one is asked for, that shows an API token of its own in
+    SUANPAN_TOKEN, since a name proves nothing.
+    """
+    name = actor_of(given)
+    account = User.objects.filter(username=name, is_active=True).first()
+    if account is None:
+        fail(f"--by {name!r}: no active account of that name; who approves has one")
+    token = api_token_find(presented=os.environ.get("SUANPAN_TOKEN", ""), now=timezone.now())
+    if token is None or token.owner_id != account.pk:
+        fail(f"SUANPAN_TOKEN: must be an API token of {name} (`manage.py token_create NAME --scope ... --owner {name}`)")
+    if right is not None and not access_of(account).may(right):
+        fail(f"--by {name!r}: this takes an account with the right {right} (`manage.py role grant`)")
+    return name
 
 
 class ProgressBar:

@@ -168,6 +168,9 @@ class ApiToken(models.Model):
     scopes = ArrayField(models.CharField(max_length=32))
     source = models.CharField(max_length=512, blank=True, help_text="may report only for this source or cluster")
     team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, help_text="may read only this team")
+    owner = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="api_tokens", help_text="who stands behind it"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)

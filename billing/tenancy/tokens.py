@@ -6,6 +6,9 @@ from hashlib import sha256
 from threading import Lock
 from time import monotonic
 
+from django.contrib.auth.models import User
+from django.db.models import Q
+
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
 
@@ -13,6 +16,7 @@ SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
     "budgets:read", "journal:acknowledge", "disputes:write",
 )  # fmt: skip
+OF_ALL_TEAMS = {"usage:write", "usage:correct", "prices:write", "prices:approve"}
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0
 GRACE_SECONDS = 0.2
@@ -33,6 +37,7 @@ def api_token_create(
     actor: str,
     source: str = "",
     team: Team | None = None,
+    owner: User | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiToken, str]:
     """Make a token; returns it with the secret, which cannot be read again."""
@@ -41,12 +46,17 @@ def api_token_create(
         raise TokenError(f"scopes {', '.join(unknown) or '(none)'}: choose from {', '.join(SCOPES)}")
     if {"prices:write", "prices:approve"} <= set(scopes):
         raise TokenError("scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens")
+    if team is not None and (whole := sorted(set(scopes) & OF_ALL_TEAMS)):
+        raise TokenError(f"scopes {', '.join(whole)}: reach every team, so a token of team {team.code} cannot have them")
     presented = f"spn_{secrets.token_urlsafe(32)}"
     token = ApiToken.objects.create(
         name=name, prefix=presented[:8], digest=token_digest(presented), scopes=sorted(set(scopes)), source=source,
-        team=team, expires_at=expires_at,
+        team=team, owner=owner, expires_at=expires_at,
     )  # fmt: skip
-    audit_record(actor=actor, action="api_token_create", subject=name, detail={"scopes": token.scopes, "source": source})
+    audit_record(
+        actor=actor, action="api_token_create", subject=name,
+        detail={"scopes": token.scopes, "source": source, "owner": owner.get_username() if owner else ""},
+    )  # fmt: skip
     return token, presented
 
 
@@ -84,7 +94,8 @@ def api_token_recent(*, presented: str, now: datetime) -> ApiToken | None:
 
 
 def _ask(digest: str) -> ApiToken | None:
-    token = ApiToken.objects.filter(digest=digest, revoked_at=None).select_related("team").first()
+    active = Q(owner=None) | Q(owner__is_active=True)
+    token = ApiToken.objects.filter(active, digest=digest, revoked_at=None).select_related("team", "owner").first()
     if len(_recent) >= MOST_RECENT or token is None:
         _recent.clear()
     if token is not None:

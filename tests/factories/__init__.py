@@ -1,17 +1,20 @@
 """What tests report and set up: short ways to make the contract's records and the facts around them."""
 
 import json
+import secrets
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from billing.setup.apply import Applied, set_up_apply
 from billing.tenancy.models import Membership, Team
+from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark
 from billing.usage.services import (
     IngestOutcome,
@@ -143,6 +146,14 @@ def person(name: str, *roles: str, team: str | None = None, password: str | None
     for role in roles:
         Membership.objects.create(user=user, role=role, team=Team.objects.get(code=team) if team else None)
     return user
+
+
+def approves(monkeypatch: pytest.MonkeyPatch, name: str, *roles: str) -> str:
+    """The account at the keyboard of a command that approves: made if it is not there, its token in SUANPAN_TOKEN."""
+    user = User.objects.filter(username=name).first() or person(name, *roles)
+    made = api_token_create(name=f"{name}-{secrets.token_hex(4)}", scopes=["usage:read"], actor="tests", owner=user)
+    monkeypatch.setenv("SUANPAN_TOKEN", made[1])
+    return name
 
 
 def hours(count: int | float) -> timedelta:

@@ -21,7 +21,7 @@ from billing.approvals.services import (
     reject,
     withdraw,
 )
-from billing.tenancy.access import Right, same_person
+from billing.tenancy.access import Right
 from billing.tenancy.models import AuditEntry
 from tests.factories import person
 
@@ -98,16 +98,6 @@ def step_sql(actor: str, action: str = "approved", payload: str = "payload") -> 
             SELECT id, now(), %s, %s, 'why', revision, {payload} FROM approvals_proposal""",
         actor, action,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("Ann", " ann "), ("ａｎｎ", "ann"), ("ann", "anna"), ("", ""), (" ", ""), ("ann lee", "ann\t lee"), ("É", "é")],
-)
-def test_the_database_and_the_services_tell_persons_apart_alike(one: str, other: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT suanpan_same_person(%s, %s)", [one, other])
-        assert cursor.fetchone()[0] is same_person(one, other)
 
 
 def test_somebody_else_approves_and_then_it_happens_once(poem: Poem) -> None:

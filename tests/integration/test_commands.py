@@ -12,7 +12,7 @@ from django.core.management import get_commands
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.tenancy.models import ApiToken, BillingSetup, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, ingest_tokens, token_record
 from tests.factories.commands import THEN, Manage, file, since_2024
 
 pytestmark = pytest.mark.django_db
@@ -140,14 +140,17 @@ def test_what_holds_the_close_is_named_with_status_3(manage: Manage, october: No
     assert manage("invoice_issue", "2024-10").status == 3
 
 
-def test_four_eyes_means_somebody_else(manage: Manage, tmp_path: Path) -> None:
+def test_four_eyes_means_somebody_else(manage: Manage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apply(tmp_path, **since_2024(billing={**SET_UP["billing"], "review": "four-eyes"}))
     ingest_allocations(allocation_record(**THEN))
+    approves(monkeypatch, "boss", "approver")
     assert "not closed" in manage("invoice_approve", "2024-10", "--by", "boss").error
     assert manage("period_close", "2024-10", "--by", "ops").status == 0
     waiting = manage("invoice_issue", "2024-10")
     assert (waiting.status, Invoice.objects.exclude(number=None).count()) == (3, 0)
-    assert "ops" in manage("invoice_approve", "2024-10", "--by", "ops").error
+    approves(monkeypatch, "ops", "approver")
+    assert "ops closed 2024-10" in manage("invoice_approve", "2024-10", "--by", "ops").error
+    approves(monkeypatch, "boss")
     assert "'nobody'" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nobody").error
     told = json.loads(manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp", "--json").out)
     assert told == {"period": "2024-10", "approved": ["nlp"], "by": "boss"}

@@ -20,7 +20,7 @@ from billing.corrections.services.retroactive import retroactive_approve, retroa
 from billing.invoices.models import Correction, Invoice, Note, NumberSeries
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, ingest_allocations, money, person
+from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, approves, ingest_allocations, money, person
 from tests.factories.corrections import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
@@ -64,7 +64,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, 
     return status, out, err
 
 
-def test_the_command_asks_approves_and_issues(october: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_asks_approves_and_issues(
+    october: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     status, out, _ = run(
         capsys, "draft", FIRST, "--line", "1", "--rebill-price", "9.5", "--code", "price", "--reason", "list price was 9.5",
         "--evidence", "INC-17", "--by", "sam", "--json",
@@ -74,9 +76,10 @@ def test_the_command_asks_approves_and_issues(october: None, capsys: pytest.Capt
         0, "draft", "1000.00", ["-1000.00", "950.00"],
     )  # fmt: skip
     number = str(found["id"])
-    assert run(capsys, "approve", number, "--by", "sam")[0] == 2
+    refused = run(capsys, "approve", number, "--by", approves(monkeypatch, "sam"))
+    assert (refused[0], "somebody else must approve" in refused[2]) == (2, True)
     assert run(capsys, "issue", number, "--by", "sam")[0] == 2
-    assert run(capsys, "approve", number, "--by", "lea")[0] == 0
+    assert run(capsys, "approve", number, "--by", approves(monkeypatch, "lea"))[0] == 0
     assert run(capsys, "issue", number, "--by", "sam")[1].splitlines() == [
         f"correction {number}: issued, price, list price was 9.5",
         f"  {'AI-INFRA-CN-2026-000001':<28} {'nlp':<20} {'-1000.00':>16} CNY",
@@ -97,9 +100,9 @@ def test_the_command_asks_approves_and_issues(october: None, capsys: pytest.Capt
     ],
 )
 def test_the_command_refuses_with_one_line(
-    october: None, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    october: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
-    status, _, err = run(capsys, *arguments, "--by", "sam")
+    status, _, err = run(capsys, *arguments, "--by", approves(monkeypatch, "sam"))
     assert (status, said in err, err.count("\n")) == (2, True, 1)
 
 

@@ -27,7 +27,7 @@ from billing.invoices.services.invoices import (
     invoices_issue,
 )
 from billing.tenancy.models import AuditEntry
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money
 from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
@@ -175,7 +175,9 @@ def test_a_switch_that_cannot_be_made_is_named(tmp_path: Path, changed: dict[str
         billing_mode_put(**{**facts, "actor": "sam"})
 
 
-def test_the_command_moves_invoices_through_their_states(drafted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_moves_invoices_through_their_states(
+    drafted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run(*arguments: str) -> tuple[int, list[str], str]:
         capsys.readouterr()
         status = 0
@@ -195,7 +197,7 @@ def test_the_command_moves_invoices_through_their_states(drafted: Path, capsys: 
     assert run("mode", "cv", "shadow", "--from", "2026-11", "--reason", "r", "--by", "fin")[1] == ["cv: shadow from 2026-11"]
     assert run("mode", "cv", "shadow", "--from", "2026-10", "--reason", "r", "--by", "fin")[0] == 2
     assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[0] == 2
-    call_command("invoice_approve", "2026-10", "--by", "fin")
+    call_command("invoice_approve", "2026-10", "--by", approves(monkeypatch, "fin", "approver"))
     call_command("invoice_issue", "2026-10")
     assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[1] == [f"{FIRST}: settled"]
     call_command("invoice_issue", "2026-10", "--json")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.rates.models import PriceDraft
 from billing.rates.selectors import rate_card
 from billing.tenancy.models import AuditEntry
+from billing.tenancy.roles import role_grant
 from billing.tenancy.tokens import api_token_create
 from tests import factories
 from tests.factories.api import bearer
@@ -45,7 +47,7 @@ def staff(name: str, *roles: str) -> Client:
 
 
 def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factories.apply(tmp_path, **since_2024())
     manage, path = Manage(capsys), tmp_path / "prices.yaml"
@@ -91,8 +93,11 @@ def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(
     assert api.get("/api/v1/price-versions/2099-01/file", headers=robot).content.decode() == expected
     assert portal.get(f"/prices/draft-{draft.pk}.yaml").content.decode() == expected
     assert portal.post(f"/prices/drafts/{draft.pk}/submit/").status_code == 302
-    for maker in ("ana", "token:robot", "dora", "eve"):
-        assert "second person" in manage("price_version", "approve", "2099-01", "--by", maker).error
+    for maker in ("ana", "dora", "eve"):
+        account = User.objects.get_or_create(username=maker)[0]
+        role_grant(user=account, role="approver", team=None, actor="tests")
+        by = factories.approves(monkeypatch, maker)
+        assert "second person" in manage("price_version", "approve", "2099-01", "--by", by).error
     assert staff("ben", "approver").post(f"/prices/drafts/{draft.pk}/approve/", {"reason": "agreed"}).status_code == 302
 
     # the version is the same list

@@ -1,5 +1,6 @@
 """`manage.py price_version`: a list goes out as YAML, comes in as a draft, is compared, previewed, submitted, approved."""
 
+import getpass
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import cost_sheet_put
 from billing.tenancy.models import AuditEntry
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
-from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories import allocation_record, apply, approves, ingest_allocations
 from tests.factories.commands import THEN, Manage, since_2024
 from tests.factories.prices import SHEET, TOKEN_SHEET
 
@@ -75,7 +76,7 @@ def price_file(tmp_path: Path, october: None) -> Path:
 
 
 def test_the_export_of_an_import_is_the_same_file_as_draft_and_as_version(
-    manage: Manage, price_file: Path, tmp_path: Path
+    manage: Manage, price_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert manage("price_version", "import", price_file, "--by", "ana").out == "draft 2099-01, revision 1: made\n"
     assert not PriceVersion.objects.filter(name="2099-01").exists()
@@ -85,7 +86,8 @@ def test_the_export_of_an_import_is_the_same_file_as_draft_and_as_version(
     assert manage("price_version", "import", price_file, "--by", "ana").out == "draft 2099-01, revision 1: unchanged\n"
     assert manage("price_version", "export", "2099-01").out == first
     manage("price_version", "submit", "2099-01", "--by", "ana", "--reason", "new cards")
-    assert manage("price_version", "approve", "2099-01", "--by", "ben").out == "2099-01 is published by ben\n"
+    ben = approves(monkeypatch, "ben", "approver")
+    assert manage("price_version", "approve", "2099-01", "--by", ben).out == "2099-01 is published by ben\n"
     out = tmp_path / "out.yaml"
     manage("price_version", "export", "2099-01", "--out", out)
     assert out.read_text() == first
@@ -171,11 +173,14 @@ def test_a_preview_tells_every_team_and_what_has_no_price(manage: Manage, price_
     assert "WITHOUT A PRICE: NVIDIA-H800" in forgotten.out
 
 
-def test_the_maker_cannot_approve_and_a_rejection_needs_a_reason(manage: Manage, price_file: Path) -> None:
+def test_the_maker_cannot_approve_and_a_rejection_needs_a_reason(
+    manage: Manage, price_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manage("price_version", "import", price_file, "--by", "ana")
     assert "reason" in manage("price_version", "submit", "2099-01", "--by", "ana").error
     manage("price_version", "submit", "2099-01", "--by", "ana", "--reason", "new cards")
-    assert "a second person" in manage("price_version", "approve", "2099-01", "--by", "ana").error
+    ana = approves(monkeypatch, "ana", "approver")
+    assert "a second person" in manage("price_version", "approve", "2099-01", "--by", ana).error
     assert "reason" in manage("price_version", "reject", "2099-01", "--by", "ben").error
     rejected = manage("price_version", "reject", "2099-01", "--by", "ben", "--reason", "no")
     assert rejected.out == "2099-01 is rejected by ben\n"
@@ -192,7 +197,10 @@ def test_the_list_names_states_makers_and_approvers(manage: Manage, price_file: 
 
 
 @pytest.mark.parametrize("action", ["export", "diff", "preview", "submit", "approve", "reject", "withdraw"])
-def test_a_name_that_is_none_is_one_line(manage: Manage, october: None, action: str) -> None:
+def test_a_name_that_is_none_is_one_line(
+    manage: Manage, october: None, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approves(monkeypatch, getpass.getuser(), "approver")
     assert "'absent': there is no" in manage("price_version", action, "absent").error
 
 

@@ -24,7 +24,7 @@ from billing.rating.models import Charge
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import Close
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -176,15 +176,17 @@ def test_the_database_opens_no_month_without_an_approval() -> None:
         sql("UPDATE approvals_proposal SET reason = 'x'")
 
 
-def test_the_command_asks_approves_and_lists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_asks_approves_and_lists(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     close()
     call_command("period_reopen", "request", "2026-10", "--reason", "site B", "--by", "lin")
     assert "2026-10: site B (asked by lin, waits for a second person)" in capsys.readouterr().out
     for by, said in (("lin", "somebody else must approve"), ("eve", "with the right approve")):
         with pytest.raises(SystemExit) as ended:
-            call_command("period_reopen", "approve", "2026-10", "--by", by)
+            call_command("period_reopen", "approve", "2026-10", "--by", approves(monkeypatch, by))
         assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
-    call_command("period_reopen", "approve", "2026-10", "--by", "ada")
+    call_command("period_reopen", "approve", "2026-10", "--by", approves(monkeypatch, "ada"))
     assert "(asked by lin, approved by ada, 1 drafts voided)" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         call_command("period_reopen", "approve", "2026-10", "--by", "ada")

@@ -27,7 +27,17 @@ from billing.rating.services import ChangeError
 from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+from tests.factories import (
+    SET_UP,
+    allocation_record,
+    apply,
+    approves,
+    ingest_allocations,
+    ingest_tokens,
+    money,
+    person,
+    token_record,
+)
 from tests.factories.corrections import (
     IN_NOVEMBER,
     NOVEMBER_OVER,
@@ -346,7 +356,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_command_shows_the_effect_before_anything_moves(
-    october: None, capsys: pytest.CaptureFixture[str]
+    october: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, out, _ = run(
         capsys, "price", "--name", "fix", "--gpu", "NVIDIA-H800=9.5", "--from", "2026-10-01T00:00:00+08:00",
@@ -359,8 +369,9 @@ def test_the_command_shows_the_effect_before_anything_moves(
         f"  2026-10 {'nlp':<20} charged {'1000.00':>14} should be {'950.00':>14} difference {'-50.00':>14}",
     ]
     assert (status, out.splitlines()) == (0, expected)
-    assert run(capsys, "approve", pk, "--by", "sam")[0] == 2
-    status, out, _ = run(capsys, "approve", pk, "--by", "fin")
+    refused = run(capsys, "approve", pk, "--by", approves(monkeypatch, "sam"))
+    assert (refused[0], "somebody else must approve" in refused[2]) == (2, True)
+    status, out, _ = run(capsys, "approve", pk, "--by", approves(monkeypatch, "fin"))
     assert (status, out.splitlines()[1:3]) == (0, expected[1:])
     assert [line.split()[0] for line in out.splitlines()[3:]] == [
         f"AI-INFRA-{mark}-2026-00000{number}" for mark in ("CN", "RB") for number in (1, 2)
@@ -379,9 +390,9 @@ def test_the_command_shows_the_effect_before_anything_moves(
     ],
 )
 def test_the_command_refuses_with_one_line(
-    october: None, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    october: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
-    status, _, err = run(capsys, *arguments, "--by", "sam")
+    status, _, err = run(capsys, *arguments, "--by", approves(monkeypatch, "sam"))
     assert (status, said in err, err.count("\n")) == (2, True, 1)
 
 

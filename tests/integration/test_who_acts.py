@@ -15,7 +15,7 @@ from billing.corrections.services.corrections import LineCredit, correction_appr
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.tenancy.app_command import actor_of
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, person
 from tests.factories.corrections import FIRST, OCTOBER_OVER, bill, draft, issue, people
 
 pytestmark = pytest.mark.django_db
@@ -32,19 +32,59 @@ def usage(gpus: int = 10, **changed: Any) -> None:
 
 
 @pytest.mark.parametrize("spelt", ["ann", "Ann", " ann", "ann  ", "ＡＮＮ"])
-def test_who_closed_does_not_approve_however_they_spell_their_name(tmp_path: Path, spelt: str) -> None:
+def test_who_closed_does_not_approve_however_they_spell_their_name(
+    tmp_path: Path, spelt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     apply(tmp_path, billing=FOUR_EYES)
     usage()
     period_close(month="2026-10", actor="Ann", now=OCTOBER_OVER)
     with pytest.raises(ApprovalError, match="closed 2026-10: somebody else must approve"):
         invoices_approve(month="2026-10", actor=spelt)
+    approves(monkeypatch, "Ann", "approver")
     with pytest.raises(SystemExit):
         call_command("invoice_approve", "2026-10", "--by", spelt)
+    assert "somebody else must approve" in capsys.readouterr().err
     with pytest.raises(AuthorityError):
         require_second_person(spelt, "ann", "this")
     assert Invoice.objects.get().status == "draft"
-    call_command("invoice_approve", "2026-10", "--by", "anna")
+    call_command("invoice_approve", "2026-10", "--by", approves(monkeypatch, "anna", "approver"))
     assert Invoice.objects.get().approved_by == "anna"
+
+
+@pytest.mark.parametrize("command", [
+    ["invoice_approve", "2026-10"], ["price_version", "approve", "2099-01"], ["credit_note", "approve", "1"],
+    ["retroactive_change", "approve", "1"], ["period_reopen", "approve", "2026-10"],
+])  # fmt: skip
+def test_who_approves_at_a_command_shows_a_token_of_their_own(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A name without an account, an account without a token, and an account with the token of somebody else."""
+    apply(tmp_path)
+
+    def refused(by: str) -> str:
+        with pytest.raises(SystemExit, match="2"):
+            call_command(*command, "--by", by)
+        return capsys.readouterr().err
+
+    assert "no active account of that name" in refused("boss")
+    boss = person("boss", "approver")
+    assert "SUANPAN_TOKEN: must be an API token of boss" in refused("boss")
+    approves(monkeypatch, "eve", "approver")
+    assert "SUANPAN_TOKEN: must be an API token of boss" in refused("boss")
+    approves(monkeypatch, "boss")
+    assert "SUANPAN_TOKEN" not in refused("boss")
+    boss.is_active = False
+    boss.save()
+    assert "no active account of that name" in refused("boss")
+
+
+@pytest.mark.parametrize("command", [["invoice_approve", "2026-10"], ["price_version", "approve", "2099-01"]])
+def test_who_approves_at_a_command_has_the_right(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        call_command(*command, "--by", approves(monkeypatch, "lea", "finance"))
+    assert "this takes an account with the right approve" in capsys.readouterr().err
 
 
 def test_a_name_that_is_an_account_but_for_its_spelling_is_that_account(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+        ("auth", "0012_alter_user_first_name_max_length"),
     ]
 
     operations = [
@@ -183,6 +183,17 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         to="tenancy.team",
+                    ),
+                ),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="who stands behind it",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="api_tokens",
+                        to=settings.AUTH_USER_MODEL,
                     ),
                 ),
             ],

@@ -10,7 +10,7 @@ from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
 from billing.closing.services.reopening import ReopeningError, reopening_step
 from billing.invoices.selectors import period_of
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, approver_of, fail
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -47,6 +47,5 @@ class Command(AppCommand):
 
 
 def _taken(step: str, month: str, options: dict[str, Any]) -> PeriodReopening:
-    return reopening_step(
-        step=step, month=month, reason=options.get("reason", ""), actor=actor_of(options["by"]), now=timezone.now()
-    )
+    actor = (approver_of if step == "approve" else actor_of)(options["by"])
+    return reopening_step(step=step, month=month, reason=options.get("reason", ""), actor=actor, now=timezone.now())

@@ -19,7 +19,7 @@ from billing.corrections.services.corrections import (
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction
 from billing.invoices.selectors import correction_as_dict, corrections_all
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail
 
 
 def decimal(text: str) -> Decimal:
@@ -85,7 +85,8 @@ class Command(AppCommand):
         try:
             if action == "list":
                 return self._list(json=options["json"])
-            correction = getattr(self, f"_{action}")(actor_of(options["by"]), options)
+            actor = (approver_of if action == "approve" else actor_of)(options["by"])
+            correction = getattr(self, f"_{action}")(actor, options)
         except (NoteError, AuthorityError) as error:
             fail(str(error))
         self._answer(correction, json=options["json"])

@@ -19,7 +19,7 @@ from billing.invoices.models import Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services import ChangeError
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail
 
 FACTS = ("price", "namespace", "consumer", "efficiency")
 
@@ -101,7 +101,7 @@ class Command(AppCommand):
         return DECIDE if action == "approve" and change.proposal.waits else DONE
 
     def _done(self, action: str, options: dict[str, Any]) -> RetroactiveChange:
-        actor, now = actor_of(options["by"]), timezone.now()
+        actor, now = (approver_of if action == "approve" else actor_of)(options["by"]), timezone.now()
         if action in FACTS:
             return retroactive_propose(
                 kind=action, name=options["name"], fact=_fact(action, options), valid_from=options["valid_from"],

@@ -4,7 +4,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, approver_of, fail
 
 
 class Command(AppCommand):
@@ -13,12 +14,13 @@ class Command(AppCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--team", help="only the draft of this team")
-        parser.add_argument("--by", required=True, metavar="USER", help="who approves; not who closed")
+        named = "who approves, with a token of theirs in SUANPAN_TOKEN; not who closed"
+        parser.add_argument("--by", required=True, metavar="USER", help=named)
         self.add_json(parser)
 
     def run(self, *, month: str, team: str | None, by: str, json: bool, **_: Any) -> int:
         try:
-            invoices = invoices_approve(month=month, actor=actor_of(by), team=team)
+            invoices = invoices_approve(month=month, actor=approver_of(by, Right.APPROVE), team=team)
         except ApprovalError as error:
             fail(str(error))
         if json:

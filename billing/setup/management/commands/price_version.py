@@ -22,7 +22,8 @@ from billing.rates.services import (
 from billing.rating.price_effect import Effect, PriceEffect
 from billing.setup.file import SetUpFileError
 from billing.setup.price_import import price_lists_import
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail, progress
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail, progress
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from metering.intervals import IntervalError
 
@@ -65,7 +66,9 @@ class Command(AppCommand):
     def run(self, *, action: str, **options: Any) -> int:
         try:
             if action in STEPS:
-                return self._step(action, options["name"], options["reason"], actor_of(options["by"]))
+                by = options["by"]
+                actor = approver_of(by, Right.APPROVE) if action == "approve" else actor_of(by)
+                return self._step(action, options["name"], options["reason"], actor)
             return int(getattr(self, f"_{action}")(**options))
         except (SetUpFileError, RateError, PriceListError, NoSetupError, IntervalError) as error:
             fail(str(error))

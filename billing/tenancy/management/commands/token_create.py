@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
@@ -21,23 +22,27 @@ class Command(AppCommand):
         parser.add_argument("--scope", action="append", required=True, metavar="SCOPE", help=", ".join(SCOPES))
         parser.add_argument("--source", default="", help="may report only for this gateway source or cluster")
         parser.add_argument("--team", help="may read only what concerns this team")
+        parser.add_argument("--owner", metavar="USER", help="the account that stands behind it (default: that of --by)")
         parser.add_argument("--days", type=int, help="ends after so many days (default: no end)")
         self.add_actor(parser)
         self.add_json(parser)
 
     def run(
-        self, *, name: str, scope: list[str], source: str, team: str | None, days: int | None, by: str | None,
-        json: bool, **_: Any,
+        self, *, name: str, scope: list[str], source: str, team: str | None, owner: str | None, days: int | None,
+        by: str | None, json: bool, **_: Any,
     ) -> int:  # fmt: skip
-        owner = Team.objects.filter(code=team).first() if team else None
-        if team and owner is None:
+        confined = Team.objects.filter(code=team).first() if team else None
+        if team and confined is None:
             fail(f"--team {team!r}: no such team")
+        behind = User.objects.filter(username=owner or actor_of(by), is_active=True).first()
+        if owner and behind is None:
+            fail(f"--owner {owner!r}: no active account of that name")
         if days is not None and not 1 <= days <= MAX_DAYS:
             fail(f"--days {days}: must be from 1 to {MAX_DAYS}")
         expires = timezone.now() + timedelta(days=days) if days else None
         try:
             token, presented = api_token_create(
-                name=name, scopes=scope, actor=actor_of(by), source=source, team=owner, expires_at=expires
+                name=name, scopes=scope, actor=actor_of(by), source=source, team=confined, owner=behind, expires_at=expires
             )
         except TokenError as error:
             fail(str(error))

@@ -1,0 +1,110 @@
+"""Two actors are one person or not, whatever names, accounts and tokens they use; four eyes ask nothing else."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.utils import DatabaseError
+from django.test import Client
+from django.utils import timezone
+
+from billing.tenancy.access import same_person
+from billing.tenancy.models import ApiToken, Team
+from billing.tenancy.tokens import TokenError, api_token_create, api_token_find
+from tests import factories
+from tests.factories.api import bearer
+from tests.factories.price_api import BODY, Caller
+
+pytestmark = pytest.mark.django_db
+
+
+def token(name: str, owner: User | None = None, *scopes: str, team: Team | None = None) -> str:
+    wanted = list(scopes or ["prices:approve"])
+    return api_token_create(name=name, scopes=wanted, actor="tests", owner=owner, team=team)[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Ann", " ann ", True), ("ａｎｎ", "ann", True), ("ann", "anna", False), ("", "", False), (" ", "", False),
+        ("ann lee", "ann\t lee", True), ("É", "é", True), ("token:", "", False),
+    ],
+)  # fmt: skip
+def test_a_name_is_one_person_however_it_is_spelt(one: str, other: str, same: bool) -> None:
+    assert same_person(one, other) is same
+
+
+def test_accounts_of_one_mail_address_are_one_person() -> None:
+    """A local account and one of the identity provider, say."""
+    mails = {"ann": "ann@example.org", "a.lee": " Ann@Example.org ", "ben": "ben@example.org", "cem": "", "dan": ""}
+    User.objects.bulk_create([User(username=name, email=mail) for name, mail in mails.items()])
+    pairs = [("ann", "a.lee"), ("ann", "ben"), ("cem", "dan")]
+    assert [same_person(one, other) for one, other in pairs] == [True, False, False]
+
+
+def test_behind_a_token_stands_its_owner() -> None:
+    ann, ben = factories.person("ann", "finance"), factories.person("ben", "finance")
+    token("lists", ann)
+    token("decisions", ben)
+    token("nobody's")
+    pairs = [("token:lists", "ann"), ("ann", "token:lists"), ("token:lists", "token:decisions"), ("token:nobody's", "ann")]
+    assert [same_person(one, other) for one, other in pairs] == [True, True, False, False]
+
+
+def test_the_owner_of_a_token_does_not_approve_what_it_made(tmp_path: Any) -> None:
+    """A list is made with one token and approved with another one of the same person, then by somebody else's."""
+    factories.apply(tmp_path)
+    ann, ben = factories.person("ann", "admin"), factories.person("ben", "approver")
+    makes, own, other = (
+        Caller(Client(), bearer(token(name, owner, scope)))
+        for name, owner, scope in (
+            ("makes", ann, "prices:write"), ("own", ann, "prices:approve"), ("other", ben, "prices:approve"),
+        )
+    )
+    assert makes("POST", "price-versions", BODY).status_code == 201
+    assert makes("POST", "price-versions/2099-01/submit", {"reason": "new year"}).status_code == 200
+    refused = own("POST", "price-versions/2099-01/approve", {})
+    told = "actor: token:own made 2099-01: a second person decides on it, who did not write or submit it"
+    assert (refused.status_code, refused.json()["detail"]) == (403, told)
+    assert other("POST", "price-versions/2099-01/approve", {}).status_code == 200
+
+
+def test_an_account_keeps_its_name() -> None:
+    ann = factories.person("ann", "finance")
+    with pytest.raises((IntegrityError, DatabaseError), match="an account keeps its name"), transaction.atomic():
+        User.objects.filter(pk=ann.pk).update(username="anne")
+    User.objects.filter(pk=ann.pk).update(first_name="Anne")
+    root = User.objects.create_superuser("root")
+    client = Client()
+    client.force_login(root)
+    form = client.get(f"/admin/auth/user/{ann.pk}/change/").context["adminform"].form
+    assert "username" not in form.fields
+
+
+def test_a_token_ends_with_the_account_of_its_owner() -> None:
+    ann = factories.person("ann", "finance")
+    presented = token("lists", ann)
+    assert api_token_find(presented=presented, now=timezone.now()) is not None
+    User.objects.filter(pk=ann.pk).update(is_active=False)
+    from billing.tenancy import tokens
+
+    tokens._recent.clear()
+    assert api_token_find(presented=presented, now=timezone.now()) is None
+
+
+@pytest.mark.parametrize("scope", ["usage:write", "usage:correct", "prices:write", "prices:approve"])
+def test_a_token_of_one_team_has_no_scope_that_reaches_all(tmp_path: Any, scope: str) -> None:
+    factories.apply(tmp_path)
+    with pytest.raises(TokenError, match=f"scopes {scope}: reach every team, so a token of team nlp cannot have them"):
+        token("confined", None, scope, team=Team.objects.get(code="nlp"))
+    assert not ApiToken.objects.exists()
+
+
+def test_a_token_of_a_group_sees_the_teams_below_it(tmp_path: Any) -> None:
+    factories.apply(tmp_path)
+    group = Team.objects.create(code="research", name="Research", is_group=True)
+    Team.objects.filter(code="nlp").update(parent=group)
+    presented = token("reads", None, "invoices:read", team=group)
+    teams = Client().get("/api/v1/teams", headers=bearer(presented)).json()
+    assert [team["code"] for team in teams["results"] if not team.get("is_group")] == ["nlp"]
