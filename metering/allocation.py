@@ -6,11 +6,11 @@ pod's status may still change (a restarted kubelet turns Succeeded into Failed, 
 nothing again.
 
 Start and end come from different clocks, to the second. So a node's time is used only where the agent's own clock does
-not contradict it; the raw values stay beside the chosen ones.
+not contradict it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -89,8 +89,7 @@ class Rule(StrEnum):
 class Hold:
     """[start, end) in which a pod held its devices; open while `end` is None, then known until `observed_until`.
 
-    `estimated`: the instant of the end was not told; it lies within [earliest_end, latest_end]. `raw` keeps every time
-    that was considered, as it was given.
+    `estimated`: the instant of the end was not told; it lies within [earliest_end, latest_end].
     """
 
     uid: str
@@ -104,7 +103,6 @@ class Hold:
     estimated: bool = False
     earliest_end: datetime | None = None
     latest_end: datetime | None = None
-    raw: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def microseconds(self) -> int:
@@ -137,7 +135,7 @@ def hold_of(observations: Iterable[Observation]) -> Hold | None:
     start, start_rule = _start(bound)
     alive = [item.observed_at for item in bound if not item.terminal and item in history]
     last_alive = max([start, *alive])
-    hold = Hold(bound[0].uid, bound[0].node, start, start_rule, last_alive, raw=_raw(seen, history[-1]))
+    hold = Hold(bound[0].uid, bound[0].node, start, start_rule, last_alive)
     end = _end(history[-1], seen, start, last_alive)
     return hold if end is None else _closed(hold, end)
 
@@ -291,21 +289,5 @@ def _closed(hold: Hold, end: _End) -> Hold:
     at, earliest, latest = (max(hold.start, instant) for instant in (end.at, end.earliest, end.latest))
     return Hold(
         hold.uid, hold.node, hold.start, hold.start_rule, at, at, end.rule, end.reason,
-        end.rule not in (Rule.FINISHED_AT, Rule.NOT_ADMITTED), earliest, latest, hold.raw,
+        end.rule not in (Rule.FINISHED_AT, Rule.NOT_ADMITTED), earliest, latest,
     )  # fmt: skip
-
-
-def _raw(seen: Sequence[PodSnapshot], closing: Observation) -> dict[str, datetime]:
-    """Every time that was considered, as it was given; zero times included, they tell what was lost."""
-    pod = seen[-1]
-    scheduled = next((found for item in reversed(seen) if (found := item.condition("PodScheduled"))), None)
-    disruption = pod.condition("DisruptionTarget")
-    times: dict[str, datetime | None] = {
-        "PodScheduled": scheduled.at if scheduled else None,
-        "status.startTime": pod.start_time,
-        "finishedAt": _finished(pod)[0],
-        "DisruptionTarget": disruption.at if disruption else None,
-        "deletionTimestamp": pod.deletion_timestamp,
-        "observed_at": closing.observed_at,
-    }
-    return {name: at for name, at in times.items() if at is not None}

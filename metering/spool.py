@@ -8,8 +8,11 @@ the next body, and its caller stops reading what it reads from, or keeps its own
 import fcntl
 import sqlite3
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS spool (
@@ -30,6 +33,7 @@ CREATE TABLE IF NOT EXISTS spool_set_aside (
 );
 """
 JSON: Final = "application/json"
+WATERMARKS: Final = "usage/watermarks"
 
 
 class SpoolFullError(Exception):
@@ -85,6 +89,10 @@ class Spool:
         assert added.lastrowid is not None  # noqa: S101  (an INSERT of one row has one)
         return added.lastrowid
 
+    def put_watermark(self, agent: str, source: str, until: datetime) -> None:
+        """Add that `agent` has reported all of `source` before `until`, like `put`.  Raises SpoolFullError."""
+        self.put(WATERMARKS, msgspec.json.encode({"agent": agent, "source": source, "watermark": until}))
+
     def oldest(self) -> Parcel | None:
         """What has to be delivered next."""
         row = self._connection.execute(
@@ -98,7 +106,7 @@ class Spool:
             self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
 
     def set_aside(self, parcel_id: int, reason: str) -> None:
-        """Take a body out of the queue, on a person's word, and keep it with the reason."""
+        """Take a body out of the queue, because a person decided so, and keep it with the reason."""
         with self._connection:
             self._connection.execute(
                 "INSERT INTO spool_set_aside SELECT id, door, content_type, body, ? FROM spool WHERE id = ?",

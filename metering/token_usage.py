@@ -28,9 +28,7 @@ import msgspec
 
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import (
-    MAX_COUNT,
-)
+from metering.records import MAX_COUNT
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
 UsageSource = Literal["provider", "gateway_estimate", "none"]

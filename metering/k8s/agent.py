@@ -25,9 +25,7 @@ from metering.k8s.store import CapacityRow, Ending, PodRow, ScanRow, Store
 from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.record_checks import RecordError
-from metering.records import (
-    GpuAllocation,
-)
+from metering.records import GpuAllocation
 from metering.requests import RequestError
 from metering.spool import Spool, SpoolFullError
 

@@ -36,10 +36,7 @@ from metering.k8s.objects import PodFacts, Slice
 from metering.k8s.store import CapacityRow, Ending, PodRow, Store
 from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.record_checks import RecordError
-from metering.records import (
-    GpuAllocation,
-    hold_id,
-)
+from metering.records import GpuAllocation, hold_id
 from metering.slice_capacity import offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)

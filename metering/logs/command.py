@@ -5,10 +5,8 @@ import csv
 import fcntl
 import logging
 import os
-import signal
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,7 +16,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from metering.delivery_thread import delivering
+from metering.command_line import SOMEBODY_DECIDES, add_platform_options, bad_input, log_to_stderr, stop_on_signal
+from metering.delivery import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
@@ -28,8 +27,6 @@ from metering.numbering import Numbering
 from metering.record_checks import RecordError
 from metering.spool import Spool, SpoolFullError, open_state
 
-BAD_INPUT: Final = 2
-SOMEBODY_DECIDES: Final = 3
 COLUMNS: Final = (
     "source", "id", "time", "consumer", "model", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
     "output_tokens", "reasoning_output_tokens",
@@ -54,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pattern", default="*", help="which files of a directory (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on until SIGTERM, through rotations")
     parser.add_argument("--state", type=Path, metavar="DIR", help="checkpoints and what is not delivered; one per reader")
-    parser.add_argument("--endpoint", help="address of the platform")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token with the scope usage:write")
+    add_platform_options(parser)
     parser.add_argument("--out", metavar="FILE", help="a usage file (CSV, - for standard output) instead of the platform")
     parser.add_argument("--spool-mb", type=int, default=1024, metavar="N", help="most to keep undelivered (default: 1024)")
     parser.add_argument("--poll-seconds", type=float, default=0.5, metavar="S", help="how often to look (default: 0.5)")
@@ -66,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, tell, and say what was read; one line on stderr and 2 where something is wrong from the start."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     try:
         _check(options)
         translate = translator(
@@ -75,9 +71,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
         return _to_file(options, translate) if options.out else _to_platform(options, translate)
     except (RecordError, OSError, sqlite3.Error) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        sys.stderr.write(f"{' '.join(told.split())}\n")
-        return BAD_INPUT
+        return bad_input(error)
 
 
 class CsvSink:
@@ -194,13 +188,10 @@ class Heartbeat:
 
 def _read(options: argparse.Namespace, follower: Follower, heartbeat: Heartbeat) -> None:
     """Read once, or until somebody asks to stop."""
-    if not options.follow:
+    if options.follow:
+        follower.follow(stop_on_signal(), poll_s=options.poll_seconds, at_end=heartbeat)
+    else:
         follower.read_all()
-        return
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    follower.follow(stop, poll_s=options.poll_seconds, at_end=heartbeat)
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from metering.logs.files import LogFile, Stream, log_paths
-from metering.logs.reading import FileReader, Gleaner, StreamReader
-from metering.logs.sqlite_table import is_sqlite
+from metering.logs.reading import FileReader, Gleaner, StreamReader, is_sqlite
 from metering.spool import SpoolFullError
 
 log = logging.getLogger(__name__)

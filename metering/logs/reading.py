@@ -8,7 +8,7 @@ have two. Two files are taken for one only if they are equal from the first byte
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -16,22 +16,33 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from metering.logs.checkpoints import Checkpoint, Checkpoints
+from metering.logs.checkpoints import Checkpoint, Checkpoints, RejectedLine
 from metering.logs.containers import MAX_FRAME_BYTES, Container, container_of
 from metering.logs.files import LogFile, Stream
 from metering.logs.formats import Translate
-from metering.logs.harvest import Harvest, RejectedLine
 from metering.logs.mapping import Incomplete, Told
-from metering.logs.sqlite_table import begins_anew, glean_rows
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
 from metering.spool import Spool, SpoolFullError
-from metering.watermarks import WATERMARKS, watermark_body
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 1 << 20
 BATCH_RECORDS: Final = 1000
+SQLITE: Final = b"SQLite format 3\0"
+TABLE_ROWS: Final = 1000
 DOOR: Final = "usage/tokens"
+
+
+@dataclass
+class Harvest:
+    """What one piece of a file gave: `used` bytes of it, after which the chain of hashes stands at `chain`."""
+
+    chain: bytes
+    used: int = 0
+    told: list[Told] = field(default_factory=list)
+    rejected: list[RejectedLine] = field(default_factory=list)
+    lines: int = 0
+    without_usage: int = 0
 
 
 class Sink(Protocol):
@@ -60,7 +71,7 @@ class SpoolSink:
 
     def watched(self, agent: str, source: str, until: datetime) -> None:
         """Tell, after all that was put before, that a source was read up to here.  Raises SpoolFullError."""
-        self._spool.put(WATERMARKS, watermark_body(agent=agent, source=source, watermark=until))
+        self._spool.put_watermark(agent, source, until)
 
 
 class Gleaner:
@@ -216,3 +227,50 @@ class StreamReader:
             raise
         self._chain, self._read_until = harvest.chain, self._read_until + harvest.used
         return True
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether the file is an SQLite database."""
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def glean_rows(path: Path, table: str, translate: Translate, at: Checkpoint) -> Harvest:
+    """The next rows after `at.read_until`, which is the last key that was read; `used` is how far the key moved.
+
+    Raises RecordError where there is no such table. The database is opened for reading only, and only while rows are read.
+    """
+    harvest = Harvest(b"")
+    try:
+        rows = _rows(path, table, at.read_until)
+    except sqlite3.Error as error:
+        raise RecordError(f"table {table}: {error}") from error
+    for row in rows:
+        harvest.lines += 1
+        try:
+            told = translate(row, f"{table}-{row['id']}")
+        except RecordError as error:
+            harvest.rejected.append(RejectedLine(str(path), int(row["id"]), str(error), repr(row).encode()))
+            continue
+        harvest.told += told
+        harvest.without_usage += not told
+    harvest.used = int(rows[-1]["id"]) - at.read_until if rows else 0
+    return harvest
+
+
+def begins_anew(path: Path, table: str, at: Checkpoint) -> bool:
+    """Whether the table ends before the last key that was read: it is another one under the same name."""
+    try:
+        return bool(at.read_until) and not _rows(path, table, at.read_until - 1)
+    except sqlite3.Error as error:
+        raise RecordError(f"table {table}: {error}") from error
+
+
+def _rows(path: Path, table: str, after: int) -> list[Mapping[str, Any]]:
+    connection = sqlite3.connect(f"file:{path.absolute().as_posix()}?mode=ro", uri=True, timeout=10)
+    try:
+        connection.row_factory = sqlite3.Row
+        query = f'SELECT * FROM "{table}" WHERE id > ? ORDER BY id LIMIT {TABLE_ROWS}'  # noqa: S608  (the name is our own)
+        return [dict(row) for row in connection.execute(query, (after,)).fetchall()]
+    finally:
+        connection.close()

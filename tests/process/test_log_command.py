@@ -21,7 +21,7 @@ from unittest.mock import ANY
 import pytest
 
 from metering.__main__ import main
-from metering.delivery_thread import delivering
+from metering.delivery import delivering
 from metering.logs.formats import translator
 from metering.logs.reading import SpoolSink
 from metering.numbering import Numbering
@@ -185,7 +185,7 @@ def test_a_second_reader_on_the_same_state_is_refused(
 def test_a_token_that_is_gone_for_a_while_stops_no_delivery(
     tmp_path: Path, platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metering.delivery_thread.HINDERED_WAIT_S", 0.05)
+    monkeypatch.setattr("metering.delivery.HINDERED_WAIT_S", 0.05)
     state, token = tmp_path / "s.sqlite", tmp_path / "token"
     connection = open_state(state)
     with connection:

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from metering.bodies import UnsplittableError, halves
-from metering.delivery import Delivery, Outcome
+from metering.delivery import Delivery, Outcome, UnsplittableError, halves
 from metering.spool import Spool, SpoolFullError, open_state
 
 Answer = tuple[int, dict[str, str], bytes]
