@@ -28,7 +28,7 @@ from metering.claims import (
     held_through_claims,
     places_of,
 )
-from metering.k8s.capacity import CLAIMED, changed
+from metering.k8s.capacity import CLAIMED
 from metering.k8s.claim_store import ClaimedHold, ClaimStore, Holder
 from metering.k8s.description import UNKNOWN, report_of
 from metering.k8s.objects import PodFacts, Slice
@@ -144,7 +144,7 @@ class ClaimBook:
                 resource: CapacityRow(node, resource, at, None, product or UNKNOWN, count, "")
                 for resource, (product, count) in offered_by(self.kept.slices(node)).items()
             }
-            self._store.follow_capacity(*changed(known, now), at)
+            self._store.follow_capacity(known, now, at)
 
     def listed(self, kind: str, step: ListEnds, keep: timedelta) -> None:
         """A list is complete: slices that were not in it are gone, and what belongs to forgotten pods is dropped."""

@@ -21,7 +21,7 @@ from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ApiError, RefusedError
 from metering.k8s.health import Health
 from metering.k8s.leader import Leader
-from metering.k8s.reconciliation import Scan, confirmed, scan, suspects
+from metering.k8s.reconciliation import Scan, confirmed, scan
 from metering.k8s.stream import CLAIMS, NODES, PODS, SLICES, Kind, Step, Stream, claim_kinds
 from metering.k8s.volcano_queues import queue_difference
 from metering.spool import Spool, open_state
@@ -186,11 +186,10 @@ class Service:
         """Scan when it is time; judge the last scan when the watch has passed it; list again where events were lost."""
         if self._scan is None and self._due("scan", self._pace.scan_s):
             try:
-                found = scan(api, agent.scope)
+                self._scan = scan(api, agent.scope, agent.store)
             except ApiError as error:
                 log.warning("the scan has to wait: %s", error)
                 return
-            self._scan = Scan(found.version, found.at, found.holding, suspects(found, agent.store))
             self._compare_queues(agent, api)
         if self._scan is None:
             return

@@ -204,7 +204,7 @@ def _told(agent: Agent, now: datetime) -> int:
     told = agent.report(now, refresh=True)
     while parcel := agent.spool.oldest():
         agent.spool.acknowledge(parcel.id)
-    return told.allocations if told else 0
+    return told or 0
 
 
 def _peak_mb() -> int:
