@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.allocation import Hold, Rule, hold_of, remember
+from metering.allocation import Ending, Hold, Rule, hold_of, remember
 from metering.k8s.api import ApiError
 from metering.k8s.capacity import CLAIMED, capacity_records, offers, stored_node
 from metering.k8s.claims import ClaimBook
 from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
 from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
 from metering.k8s.reconciliation import Difference
-from metering.k8s.store import CapacityRow, Ending, PodRow, ScanRow, Store
+from metering.k8s.store import CapacityRow, PodRow, ScanRow, Store
 from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.record_checks import RecordError
@@ -199,23 +199,22 @@ class Agent:
         records = row.records if row else None
         if records is None or any(record.share_unknown for record in records):
             records = self._describe(facts, hold, observation.observed_at)
-        ending = _ending(hold)
         self.store.put_pod(
             PodRow(
                 uid=facts.uid, node=hold.node, version=max(version, row.version if row else 0),
                 first_version=row.first_version if row else version,
                 first_seen=row.first_seen if row else observation.observed_at,
                 seen=max(observation.observed_at, row.seen) if row else observation.observed_at,
-                ended=ending is not None, gone=row.gone if row else None,
-                dirty=row is None or row.dirty or ending is not None or records != row.records,
+                ended=hold.ending is not None, gone=row.gone if row else None,
+                dirty=row is None or row.dirty or hold.ending is not None or records != row.records,
                 observed_until=max(hold.observed_until, row.observed_until) if row else hold.observed_until,
-                history=history, facts=facts, records=records, ending=ending,
+                history=history, facts=facts, records=records, ending=hold.ending,
             ),
             number,
         )  # fmt: skip
         if facts.claims.counted:
             self.claims.kept.add_claimant(facts.uid)
-        return ending
+        return hold.ending
 
     def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
         """What identifies the pod's allocations, once its node, its start and what is around it are known or waited for."""
@@ -394,10 +393,3 @@ def _seen_again(row: PodRow) -> tuple[Observation, ...]:
     if not snapshots or row.ended or row.seen <= snapshots[-1].observed_at:
         return row.history
     return remember(row.history, msgspec.structs.replace(snapshots[-1], observed_at=row.seen))
-
-
-def _ending(hold: Hold) -> Ending | None:
-    if hold.end is None or hold.end_rule is None or hold.end_reason is None:
-        return None
-    earliest, latest = hold.earliest_end or hold.start, hold.latest_end or hold.end
-    return Ending(hold.end, hold.end_reason, hold.end_rule, hold.estimated, earliest, latest)

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from metering.accelerators import device_fraction
-from metering.allocation import TOLERANCE, Hold, Rule, hold_of
+from metering.allocation import TOLERANCE, Ending, Hold, Rule, hold_of
 from metering.claims import (
     EXTENDED_RESOURCE_CLAIM,
     Claim,
@@ -32,7 +32,7 @@ from metering.k8s.capacity import CLAIMED
 from metering.k8s.claim_store import ClaimedHold, ClaimStore, Holder
 from metering.k8s.description import UNKNOWN, report_of
 from metering.k8s.objects import PodFacts, Slice
-from metering.k8s.store import CapacityRow, Ending, PodRow, Store
+from metering.k8s.store import CapacityRow, PodRow, Store
 from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.record_checks import RecordError
 from metering.records import GpuAllocation, hold_id

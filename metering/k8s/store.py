@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from metering.accelerators import NodeFacts
+from metering.allocation import Ending
 from metering.k8s.objects import PodFacts
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation
@@ -63,17 +64,6 @@ class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
     def facts(self) -> NodeFacts:
         """As the rules of shares read it."""
         return NodeFacts(self.labels, self.capacity, self.annotations)
-
-
-class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a hold ended, as it is reported."""
-
-    at: datetime
-    reason: str
-    rule: str
-    estimated: bool
-    earliest: datetime
-    latest: datetime
 
 
 @dataclass(frozen=True, slots=True)
