@@ -22,7 +22,7 @@ from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
 from metering.logs.mapping import Incomplete, Told
-from metering.logs.reading import FileReader, Gleaner, Sink, SpoolSink
+from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
 from metering.spool import Spool, SpoolFullError, open_state
@@ -128,16 +128,17 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
 def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
     token_file: Path = options.token_file
     token_file.read_text(encoding="utf-8")  # a missing one is told now, not at the first delivery
+    state = options.state / "tokens.sqlite"
     with _alone(options.state):
-        connection = open_state(options.state / "tokens.sqlite")
+        connection = open_state(state)
         try:
             checkpoints = Checkpoints(connection, options.state / "rejected.jsonl")
             began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
             since = began_at - ROTATED_BEFORE_S
-            sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20), Numbering(connection))
+            spool = Spool(connection, max_bytes=options.spool_mb << 20)
+            sink = SpoolSink(spool, Numbering(connection))
             follower = _follower(options, translate, connection, checkpoints, sink, since=since)
-            state = options.state / "tokens.sqlite"
-            heartbeat = Heartbeat(connection, sink, options.agent, options.source or options.format)
+            heartbeat = Heartbeat(connection, spool, options.agent, options.source or options.format)
             with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
                 _read(options, follower, heartbeat)
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
@@ -154,21 +155,19 @@ def _follower(
     options: argparse.Namespace, translate: Translate, connection: sqlite3.Connection, checkpoints: Checkpoints,
     sink: Sink, *, since: float | None = None,
 ) -> Follower:  # fmt: skip
-    gleaner = Gleaner(translate, table=TABLE_NAMES.get(options.format, ""))
-    return Follower(
-        options.files, FileReader(connection, checkpoints, gleaner, sink), gleaner, connection, pattern=options.pattern,
-        since=time.time() if since is None else since, once=not options.follow,
-    )  # fmt: skip
+    reader = FileReader(connection, checkpoints, translate, sink, table=TABLE_NAMES.get(options.format, ""))
+    since = time.time() if since is None else since
+    return Follower(options.files, reader, pattern=options.pattern, since=since, once=not options.follow)
 
 
 class Heartbeat:
     """Tells once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
 
     def __init__(
-        self, connection: sqlite3.Connection, sink: SpoolSink, agent: str, source: str, *, every_s: float = 60.0
+        self, connection: sqlite3.Connection, spool: Spool, agent: str, source: str, *, every_s: float = 60.0
     ) -> None:
         self._connection = connection
-        self._sink = sink
+        self._spool = spool
         self._agent = agent
         self._source = source
         self._every_s = every_s
@@ -181,7 +180,7 @@ class Heartbeat:
         self._next = time.monotonic() + self._every_s
         try:
             with self._connection:
-                self._sink.watched(self._agent, self._source, watched_until)
+                self._spool.put_watermark(self._agent, self._source, watched_until)
         except SpoolFullError as error:
             log.error("%s", error)
 
