@@ -231,6 +231,11 @@ class Rig:
             for step in self.streams[name].steps():
                 self.agent.apply(name, step)
 
+    def report(self) -> None:
+        """Watch once, and deliver what is known then."""
+        self.watch()
+        self.deliver()
+
     def deliver(self) -> list[Attempt]:
         """Report and deliver what can be."""
         self.agent.report(self.api.clock.now(), refresh=True)

@@ -177,8 +177,7 @@ def test_a_standby_is_ready_and_shows_what_it_knows_and_reports_nothing(
     held = {"holderIdentity": "another", "renewTime": "2026-10-10T10:00:00.000000Z", "leaseDurationSeconds": 60}
     path = "/apis/coordination.k8s.io/v1/namespaces/suanpan/leases/gpu-agent"
     api.leases[path] = {"metadata": {"resourceVersion": "1"}, "spec": held}
-    api.cluster.create("a")
-    api.cluster.bind("a")
+    api.cluster.launch("a")
     read = answer_of(start("--lease", "suanpan/gpu-agent"))
     until(lambda: read("/readyz") == (200, "ok, standing by: another agent holds the lease\n"))
     metrics = read("/metrics")[1]
