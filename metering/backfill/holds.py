@@ -47,7 +47,8 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
     end = _end_of(pod, scrapes)
     if end is None and pod.seen[-1] < window.start:
         return []
-    if end is not None and (end.at <= max(start, window.start) or _refused(pod)):
+    refused = pod.reasons & REFUSED and pod.completed_at is None  # turned away by its node before it got a device
+    if end is not None and (end.at <= max(start, window.start) or refused):
         return []
     if end is not None and end.at > window.end:
         end = None
@@ -88,11 +89,6 @@ def _end_of(pod: PodSeries, scrapes: Scrapes) -> Ending | None:
 
 def _disruption(pod: PodSeries) -> EndReason | None:
     return next((REASONS[reason] for reason in sorted(pod.reasons) if reason in REASONS), None)
-
-
-def _refused(pod: PodSeries) -> bool:
-    """Bound, but turned away by the node before it got a device."""
-    return bool(pod.reasons & REFUSED) and pod.completed_at is None
 
 
 def _record(

@@ -231,7 +231,10 @@ class SeenPod(msgspec.Struct, frozen=True):
         return PodSnapshot(
             uid=self.facts.uid, version=self.version, observed_at=observed_at, phase=self.status.phase, node=self.node,
             reason=self.status.reason or "",
-            conditions=tuple(_condition(item) for item in self.status.conditions or () if item.type in TELLING),
+            conditions=tuple(
+                Condition(item.type, item.status, item.last_transition_time, item.reason or "", (item.message or "")[:200])
+                for item in self.status.conditions or () if item.type in TELLING
+            ),
             containers=tuple(_container_state(item) for item in statuses), start_time=self.status.start_time,
             deletion_timestamp=self.metadata.deletion_timestamp,
             deletion_grace_seconds=self.metadata.deletion_grace_period_seconds,
@@ -308,11 +311,6 @@ _metadata: Final = msgspec.json.Decoder(Metadata)
 _status: Final = msgspec.json.Decoder(PodStatus)
 
 
-def decoded(pod: Pod) -> tuple[Metadata, PodSpec, PodStatus]:
-    """All parts of a pod."""
-    return _metadata.decode(pod.metadata), pod.spec, _status.decode(pod.status)
-
-
 def seen_pod(pod: Pod) -> SeenPod | None:
     """The pod with what it requests of extended resources, and its claims; None where it has neither.
 
@@ -324,7 +322,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     requests = _requests(pod.spec)
     if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _asks_kai(pod.metadata):
         return None
-    metadata, _, status = decoded(pod)
+    metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
     if metadata.namespace in KAI_RESERVATIONS and any(label.startswith(KAI_GROUP) for label in metadata.labels or {}):
         return None
     if devices := kai_devices(metadata.annotations or {}):
@@ -430,10 +428,6 @@ def _asks_kai(metadata: msgspec.Raw) -> bool:
 @lru_cache(maxsize=4096)
 def _is_billed(domain: str) -> bool:
     return any(domain == name or domain.endswith(f".{name}") for name in BILLED_DOMAINS)
-
-
-def _condition(item: ObjectCondition) -> Condition:
-    return Condition(item.type, item.status, item.last_transition_time, item.reason or "", (item.message or "")[:200])
 
 
 def _container_state(item: ContainerStatus) -> ContainerState:

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -83,7 +84,7 @@ class Service:
         api = self._make_api()
         while not stop.is_set():
             self._beat = time.monotonic()
-            self._take(agent)
+            self._drain(agent, wait_s=0.2)
             self._duties(agent, api, streams)
         self._drain(agent)
         delivering.join()
@@ -142,27 +143,21 @@ class Service:
         stream.run(deliver, stop.wait)
 
     def _deliver(self, stop: threading.Event) -> None:
-        connection = open_state(self._state)
-        delivery = Delivery(Spool(connection), endpoint=self._endpoint, token=self._token)
-        delivery.run(stop)
-        delivery.close()
-        connection.close()
+        with closing(open_state(self._state)) as connection, self._delivery(Spool(connection)) as delivery:
+            delivery.run(stop)
 
-    def _take(self, agent: Agent) -> None:
-        try:
-            name, step = self._steps.get(timeout=0.2)
-        except queue.Empty:
-            return
-        agent.apply(name, step)
-        self._drain(agent)
+    def _delivery(self, spool: Spool) -> Delivery:
+        return Delivery(spool, endpoint=self._endpoint, token=self._token)
 
-    def _drain(self, agent: Agent) -> None:
+    def _drain(self, agent: Agent, wait_s: float = 0.0) -> None:
+        """Apply all steps that are there; wait so long for the first one."""
         while True:
             try:
-                name, step = self._steps.get_nowait()
+                name, step = self._steps.get(timeout=wait_s)
             except queue.Empty:
                 return
             agent.apply(name, step)
+            wait_s = 0.0
 
     def _due(self, duty: str, every_s: float) -> bool:
         now = time.monotonic()
@@ -231,7 +226,6 @@ class Service:
         )  # fmt: skip
 
     def _flush(self, agent: Agent) -> None:
-        delivery = Delivery(agent.spool, endpoint=self._endpoint, token=self._token)
-        if not delivery.flush(seconds=self._pace.flush_s):
-            log.warning("%d bytes wait in the state for the next start", agent.spool.bytes)
-        delivery.close()
+        with self._delivery(agent.spool) as delivery:
+            if not delivery.flush(seconds=self._pace.flush_s):
+                log.warning("%d bytes wait in the state for the next start", agent.spool.bytes)

@@ -134,7 +134,7 @@ class Checkpoints:
         if self._rejected is None or not lines:
             return
         kept = b"".join(msgspec.json.encode(line.as_dict()) + b"\n" for line in lines)
-        end = self._number("rejected_bytes")
+        end = self.counts().get("rejected_bytes", 0)
         if end + len(kept) > MAX_REJECTED_BYTES:
             self.count(rejected_not_kept=len(lines))
             return
@@ -146,9 +146,6 @@ class Checkpoints:
         finally:
             os.close(descriptor)
         self.count(rejected_bytes=len(kept))
-
-    def _number(self, name: str) -> int:
-        return self.counts().get(name, 0)
 
     def _setting(self, name: str, value: str) -> str:
         with self._connection:
