@@ -14,7 +14,7 @@ import msgspec
 from metering.accelerator_resources import KAI_RESERVATIONS, KAI_SHARE
 from metering.accelerators import is_extended
 from metering.attribution import Owner
-from metering.claims import Claim, HiddenClaim, PodClaim, PodClaims, claims_named
+from metering.claims import HiddenClaim, PodClaim, PodClaims, claims_named
 from metering.observations import Condition, ContainerState, PodSnapshot
 from metering.requests import Container, RequestError, effective_requests, quantities_of
 from metering.shares import KAI_ANNOTATIONS, KAI_FRACTION, KAI_MEMORY, kai_devices
@@ -294,15 +294,6 @@ class VersionOnly(Fields, frozen=True, gc=False):
     metadata: ListMetadata = ListMetadata()
 
 
-pod_page: Final = msgspec.json.Decoder(Page[Pod])
-node_page: Final = msgspec.json.Decoder(Page[Node])
-raw_page: Final = msgspec.json.Decoder(Page[msgspec.Raw])
-claim_page: Final = msgspec.json.Decoder(Page[Claim])
-claim_object: Final = msgspec.json.Decoder(Claim)
-slice_page: Final = msgspec.json.Decoder(Page[Slice])
-slice_object: Final = msgspec.json.Decoder(Slice)
-pod_object: Final = msgspec.json.Decoder(Pod)
-node_object: Final = msgspec.json.Decoder(Node)
 watch_event: Final = msgspec.json.Decoder(WatchEvent)
 api_group: Final = msgspec.json.Decoder(ApiGroup)
 failure_of: Final = msgspec.json.Decoder(Failure)
@@ -435,27 +426,3 @@ def _container_state(item: ContainerStatus) -> ContainerState:
     ended = state.terminated
     started = bool(state.running or ended or before.terminated or before.running)
     return ContainerState(item.name, started, ended is not None, ended.finished_at if ended else None)
-
-
-def items_of(page: bytes, decoder: Any, single: Any) -> tuple[ListMetadata, list[Any], list[str]]:
-    """Metadata, items, and what is wrong with those that cannot be read: one bad object never costs its neighbours.
-
-    Raises msgspec.DecodeError where the page itself is no list.
-    """
-    try:
-        found = decoder.decode(page)
-    except msgspec.ValidationError:
-        return _one_by_one(page, single)
-    return found.metadata, found.items or [], []
-
-
-def _one_by_one(page: bytes, single: Any) -> tuple[ListMetadata, list[Any], list[str]]:
-    raw = raw_page.decode(page)
-    good: list[Any] = []
-    bad: list[str] = []
-    for item in raw.items or []:
-        try:
-            good.append(single.decode(item))
-        except msgspec.ValidationError as error:
-            bad.append(str(error))
-    return raw.metadata, good, bad

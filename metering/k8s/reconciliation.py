@@ -12,7 +12,7 @@ import msgspec
 
 from metering.k8s.api import Api, UnreachableError
 from metering.k8s.description import Scope, counted_requests
-from metering.k8s.objects import Pod, PodFacts, items_of, pod_object, pod_page, seen_pod
+from metering.k8s.objects import Pod, PodFacts, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
 from metering.observations import TERMINAL
@@ -62,10 +62,7 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
     version = 0
     parameters = {"limit": str(PAGE)}
     while True:
-        try:
-            metadata, pods, _ = items_of(api.get(PODS.path, parameters), pod_page, pod_object)
-        except msgspec.DecodeError as error:
-            raise UnreachableError(f"{PODS.path}: the answer is no list: {error}") from error
+        metadata, pods, _ = PODS.items(api.get(PODS.path, parameters))
         if not metadata.resource_version.isdecimal():
             raise UnreachableError(f"{PODS.path}: the list names no version")
         version = version or int(metadata.resource_version)

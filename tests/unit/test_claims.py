@@ -16,7 +16,8 @@ from metering.claims import (
     held_through_claims,
     quantity_of,
 )
-from metering.k8s.objects import pod_object, seen_pod
+from metering.k8s.objects import seen_pod
+from metering.k8s.stream import PODS
 
 H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
 SLICE = {**H100, "type": {"string": "mig"}, "profile": {"string": "1g.10gb"}}
@@ -59,13 +60,13 @@ def pod(*claims: str, uid: str = "uid-1", **status: Any) -> dict[str, Any]:
 
 def claims_of(given: dict[str, Any]) -> PodClaims:
     """Claims of a pod as the agent reads them."""
-    seen = seen_pod(pod_object.decode(msgspec.json.encode(given)))
+    seen = seen_pod(PODS.decode(msgspec.json.encode(given)))
     return seen.facts.claims if seen else PodClaims()
 
 
 def requests_of(given: dict[str, Any]) -> dict[str, int]:
     """Extended resources of a pod with claims as the agent reads them."""
-    seen = seen_pod(pod_object.decode(msgspec.json.encode(given)))
+    seen = seen_pod(PODS.decode(msgspec.json.encode(given)))
     assert seen is not None
     return seen.facts.requests
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.k8s.objects import pod_object, seen_pod
+from metering.k8s.objects import seen_pod
+from metering.k8s.stream import PODS
 from metering.requests import Container, RequestError, effective_requests, quantities_of
 
 GPU = "nvidia.com/gpu"
@@ -61,7 +62,7 @@ def test_a_pod_is_read_as_the_api_server_shows_it() -> None:
         "metadata": {"name": "p", "uid": "u", "resourceVersion": "1"},
         "spec": {"initContainers": [sidecar], "containers": containers},
     }
-    seen = seen_pod(pod_object.decode(json.dumps(pod)))
+    seen = seen_pod(PODS.decode(json.dumps(pod)))
     assert seen is not None
     assert seen.facts.requests == {GPU: 3}
 
