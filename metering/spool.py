@@ -6,7 +6,10 @@ the next body, and its caller stops reading what it reads from, or keeps its own
 """
 
 import fcntl
+import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -66,6 +69,22 @@ def open_state(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connect
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether no other process has this lock file; if so, none takes it until the block ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
 
 
 class Spool:

@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -122,14 +122,11 @@ def _to_platform(options: argparse.Namespace, readers: Mapping[str, Reader]) -> 
     token_file: Path = options.token_file
     token_file.read_text(encoding="utf-8")
     state = options.state / "engines.sqlite"
-    connection = open_state(state)
-    try:
+    with closing(open_state(state)) as connection:
         spool = Spool(connection)
         with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
             whole = _read_and_spool(options, readers, connection, spool)
             delivered = delivery.finish(60 if options.once else 5)
-    finally:
-        connection.close()
     if not delivered:
         sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; it is kept\n")
     return 0 if whole and (delivered or not options.once) else SOMEBODY_DECIDES

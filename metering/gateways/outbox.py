@@ -9,16 +9,14 @@ What the disk does not take stays in memory and is tried again; what a process t
 the platform will miss (`unkept.py`).
 """
 
-import fcntl
 import logging
-import os
 import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
@@ -33,7 +31,7 @@ from metering.gateways.unkept import Unkept, left_behind
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
 from metering.records import TokenUsage
-from metering.spool import Spool, SpoolFullError, open_state
+from metering.spool import Spool, SpoolFullError, locked, open_state
 
 log = logging.getLogger(__name__)
 SCHEMA: Final = """
@@ -341,17 +339,6 @@ class Sender:
                 yield connection, spool, delivery
 
 
-@contextmanager
-def sole_sender(folder: Path) -> Iterator[bool]:
+def sole_sender(folder: Path) -> AbstractContextManager[bool]:
     """Whether nobody else sends from this outbox; if so, nobody else begins to until the block ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "sender.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+    return locked(folder / "sender.lock")

@@ -2,14 +2,12 @@
 
 import argparse
 import csv
-import fcntl
 import logging
-import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Final
@@ -25,7 +23,7 @@ from metering.logs.mapping import Incomplete, Told
 from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
-from metering.spool import Spool, SpoolFullError, open_state
+from metering.spool import Spool, SpoolFullError, locked, open_state
 
 COLUMNS: Final = (
     "source", "id", "time", "consumer", "model", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
@@ -128,23 +126,20 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
 def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
     token_file: Path = options.token_file
     token_file.read_text(encoding="utf-8")  # a missing one is told now, not at the first delivery
-    state = options.state / "tokens.sqlite"
-    with _alone(options.state):
-        connection = open_state(state)
-        try:
+    state, source = options.state / "tokens.sqlite", options.source or options.format
+    with locked(options.state / "lock") as alone:
+        if not alone:  # two readers on one state would each take what the other has reported for its own
+            raise RecordError(f"{options.state}: another reader works with this state directory")
+        with closing(open_state(state)) as connection:
             checkpoints = Checkpoints(connection, options.state / "rejected.jsonl")
-            began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
-            since = began_at - ROTATED_BEFORE_S
+            since = checkpoints.settle(format=options.format, source=source) - ROTATED_BEFORE_S
             spool = Spool(connection, max_bytes=options.spool_mb << 20)
             sink = SpoolSink(spool, Numbering(connection))
             follower = _follower(options, translate, connection, checkpoints, sink, since=since)
-            heartbeat = Heartbeat(connection, spool, options.agent, options.source or options.format)
             with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
-                _read(options, follower, heartbeat)
+                _read(options, follower, heartbeat(connection, spool, options.agent, source))
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
             status = _told(checkpoints.counts(), follower)
-        finally:
-            connection.close()
     if not delivered and not options.follow:
         sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; run again to go on\n")
         return SOMEBODY_DECIDES
@@ -160,52 +155,33 @@ def _follower(
     return Follower(options.files, reader, pattern=options.pattern, since=since, once=not options.follow)
 
 
-class Heartbeat:
-    """Tells once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
+def heartbeat(
+    connection: sqlite3.Connection, spool: Spool, agent: str, source: str, *, every_s: float = 60.0
+) -> Callable[[datetime], None]:
+    """Reports once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
+    due = 0.0
 
-    def __init__(
-        self, connection: sqlite3.Connection, spool: Spool, agent: str, source: str, *, every_s: float = 60.0
-    ) -> None:
-        self._connection = connection
-        self._spool = spool
-        self._agent = agent
-        self._source = source
-        self._every_s = every_s
-        self._next = 0.0
-
-    def __call__(self, watched_until: datetime) -> None:
-        """Tell, if it is time; with a full spool the next minute does."""
-        if time.monotonic() < self._next:
+    def beat(watched_until: datetime) -> None:
+        """Report, if it is time; with a full spool the next minute does."""
+        nonlocal due
+        if time.monotonic() < due:
             return
-        self._next = time.monotonic() + self._every_s
+        due = time.monotonic() + every_s
         try:
-            with self._connection:
-                self._spool.put_watermark(self._agent, self._source, watched_until)
+            with connection:
+                spool.put_watermark(agent, source, watched_until)
         except SpoolFullError as error:
             log.error("%s", error)
 
+    return beat
 
-def _read(options: argparse.Namespace, follower: Follower, heartbeat: Heartbeat) -> None:
+
+def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[datetime], None]) -> None:
     """Read once, or until somebody asks to stop."""
     if options.follow:
-        follower.follow(stop_on_signal(), poll_s=options.poll_seconds, at_end=heartbeat)
+        follower.follow(stop_on_signal(), poll_s=options.poll_seconds, at_end=at_end)
     else:
         follower.read_all()
-
-
-@contextmanager
-def _alone(state: Path) -> Iterator[None]:
-    """Two readers on one state would each take what the other has told for its own."""
-    state.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RecordError(f"{state}: another reader works with this state directory") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _told(counts: Mapping[str, int], follower: Follower) -> int:
